@@ -38,7 +38,7 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": ("images/decode.py", "images/recompress.py", "cli/demo*", "cli/parity*"),
+    "PIL": ("images/decode.py", "images/recompress.py", "cli/bench_peers.py", "cli/demo*", "cli/parity*"),
     "click": ("cli/*",),
     "cupy": ("device.py",),
     "cv2": ("cli/parity*",),
@@ -52,8 +52,8 @@ OWNERS = {
     "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*", "cli/parity*"),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
-    "tensorflow": ("bridges/tensorflow/*", "cli/demo*"),
-    "torch": ("bridges/torch.py",),
+    "tensorflow": ("bridges/tensorflow/*", "cli/bench_peers.py", "cli/demo*"),
+    "torch": ("bridges/torch.py", "cli/bench_peers.py"),
 }
 
 THREAD_OWNERS = ("threads.py",)

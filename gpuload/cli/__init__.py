@@ -26,6 +26,7 @@ from gpuload.cli.base import HELP, Output, common_options, print_document
 from gpuload.errors import GpuloadError
 
 VERBS = {
+    "bench": "Say how fast files come as batches, and what helps most.",
     "check": "Read all records, and list those that are damaged.",
     "convert": "Write records to files of another format.",
     "demo": "Train, resume and compare on real data, in about a minute.",

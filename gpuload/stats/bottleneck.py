@@ -327,6 +327,21 @@ RULES = (
         ),
         lambda figures: f"num_threads={figures.facts.num_cores}, or leave num_threads= out",
     ),
+    Rule(
+        "copying memory",
+        lambda figures: figures.largest == "read",
+        lambda figures: (
+            f"{figures.waits_in_words} from memory, at {figures.read_rate / 1e6:,.0f} MB/s"
+            + (
+                f"; one thread copies {figures.limits.copy_bytes / 1e6:,.0f} MB/s here"
+                if figures.limits.copy_bytes
+                else ""
+            )
+        ),
+        lambda figures: (
+            "smaller records: uint8 or float16 in place of float32, and only the fields that are trained on"
+        ),
+    ),
     Rule("too few cores", lambda figures: True, _cores_finding, _cores_remedy),
 )
 

@@ -90,9 +90,9 @@ class Stats(Mapping[str, float]):
         """
         return find_bottleneck(self._counts, Facts() if self._facts is None else self._facts(), limits)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON can hold it: counts, stages, and the sentence."""
-        bottleneck = self.bottleneck()
+    def as_dict(self, limits: Limits | None = None) -> dict[str, Any]:
+        """Return all of it as JSON can hold it: counts, stages, and the sentence; ``limits`` as of ``bottleneck``."""
+        bottleneck = self.bottleneck(limits)
         return {
             "counts": {name: count for name, count in self._counts.items() if "." not in name},
             "stages": [
@@ -108,7 +108,7 @@ class Stats(Mapping[str, float]):
         }
 
     def __str__(self) -> str:
-        tables = [*self._stage_lines(), *self._loop_lines()]
+        tables = [self.table()] if self.stages or self._counts.get("loop_s") else []
         if tables:
             tables += [*textwrap.wrap(str(self.bottleneck()), COLUMNS), ""]
         for name, count in self._counts.items():
@@ -117,6 +117,10 @@ class Stats(Mapping[str, float]):
                 first, *rest = textwrap.wrap(MEANING.get(name, ""), COLUMNS - 34) or [""]
                 tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]
         return "\n".join(tables)
+
+    def table(self) -> str:
+        """Return the time of each stage, and of the loop, in lines of 80 columns at most."""
+        return "\n".join([*self._stage_lines(), *self._loop_lines()])
 
     def _stage_lines(self) -> list[str]:
         if not self.stages:

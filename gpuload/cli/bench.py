@@ -1,0 +1,184 @@
+"""``gpuload bench PATH``: how fast files come as batches, which stage takes the time, and what would help most.
+
+    gpuload bench train.npy                                     rows, shuffled, for five seconds
+    gpuload bench photos --ops augment:train_ops --step-ms 40   beside training steps of 40 ms
+    gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the same files
+
+First the limits of the machine are measured on these files: reading from storage in order and in random order (the
+system is asked to forget a part of the files before that), copying memory, decoding images alone, copying to a GPU.
+Then a loop takes batches, and the time of each stage stands beside these limits.
+
+Exit status 0, or 2 if the files cannot be read.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+import gpuload as gl
+from gpuload import device as devices
+from gpuload.cli.base import COLUMNS, Output, verb
+from gpuload.cli.bench_limits import measure_limits
+from gpuload.cli.bench_peers import PEERS, measure_peer
+from gpuload.cli.userops import find_ops
+from gpuload.errors import SpecError
+from gpuload.ops.base import Op
+from gpuload.progress import Progress
+from gpuload.sources.base import Source
+from gpuload.stats import Limits, Stats
+
+WARM_UP = 0.2  # of the seconds: the first batches start threads, fill caches, compile
+SIDE = 224  # pixels of images, where no ops are given
+
+
+@dataclass(frozen=True)
+class Run:
+    """A loop over batches.
+
+    Attributes:
+        stats: of the loader, without the warm-up.
+        seconds: of the loop, without the warm-up.
+        first_batch_s: until the first batch was there.
+    """
+
+    stats: Stats
+    seconds: float
+    first_batch_s: float
+
+    def rate(self, name: str) -> float:
+        """Return a counter for each second."""
+        return self.stats[name] / self.seconds
+
+
+@verb
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
+@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Records of a batch.")
+@click.option("--step-ms", type=click.FloatRange(0), default=0.0, help="Time that a training step takes, slept here.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="How long it measures.")
+@click.option("--num-threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the cores]")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, gpu or gpu:N.")
+@click.option("--in-order", is_flag=True, help="Read records in the order of the files, not shuffled.")
+@click.option(
+    "--against", default="", metavar="PEERS", help=f"Plain loaders beside: {', '.join(PEERS)}, commas between."
+)
+def command(
+    output: Output, paths: tuple[str, ...], ops_name: str | None, batch_size: int, step_ms: float, seconds: float,
+    num_threads: int | None, device: str, in_order: bool, against: str,
+) -> int:  # fmt: skip
+    """Say how fast files come as batches, which stage holds the rest up, and what helps most.
+
+    PATH: files of one format, wildcards in quotes, or a folder of images. Without --ops records are only read, and
+    images are decoded and resized to 224 x 224.
+    """
+    peers = _peers(against)
+    source = gl.open(paths[0] if len(paths) == 1 else list(paths))
+    plain = plain_ops(source)
+    ops = find_ops(ops_name) if ops_name else plain
+    options: dict[str, Any] = {"shuffle": not in_order, "num_threads": num_threads, "device": device}
+    with Progress("measuring the limits of this machine"), gl.Loader(source, batch_size, ops=ops, **options) as loader:
+        limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))
+        run = measure_loop(loader, seconds, step_ms / 1e3)
+    rates = {}
+    if peers:
+        with gl.Loader(source, batch_size, ops=plain, **options) as loader:
+            rates["gpuload"] = measure_loop(loader, seconds, 0.0).rate("records")
+        for peer in peers:
+            rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
+    bottleneck = run.stats.bottleneck(limits)
+    output.say(
+        f"{source!r}\nbatches of {batch_size}, {len(ops)} ops, on {loader.device}, {loader.num_threads} threads\n"
+    )
+    output.say(
+        f"{run.rate('records'):,.0f} records/s, {run.rate('batches'):,.1f} batches/s, {run.rate('bytes') / 1e6:,.1f} "
+        f"MB/s of batches;\nfirst batch after {run.first_batch_s:.3f} s\n"
+    )
+    output.say(run.stats.table())
+    for line in limit_lines(limits, loader.num_threads):
+        output.say(line)
+    if rates:
+        output.say("\nread only" if not plain else "\nonly decoded and resized")
+        for name, rate in rates.items():
+            output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
+    output.say("\n" + textwrap.fill(str(bottleneck), COLUMNS))
+    output.result(
+        num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=loader.num_threads,
+        records_per_s=run.rate("records"), batches_per_s=run.rate("batches"), bytes_per_s=run.rate("bytes"),
+        first_batch_s=run.first_batch_s, limits=asdict(limits), against=rates, **run.stats.as_dict(limits),
+    )  # fmt: skip
+    return 0
+
+
+def plain_ops(source: Source) -> list[Op]:
+    """Return the ops where none are given: images are decoded and resized, as batches need them."""
+    names = [field.name for field in source.spec if field.encoded]
+    return [op for name in names for op in (gl.ops.Decode(on=name), gl.ops.Resize(SIDE, SIDE, on=name))]
+
+
+def measure_loop(loader: gl.Loader, seconds: float, step_s: float) -> Run:
+    """Return what a loop over batches shows, which sleeps between two of them.
+
+    Where the batches lie on the host of a machine with a GPU, each is copied there, as a training would copy it.
+    """
+    training_device = devices.choose("auto")[0]
+    uploads = loader.device == "cpu" and training_device != "cpu"
+    begin, first_batch_s, before = time.perf_counter(), 0.0, Stats({})
+    start, epoch = begin, 0
+    while len(loader):
+        for batch in loader.epoch(epoch):
+            now = time.perf_counter()
+            first_batch_s = first_batch_s or now - begin
+            if not before and now - begin > WARM_UP * seconds:
+                before, start = loader.stats(), now
+            if before and now - start > seconds:
+                return Run(loader.stats() - before, now - start, first_batch_s)
+            if uploads:
+                _upload(loader, batch, training_device)
+            if step_s:
+                time.sleep(step_s)
+        epoch += 1
+    raise SpecError("a source without records", cause="there is nothing to be measured", remedy="check the paths")
+
+
+def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
+    """Copy a batch from ordinary memory to the GPU, and count the time."""
+    begin = time.perf_counter()
+    for values in batch.values():
+        if getattr(values, "dtype", None) is not None and values.dtype.kind in "iufb":
+            devices.upload(values, device)
+    devices.synchronize(device)
+    loader.count("pageable_upload_s", time.perf_counter() - begin)
+
+
+def limit_lines(limits: Limits, num_threads: int) -> list[str]:
+    """Return the limits of the machine, a line each."""
+    gigabytes = {
+        "storage, in order": limits.sequential_bytes,
+        "storage, random": limits.random_bytes,
+        "memory copy": limits.copy_bytes,
+        "page-locked to GPU": limits.pinned_bytes,
+        "pageable to GPU": limits.pageable_bytes,
+    }
+    lines = [f"{name:<18} {rate / 1e6:>10,.0f} MB/s" for name, rate in gigabytes.items() if rate]
+    if limits.decode_images:
+        lines.append(
+            f"{'decoding alone':<18} {limits.decode_images:>10,.0f} images/s a thread, "
+            f"{limits.decode_images * num_threads:,.0f} in {num_threads}"
+        )
+    return ["limits of this machine, with these files", *lines] if lines else []
+
+
+def _peers(text: str) -> list[str]:
+    """Return the names of peers in a text."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in PEERS:
+            raise SpecError(
+                f"--against {text}", cause=f"{name} is no peer that it knows", remedy=f"use {', '.join(PEERS)}"
+            )
+    return names

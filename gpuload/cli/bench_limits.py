@@ -1,0 +1,143 @@
+"""What a machine can do with the user's files, measured: storage, memory, image decoding, copies to a GPU.
+
+Storage   The system is asked to forget up to SAMPLE_BYTES of the files before (posix_fadvise), so that they come from
+          storage and not from the page cache. Files that it keeps all the same are read faster than any storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from gpuload import device as devices
+from gpuload.images import decode, head
+from gpuload.sources.base import Source
+from gpuload.stats import Limits
+
+SAMPLE_BYTES, PIECE_BYTES, COPY_BYTES = 1 << 28, 1 << 20, 1 << 26
+MOST_FILES = 1000
+NUM_IMAGES = 16
+NUM_RECORDS = 16  # whose size says how much is read at a time in random order
+READ_AT = getattr(os, "pread", None)  # not on Windows
+FORGET = getattr(os, "POSIX_FADV_DONTNEED", None)
+
+
+def measure_limits(source: Source, *, on_gpu: bool, seconds: float) -> Limits:
+    """Return the limits, each measured for so many seconds at most."""
+    files = [path for path in list(source.file_paths())[:MOST_FILES] if os.path.getsize(path)]
+    sequential = random = 0.0
+    if files and READ_AT is not None and FORGET is not None:
+        sequential = _rate(_pieces(files, PIECE_BYTES), seconds)
+        record_bytes = max(1, sum(map(os.path.getsize, files)) // max(len(source), 1))
+        random = _rate(_random_pieces(files, min(record_bytes, PIECE_BYTES)), seconds)
+    pinned, pageable = _upload_rates(seconds) if on_gpu else (0.0, 0.0)
+    return Limits(
+        sequential_bytes=sequential,
+        random_bytes=random,
+        copy_bytes=_copy_rate(seconds),
+        decode_images=_decode_rate(source, seconds),
+        pinned_bytes=pinned,
+        pageable_bytes=pageable,
+    )
+
+
+def _pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, int]]:
+    """Return pieces of files in their order: path, offset and length."""
+    pieces: list[tuple[str, int, int]] = []
+    left = SAMPLE_BYTES
+    for path in files:
+        size = min(os.path.getsize(path), left)
+        pieces += [(path, begin, min(piece_bytes, size - begin)) for begin in range(0, size, piece_bytes)]
+        left -= size
+        if left <= 0:
+            break
+    return pieces
+
+
+def _random_pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, int]]:
+    """Return pieces at random places of random files."""
+    rng, sizes = np.random.default_rng(0), [os.path.getsize(path) for path in files]
+    pieces = []
+    for number in rng.choice(len(files), 4096, p=np.array(sizes) / sum(sizes)).tolist():
+        begin = int(rng.integers(0, max(1, sizes[number] - piece_bytes)))
+        pieces.append((files[number], begin, min(piece_bytes, sizes[number] - begin)))
+    return pieces
+
+
+def _rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
+    """Return the bytes per second of reading pieces, which the system has forgotten before."""
+    for path in dict.fromkeys(path for path, _, _ in pieces):
+        with _opened(path) as file, contextlib.suppress(OSError):
+            os.posix_fadvise(file, 0, 0, FORGET)
+    num_bytes, begin = 0, time.perf_counter()
+    last, file = "", -1
+    try:
+        for path, offset, length in pieces:
+            if path != last:
+                if file >= 0:
+                    os.close(file)
+                last, file = path, os.open(path, os.O_RDONLY)
+            num_bytes += len(os.pread(file, length, offset))
+            if time.perf_counter() - begin > seconds:
+                break
+    finally:
+        if file >= 0:
+            os.close(file)
+    return num_bytes / max(time.perf_counter() - begin, 1e-9)
+
+
+@contextlib.contextmanager
+def _opened(path: str):  # type: ignore[no-untyped-def]
+    file = os.open(path, os.O_RDONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _repeat(work: Callable[[], None], seconds: float) -> float:
+    """Return how often some work can be done in a second."""
+    work()
+    count, begin = 0, time.perf_counter()
+    while (now := time.perf_counter()) - begin < seconds / 2 or not count:
+        work()
+        count += 1
+    return count / max(time.perf_counter() - begin, now - begin, 1e-9)
+
+
+def _copy_rate(seconds: float) -> float:
+    source, target = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
+    return COPY_BYTES * _repeat(lambda: np.copyto(target, source), seconds)
+
+
+def _decode_rate(source: Source, seconds: float) -> float:
+    """Return how many images of the source one thread decodes in a second; 0.0 where it has none."""
+    names = [field.name for field in source.spec if field.encoded]
+    if not names or not len(source):
+        return 0.0
+    numbers = np.linspace(0, len(source) - 1, min(NUM_IMAGES, len(source))).astype(np.int64)
+    images = [np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]]
+    heads = [head.read(image) for image in images]
+
+    def decode_all() -> None:
+        for image, about in zip(images, heads, strict=True):
+            decode.decode(image, about, "RGB")
+
+    return len(images) * _repeat(decode_all, seconds)
+
+
+def _upload_rates(seconds: float) -> tuple[float, float]:
+    """Return the bytes per second of copies to the GPU: from page-locked memory, from other memory."""
+
+    def rate(host: np.ndarray) -> float:  # type: ignore[type-arg]
+        def upload() -> None:
+            devices.upload(host, "gpu:0")
+            devices.synchronize("gpu:0")
+
+        return COPY_BYTES * _repeat(upload, seconds)
+
+    return rate(devices.pinned(COPY_BYTES)), rate(np.ones(COPY_BYTES, np.uint8))

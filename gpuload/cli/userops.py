@@ -1,0 +1,36 @@
+"""The option --ops of verbs: a list of ops in the user's own Python, which is imported; no text is evaluated."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+
+import gpuload as gl
+from gpuload.errors import SpecError
+
+
+def find_ops(text: str) -> list[gl.ops.Op]:
+    """Return the list of ops that a text names, or that the function that it names returns.
+
+    Raises:
+        SpecError: there is no such module or name, or it is something else.
+    """
+    module_name, is_split, name = text.partition(":")
+    remedy = "write --ops augment:train_ops for the list train_ops in augment.py of this folder"
+    if not is_split or not module_name or not name:
+        raise SpecError(f"--ops {text}", cause="it is a module and a name in it, with a colon between", remedy=remedy)
+    folder = ""  # the working folder, as `python -m` has it
+    if module_name.endswith(".py"):
+        folder, module_name = os.path.split(os.path.abspath(module_name[: -len(".py")]))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        value = pkgutil.resolve_name(f"{module_name}:{name}")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SpecError(f"--ops {text}", cause=str(error), remedy=remedy) from None
+    ops = value() if callable(value) and not isinstance(value, gl.ops.Op) else value
+    ops = [ops] if isinstance(ops, gl.ops.Op) else ops
+    if not isinstance(ops, (list, tuple)):
+        raise SpecError(f"--ops {text}", cause=f"it is {type(ops).__name__}, and no list of ops", remedy=remedy)
+    return list(ops)

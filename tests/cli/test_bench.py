@@ -1,0 +1,104 @@
+"""``gpuload bench``: figures of a loop, limits of the machine, peers, and the sentence."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import cli
+from gpuload.cli import bench_peers
+from gpuload.cli.bench import limit_lines, measure_loop
+from gpuload.cli.bench_limits import measure_limits
+from gpuload.stats import Limits
+from tests.imagefiles import jpeg
+
+QUICK = ["--seconds", "0.2"]
+
+
+@pytest.fixture
+def rows(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(64_000, dtype=np.float32).reshape(1000, 64))
+    return tmp_path / "rows.npy"
+
+
+def test_the_document_has_rates_limits_stages_and_the_sentence(rows, capsys):
+    assert cli.main(["bench", str(rows), "--batch-size", "10", *QUICK, "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["records_per_s"] == pytest.approx(10 * document["batches_per_s"])
+    assert document["bytes_per_s"] == pytest.approx(256 * document["records_per_s"])
+    assert min(document["limits"][name] for name in ("sequential_bytes", "random_bytes", "copy_bytes")) > 0
+    assert {stage["name"] for stage in document["stages"]} == {"draw", "read"}
+    assert document["bottleneck"]["sentence"].lower().startswith(document["bottleneck"]["cause"].lower())
+
+
+def test_lines_fit_into_80_columns_and_end_with_the_sentence(rows, capsys):
+    assert cli.main(["bench", str(rows), "--step-ms", "5", *QUICK]) == 0
+
+    text = capsys.readouterr().out
+    assert max(len(line) for line in text.splitlines() if not line.startswith("<gl.npy")) <= 80
+    assert "Slow consumer: training waited" in text.split("\n\n")[-1]
+
+
+def test_steps_that_take_long_are_the_loop(rows):
+    with gl.Loader(gl.npy(rows), 10, device="cpu") as loader:
+        run = measure_loop(loader, 0.2, 0.01)
+    assert run.stats.training_s / run.stats["loop_s"] > 0.9
+    assert run.rate("batches") < 100
+
+
+def test_images_are_decoded_and_resized_where_no_ops_are_given(tmp_path, capsys):
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(64, 96))
+    assert cli.main(["bench", str(tmp_path / "*.jpg"), "--batch-size", "2", *QUICK, "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["limits"]["decode_images"] > 0
+    assert document["bytes_per_s"] >= 224 * 224 * 3 * document["records_per_s"]
+
+
+def test_ops_are_those_of_a_file(rows, tmp_path, capsys):
+    (tmp_path / "ops_of_bench.py").write_text("import gpuload as gl\ntrain = [gl.ops.Cast('float64')]\n")
+    words = ["bench", str(rows), "--ops", f"{tmp_path / 'ops_of_bench.py'}:train", *QUICK, "--json"]
+    assert cli.main(words) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["bytes_per_s"] == pytest.approx(512 * document["records_per_s"])
+
+
+@pytest.mark.parametrize("peer", ["tfdata", "torch"])
+def test_a_peer_reads_the_same_files(peer, rows):
+    rate = bench_peers.measure_peer(peer, gl.npy(rows), 10, True, 0.1)
+    if isinstance(rate, str):
+        assert rate.startswith("is not installed: ")
+    else:
+        assert rate > 0
+
+
+def test_files_that_a_peer_does_not_read_are_said(tmp_path):
+    pytest.importorskip("tensorflow")
+    (tmp_path / "x.bin").write_bytes(bytes(100))
+    rate = bench_peers.measure_peer("tfdata", gl.fixed(tmp_path / "x.bin", "u1"), 10, True, 0.1)
+    assert rate == "has no plain loader for these files here"
+
+
+def test_a_peer_that_is_unknown_is_refused(rows, capsys):
+    assert cli.main(["bench", str(rows), "--against", "tfdata,grain"]) == 2
+    assert "grain is no peer that it knows" in capsys.readouterr().err
+
+
+def test_limits_of_records_in_memory_are_those_of_memory():
+    limits = measure_limits(gl.arrays(x=np.zeros(10)), on_gpu=False, seconds=0.01)
+    assert (limits.sequential_bytes, limits.decode_images, limits.pinned_bytes) == (0, 0, 0)
+    assert limits.copy_bytes > 0
+
+
+def test_limits_are_lines_where_they_were_measured():
+    assert limit_lines(Limits(), 2) == []
+    assert limit_lines(Limits(copy_bytes=2e9, decode_images=100), 2)[1:] == [
+        "memory copy             2,000 MB/s",
+        "decoding alone            100 images/s a thread, 200 in 2",
+    ]
