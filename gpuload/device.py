@@ -256,6 +256,15 @@ def _lock_pages(size: int) -> NDArray[np.uint8]:
     return np.frombuffer(cuda.PinnedMemoryPointer(memory, 0), np.uint8, size)
 
 
+def nvtx_ranges() -> tuple[Callable[[str], object], Callable[[], object]] | None:
+    """Return the functions that begin and end a range of NVTX in the calling thread; None without CuPy."""
+    try:
+        nvtx = cupy().cuda.nvtx
+    except (ImportError, AttributeError):
+        return None
+    return nvtx.RangePush, nvtx.RangePop
+
+
 def _unlock_pages(most_bytes: int) -> None:
     """Free idle page-locked memory beyond so many bytes, the largest first; other threads may take some meanwhile."""
     sizes = sorted(_idle_pinned, reverse=True)

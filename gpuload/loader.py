@@ -43,13 +43,14 @@ from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
-from gpuload.stats import Counters, Facts, Stats
+from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 AHEAD_BYTES = 1 << 30  # of device memory, that batches which are made ahead may take where `prefetch` was not given
 SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow loaders
+NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 log = logging.getLogger("gpuload")
 
@@ -84,11 +85,13 @@ class Loader:
             class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``, with a row for each record. To log
             it, to undo it, or to test it.
         quarantine: a file to which a line of JSON is appended for each damaged record that ``bad_records`` gets.
+        trace: a file that tells what each thread did when, ``"trace.json"`` for https://ui.perfetto.dev. It is
+            written when an epoch ends and when the loader is closed, and has 200,000 events at most.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
         DeviceError, MissingPackageError: a device, executor or package is not there.
-        FileError: ``quarantine`` cannot be written.
+        FileError: ``quarantine`` or ``trace`` cannot be written.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class Loader:
         max_bad: float = 0.01,
         quarantine: str | os.PathLike[str] | None = None,
         drawn: bool = False,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
@@ -137,6 +141,8 @@ class Loader:
         self._graph, self._doctor_line = choose.heed_failures(self._graph, self._executor_name, self.device)
         all_ops = (*source.ops, *ops)
         self._labels = dict(zip(streams(all_ops), labels(all_ops), strict=True)) if _is_flag("drawn", drawn) else None
+        self._counters = Counters(None if trace is None else Trace(trace))
+        _mark_ranges()
         self._session = self._make_session(names)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
@@ -186,7 +192,7 @@ class Loader:
             self._make_executor,
             num_threads=self.num_threads,
             prefetch=prefetch,
-            counters=Counters(),
+            counters=self._counters,
             damage=self._damage,
         )
 
@@ -716,6 +722,8 @@ class Loader:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
         for session in (self._session, *self._feeds):
             session.close()
+        if (trace := self._counters.trace) is not None:
+            trace.write()
 
     def __repr__(self) -> str:
         sharded = f", shard {self._plan.shard_id} of {self.num_shards}" if self.num_shards > 1 else ""
@@ -743,6 +751,17 @@ class Loader:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments and the position: the loader is made anew from them."""
         return _again, (self._arguments, self.position)
+
+
+def _mark_ranges() -> None:
+    """Have NVIDIA's profilers show the stages of all loaders, if ``GPULOAD_NVTX=1`` asks for it."""
+    if os.environ.get(NVTX, "0") in ("", "0"):
+        return
+    ranges = devices.nvtx_ranges()
+    if ranges is None:
+        log.warning("%s is set, but stages are not marked; cause: CuPy is not installed; remedy: install it", NVTX)
+    else:
+        mark_ranges(*ranges)
 
 
 def _own_file_bytes(source: Source) -> float:

@@ -84,7 +84,7 @@ def command(
     with Progress("measuring the limits of this machine"), gl.Loader(source, batch_size, ops=ops, **options) as loader:
         limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))
         run = measure_loop(loader, seconds, step_ms / 1e3)
-    rates = {}
+    rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
             rates["gpuload"] = measure_loop(loader, seconds, 0.0).rate("records")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.images import decode, head
@@ -71,8 +72,8 @@ def _random_pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, i
 def _rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
     """Return the bytes per second of reading pieces, which the system has forgotten before."""
     for path in dict.fromkeys(path for path, _, _ in pieces):
-        with _opened(path) as file, contextlib.suppress(OSError):
-            os.posix_fadvise(file, 0, 0, FORGET)
+        with _open_file(path) as file, contextlib.suppress(OSError):
+            os.posix_fadvise(file, 0, 0, FORGET or 0)
     num_bytes, begin = 0, time.perf_counter()
     last, file = "", -1
     try:
@@ -91,7 +92,7 @@ def _rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
 
 
 @contextlib.contextmanager
-def _opened(path: str):  # type: ignore[no-untyped-def]
+def _open_file(path: str) -> Iterator[int]:
     file = os.open(path, os.O_RDONLY)
     try:
         yield file
@@ -133,7 +134,7 @@ def _decode_rate(source: Source, seconds: float) -> float:
 def _upload_rates(seconds: float) -> tuple[float, float]:
     """Return the bytes per second of copies to the GPU: from page-locked memory, from other memory."""
 
-    def rate(host: np.ndarray) -> float:  # type: ignore[type-arg]
+    def rate(host: NDArray[np.uint8]) -> float:
         def upload() -> None:
             devices.upload(host, "gpu:0")
             devices.synchronize("gpu:0")

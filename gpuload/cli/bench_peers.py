@@ -6,6 +6,7 @@ torch    NPY rows from a map, by a DataLoader over batches of records; images by
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -71,15 +72,15 @@ def _tfdata(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
 
 def _torch(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
     try:
-        import torch
-        from torch.utils.data import DataLoader
+        torch: Any = importlib.import_module("torch")
+        torch_data: Any = importlib.import_module("torch.utils.data")
     except ImportError as error:
         raise missing_package("torch", needed_for="--against torch", extra="torch", error=error) from None
     paths = list(source.file_paths())
     dataset: Any = _ImageFiles(paths) if _are_images(source) else _rows(source, paths)
     if dataset is None:
         return None
-    loader = DataLoader(
+    loader = torch_data.DataLoader(
         dataset, batch_size, shuffle=shuffled, num_workers=threads.num_cores(), multiprocessing_context="spawn",
         collate_fn=None if _are_images(source) else _stack, persistent_workers=True,
     )  # fmt: skip

@@ -35,7 +35,7 @@ from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
 from gpuload.spec import Layout
-from gpuload.stats import Counters
+from gpuload.stats import Counters, Watch
 
 CROWDED_BYTES = 1 << 28  # a consumer that keeps more device memory gets arrays that keep none but their own
 QUEUE_DEPTH = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
@@ -190,7 +190,11 @@ class _Board:
                     self._run(outcome)
         except Exception as error:
             self._record_error(outcome, error)
-        self._counters.add(**watch.amounts)
+        self._add(watch, step)
+
+    def _add(self, watch: Watch, step: Step) -> None:
+        position = step.position
+        self._counters.add_watch(watch, epoch=position.epoch, step=position.step, num_steps=step.num_steps)
 
     def _run(self, outcome: Outcome) -> None:
         if self.executor is not None:
@@ -213,7 +217,7 @@ class _Board:
                     self._take_result(outcome)
                 except Exception as error:
                     self._record_error(outcome, error)
-            self._counters.add(**watch.amounts)
+            self._add(watch, outcome.step)
         if outcome.is_started:
             with contextlib.suppress(Exception):  # the batch has an error already
                 self._result(outcome)

@@ -161,8 +161,10 @@ class Epoch:
             self._go_along(place)
         run = self._run
         cursor = run.cursor
-        if not run.end_s:
-            run.end_s = perf_counter()
+        trace, asked_s = self._session.counters.trace, 0.0
+        if trace is not None or not run.end_s:
+            asked_s = perf_counter()
+            run.end_s = run.end_s or asked_s
         if place is not None and self._moves == "each":
             place.cursor = cursor  # the loader is where this iterator is, before and after the batch that comes now
         while (before := cursor.now)[0].step < run.end:
@@ -198,6 +200,11 @@ class Epoch:
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
             end_s = perf_counter()
             self._session.counters.loop(end_s - ready_s, end_s - run.end_s)
+            if trace is not None:
+                where = {"epoch": cursor.start.epoch, "step": step}
+                trace.add("training", run.end_s, asked_s, **where)
+                trace.add("waiting", asked_s, ready_s, **where)
+                trace.add("hand-over", ready_s, end_s, **where)
             run.end_s = end_s
             # From here to the return nothing is called: CPython runs signal handlers behind calls and in loops alone.
             if cursor.now is before:
@@ -212,6 +219,8 @@ class Epoch:
         if place is not None and self._moves in ("first", "second") and self._num_between is not None:
             self._end(place, run)
         cursor.is_over = True
+        if trace is not None:
+            trace.write()
         raise StopIteration
 
     @property

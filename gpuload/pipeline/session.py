@@ -206,7 +206,7 @@ class Session:
                 with counters.watch() as watch:
                     watch.enter("draw")
                     stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)
-                counters.add(**watch.amounts)
+                counters.add_watch(watch, epoch=position.epoch, step=first, num_steps=stretch_end - first)
             windows.ask(position, first, num_steps)
             start = plan.later(position, first)
             step = Step(recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue)

@@ -270,7 +270,10 @@ class Step:
             self._run(part, begin, end, fields, draws, partners, watch)
         end_time = time.perf_counter()
         self.ops_s += end_time - read_time
-        self._counters.add(read_s=read_time - start_time, ops_s=end_time - read_time, **watch.amounts)
+        times = {"read_s": read_time - start_time, "ops_s": end_time - read_time}
+        self._counters.add_watch(
+            watch, epoch=self.position.epoch, step=self.position.step, num_steps=self.num_steps, **times
+        )
 
     # Damaged records
 

@@ -225,6 +225,14 @@ class _Board:
                     amounts = dict(zip(names, step.copies.times(), strict=True))
                     amounts |= {"read_s": amounts["read.seconds"], "wait_s": step.copies.wait_s}
                     self._counters.add(**amounts, **{"read.bytes": step.num_bytes})
+                    self._trace_copies(step, step.copies)
+
+    def _trace_copies(self, step: Step, copies: Copies) -> None:
+        """Note in the trace what threads of the core did for a step."""
+        trace, first = None if self._counters is None else self._counters.trace, step.position
+        if trace is not None:
+            for place, begin_s, end_s, thread in copies.spans():
+                trace.add("read", begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread)
 
     def end(self) -> None:
         """Be the end of a worker."""

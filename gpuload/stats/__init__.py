@@ -2,6 +2,21 @@
 
 from gpuload.stats.bottleneck import Bottleneck, Facts, Limits
 from gpuload.stats.counters import MEANING, Counters, Stats, fill
-from gpuload.stats.stages import STAGES, Stage, Watch, watch
+from gpuload.stats.stages import STAGES, Stage, Watch, mark_ranges, watch
+from gpuload.stats.trace import Trace
 
-__all__ = ["MEANING", "STAGES", "Bottleneck", "Counters", "Facts", "Limits", "Stage", "Stats", "Watch", "fill", "watch"]
+__all__ = [
+    "MEANING",
+    "STAGES",
+    "Bottleneck",
+    "Counters",
+    "Facts",
+    "Limits",
+    "Stage",
+    "Stats",
+    "Trace",
+    "Watch",
+    "fill",
+    "mark_ranges",
+    "watch",
+]

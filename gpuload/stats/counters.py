@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuload.stats.bottleneck import Bottleneck, Facts, Limits, find_bottleneck
 from gpuload.stats.stages import STAGES, Stage, Watch, stages_of
+from gpuload.stats.trace import Trace
 
 MEANING = {
     "batches": "batches handed out",
@@ -154,9 +155,14 @@ class Stats(Mapping[str, float]):
 
 
 class Counters:
-    """Counters that many threads add to."""
+    """Counters that many threads add to.
 
-    def __init__(self) -> None:
+    Args:
+        trace: what threads do is noted there, too; None to note nothing.
+    """
+
+    def __init__(self, trace: Trace | None = None) -> None:
+        self.trace = trace
         self._lock = threading.Lock()
         self._counts: dict[str, float] = dict.fromkeys((name for name in MEANING if name != "fill"), 0)
         self._batches: deque[tuple[int, int]] = deque()  # records and bytes of batches that are not counted yet
@@ -171,8 +177,23 @@ class Counters:
                 counts[name] = counts.get(name, 0) + amount
 
     def watch(self) -> Watch:
-        """Return a watch for a part of a step; what it counted is added by ``add(**watch.amounts)``."""
-        return Watch()
+        """Return a watch for a part of a step; ``add_watch`` adds what it counted."""
+        return Watch(traced=self.trace is not None)
+
+    def add_watch(self, watch: Watch, *, epoch: int, step: int, num_steps: int, **amounts: float) -> None:
+        """Add what a watch counted, and other amounts; note its stages in the trace.
+
+        Args:
+            watch: of the calling thread, which is over.
+            epoch: of the steps.
+            step: the first of them.
+            num_steps: how many the thread worked on.
+            amounts: as of ``add``.
+        """
+        self.add(**watch.amounts, **amounts)
+        if self.trace is not None:
+            for name, begin_s, end_s in watch.spans or ():
+                self.trace.add(name, begin_s, end_s, epoch=epoch, step=step, num_steps=num_steps)
 
     def deliver(self, num_records: int, num_bytes: int) -> None:
         """Count a batch that is handed out: by one call of C, since its reader waits."""

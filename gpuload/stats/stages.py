@@ -12,7 +12,7 @@ Blocked   A stage that waits for storage takes no processor time. The system say
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
@@ -111,6 +111,12 @@ class Watch:
                 self.spans.append((before, self._begin_s, now))
         elif now - _thread.sample_s > SAMPLE_EVERY_S:
             _thread.sample_s, self._usage = now, usage()
+        if _ranges:
+            push, pop = _ranges[-1]
+            if before:
+                pop()
+            if stage:
+                push(f"gpuload {stage}")
         self._stage, self._begin_s = stage, now
         return before
 
@@ -153,6 +159,12 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 _no_watch = _NoWatch()
+_ranges: list[tuple[Callable[[str], object], Callable[[], object]]] = []
+
+
+def mark_ranges(push: Callable[[str], object], pop: Callable[[], object]) -> None:
+    """Have each stage call ``push`` with its name when it begins and ``pop`` when it ends: ranges of a profiler."""
+    _ranges[:] = [(push, pop)]
 
 
 def watch() -> Watch:

@@ -333,7 +333,9 @@ def test_the_rates_of_each_epoch_are_written_for_tensorboard(tmp_path):
     model.fit(plain(loader), epochs=2, shuffle=False, verbose=0, callbacks=[stats])
 
     content = scalars(tmp_path)
-    assert set(content) == {"loader/records_per_s", "loader/wait", "loader/fill"}
+    shares = {name: values for name, values in content.items() if name.startswith("loader/share/")}
+    assert set(content) - set(shares) == {"loader/records_per_s", "loader/wait", "loader/fill"}
+    assert sum(values[1][1] for values in shares.values()) == pytest.approx(1)
     assert [step for step, _ in content["loader/records_per_s"]] == [0, 1]
     assert content["loader/records_per_s"][1][1] == pytest.approx(stats.latest["records_per_s"])
     assert 0 <= stats.latest["wait"] <= 1

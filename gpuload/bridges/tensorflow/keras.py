@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import signalsafe, stats
+from gpuload import signalsafe
 from gpuload.bridges import common
 from gpuload.bridges.tensorflow.framework import tf
 from gpuload.errors import FileError, SpecError, StateError
@@ -340,8 +340,9 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
 
     It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the share of the time that
     the training waited for the loader) and ``loader/fill`` (the share of the steps made ahead that were ready when
-    batches were asked for). Where the training waited for a tenth of an epoch or more, one sentence in the log says so,
-    the work of the loader meanwhile, and a change that would make it faster.
+    batches were asked for), and ``loader/share/read`` and so on: the share of each stage in the work of the loader's
+    threads. At the end of each epoch one sentence in the log (INFO) says what holds the loop up, and what helps most.
+    Where the training waited for a tenth of the epoch or more, it is a warning.
 
     Args:
         loader: that the dataset was made of.
@@ -357,16 +358,16 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin to measure."""
-        self._start_s, self._before = time.perf_counter(), dict(self.loader.stats())
+        self._start_s, self._before = time.perf_counter(), self.loader.stats()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write the measurements."""
-        seconds, now = time.perf_counter() - self._start_s, self.loader.stats()
-        spent = {name: now[name] - before for name, before in self._before.items()}
+        seconds, spent = time.perf_counter() - self._start_s, self.loader.stats() - self._before
         self.latest = {
             "records_per_s": spent["records"] / seconds,
             "wait": spent["wait_s"] / seconds,
-            "fill": stats.fill(spent),
+            "fill": spent["fill"],
+            **{f"share/{stage.name}": stage.share for stage in spent.stages},
         }
         if self._writer is not None:
             with self._writer.as_default():
@@ -374,15 +375,10 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
                     tf.summary.write(f"loader/{name}", np.float32(value), step=epoch, metadata=SCALAR)
             self._writer.flush()
         if self.latest["wait"] >= BOTTLENECK:
-            log.warning(
-                "input is the bottleneck: in epoch %d the training waited %.0f %% of the time for the loader, whose "
-                "threads spent %.1f s on reading and %.1f s on decoding and ops; remedy: %s",
-                epoch,
-                100 * self.latest["wait"],
-                spent["read_s"],
-                spent["ops_s"],
-                self.loader.remedy(read_s=spent["read_s"], ops_s=spent["ops_s"]),
-            )
+            text = "input is the bottleneck: in epoch %d the training waited %.0f %% of the time for the loader. %s"
+            log.warning(text, epoch, 100 * self.latest["wait"], spent.bottleneck())
+        else:
+            log.info("epoch %d: %s", epoch, spent.bottleneck())
 
     def on_train_end(self, logs: Any = None) -> None:
         """Close the file."""
