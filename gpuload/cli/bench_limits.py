@@ -124,11 +124,11 @@ def _decode_rate(source: Source, seconds: float) -> float:
     images = [np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]]
     heads = [head.read(image) for image in images]
 
-    def decode_all() -> None:
+    def decode_images() -> None:
         for image, about in zip(images, heads, strict=True):
             decode.decode(image, about, "RGB")
 
-    return len(images) * _repeat(decode_all, seconds)
+    return len(images) * _repeat(decode_images, seconds)
 
 
 def _upload_rates(seconds: float) -> tuple[float, float]:

@@ -201,10 +201,10 @@ class Epoch:
             end_s = perf_counter()
             self._session.counters.loop(end_s - ready_s, end_s - run.end_s)
             if trace is not None:
-                where = {"epoch": cursor.start.epoch, "step": step}
-                trace.add("training", run.end_s, asked_s, **where)
-                trace.add("waiting", asked_s, ready_s, **where)
-                trace.add("hand-over", ready_s, end_s, **where)
+                position_words = {"epoch": cursor.start.epoch, "step": step}
+                trace.add("training", run.end_s, asked_s, **position_words)
+                trace.add("waiting", asked_s, ready_s, **position_words)
+                trace.add("hand-over", ready_s, end_s, **position_words)
             run.end_s = end_s
             # From here to the return nothing is called: CPython runs signal handlers behind calls and in loops alone.
             if cursor.now is before:

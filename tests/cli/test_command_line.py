@@ -95,7 +95,7 @@ def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, caps
     ("words", "message"),
     [
         ([], "VERB"),
-        (["qqqq"], "The verbs are: check, convert, "),
+        (["qqqq"], "The verbs are: bench, check, "),
         (["check"], "Missing argument 'PATH...'"),
         (["check", "--num-threads", "two", "x"], "'two' is not a valid integer"),
         (["check", "--num-thread", "2", "x"], "--num-threads"),
