@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import core
 from gpuload.errors import FileError, SpecError
 from gpuload.stats import stages, trace
 
@@ -34,6 +35,7 @@ def test_each_stage_of_each_step_is_an_event_of_its_thread(tmp_path: Path):
     assert names[threading.get_native_id()] == threading.current_thread().name
 
 
+@pytest.mark.skipif(core.native is None, reason=f"no core: {core.problem}")
 def test_copies_of_the_core_are_events_within_the_loop(tmp_path: Path):
     path = tmp_path / "trace.json"
     np.save(tmp_path / "x.npy", np.zeros((512, 64), np.float32))
