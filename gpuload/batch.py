@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError, short_repr
-from gpuload.ragged import Ragged
 from gpuload.spec import Spec
 
 Output = Any  # a field name, or a tuple, list, dict, named tuple or dataclass of outputs
@@ -54,10 +54,11 @@ class Batch:
     def __init__(
         self, fields: dict[str, Any], nest: Output, *, records: NDArray[np.int64], valid: NDArray[np.bool_],
         epoch: int, step: int, event: Any = None, drawn: Mapping[str, Mapping[str, NDArray[Any]]] | None = None,
+        spec: Spec | None = None,
     ) -> None:  # fmt: skip
         if drawn is not None:
             self.drawn = drawn
-        self._fields, self._nest, self._event = fields, nest, event
+        self._fields, self._nest, self._event, self._spec = fields, nest, event, spec
         self.records, self.valid, self.epoch, self.step = records, valid, epoch, step
 
     def synchronize(self) -> None:
@@ -164,16 +165,30 @@ class Batch:
             step=self.step,
             event=self._event,
             drawn=self.__dict__.get("drawn"),
+            spec=self._spec,
         )
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name}: {_shape(values)}" for name, values in self._fields.items())
-        return f"Batch(epoch={self.epoch}, step={self.step}, records={self.records.size}; {shapes})"
+        values = signalsafe.import_package("gpuload.display.values")
+        fields = [
+            f"{name}: {values.field_text(field, values.field_of(name, field, self._spec))}"
+            for name, field in self._fields.items()
+        ]
+        return f"<{'; '.join([self._title(), *fields])}>"
 
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows: the first records, images as small pictures."""
+        tables = signalsafe.import_package("gpuload.display.tables")
+        self.synchronize()
+        html: str = tables.batch_table(self._title(), self._fields, self._spec, self.records, self.valid)
+        return html
 
-def _shape(values: Any) -> str:
-    """Return the part of ``repr`` that shows the values of a field."""
-    return repr(values) if isinstance(values, Ragged) else str(getattr(values, "shape", f"list of {len(values)}"))
+    def _title(self) -> str:
+        """Return what the batch is: which one, and how many records it has."""
+        num_records, num_valid = self.records.size, int(np.count_nonzero(self.valid))
+        valid = "" if num_valid == num_records else f", {num_valid} valid"
+        records = f"{num_records} record{'s' * (num_records != 1)}{valid}"
+        return f"gl.Batch: {records}, epoch {self.epoch}, step {self.step}"
 
 
 def arranged(nest: Output, fields: Mapping[str, Any]) -> Any:

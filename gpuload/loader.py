@@ -697,11 +697,15 @@ class Loader:
 
     def describe(self) -> str:
         """Return each choice and its reason, a line each."""
+        return "\n".join(f"{name + ':':<10} {line}" for name, line in self._choices().items())
+
+    def _choices(self) -> dict[str, str]:
+        """Return each choice and its reason, by name."""
         executor_lines, recipe = dict(self._executor_lines), self._session.recipe
         division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
             "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
         )  # fmt: skip
-        lines = {
+        return {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
             "device": f"{self.device} ({self._device_reason})",
@@ -716,7 +720,6 @@ class Loader:
             f"{_megabytes(self._session.ring.idle_bytes)} are kept for the next ones",
             **self._lines,
         }
-        return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
 
     def close(self) -> None:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
@@ -726,9 +729,26 @@ class Loader:
             trace.write()
 
     def __repr__(self) -> str:
+        return f"<{self._title()}; {self.spec_out}; {self._place_text()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows: the fields of batches, the ops and the choices. No record is read."""
+        tables = signalsafe.import_package("gpuload.display.tables")
+        notes = {"position": self._place_text(), **self._choices()}
+        notes |= {"batch": "", "values": "none was read for this table; loader.peek() makes the next batch"}
+        html: str = tables.spec_table(self._title(), self.spec_out, notes, map(str, self.ops))
+        return html
+
+    def _title(self) -> str:
+        """Return what is loaded, and how much of it in a batch."""
+        num_records = len(self.source)
         sharded = f", shard {self._plan.shard_id} of {self.num_shards}" if self.num_shards > 1 else ""
-        at = f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}"
-        return f"<gl.Loader: {len(self.source)} records by {self.batch_size}{sharded}; {self.spec_out}; {at}>"
+        return f"gl.Loader: {num_records} record{'s' * (num_records != 1)} by {self.batch_size}{sharded}"
+
+    def _place_text(self) -> str:
+        """Return the position, and whether the loader is closed, as a text."""
+        closed = ", closed" if self._session.closed else ""
+        return f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}{closed}"
 
     def __str__(self) -> str:
         """Return a text that names ``dataset``: Keras shows it in its error where ``model.fit`` gets a loader."""

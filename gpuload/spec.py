@@ -19,6 +19,8 @@ from numpy.typing import DTypeLike
 from gpuload.errors import SpecError, UnknownFieldError
 
 Shape = tuple[int | None, ...]
+NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
+MOST_CHANNELS = 4  # of an image whose axes are not known
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
 LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)  # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
@@ -163,7 +165,20 @@ class Field:
         """True if the field holds slices of an image along its first axis: it is marked so, or it has four axes."""
         if self.shape is None or self.encoded:
             return False
-        return self.axes in VOLUMES or (len(self.shape) == 4 and not self.axes and self.dtype.kind in "buif")
+        return self.axes in VOLUMES or (len(self.shape) == 4 and not self.axes and self.dtype.kind in NUMBERS)
+
+    @property
+    def may_be_image(self) -> bool:
+        """True if the field holds encoded images, or numbers along three axes."""
+        return self.encoded or (self.shape is not None and len(self.shape) == 3 and self.dtype.kind in NUMBERS)
+
+    @property
+    def is_channels_first(self) -> bool:
+        """True if the three axes are CHW, or not known and of at most 4 channels before an axis that is longer."""
+        if self.axes or self.shape is None or len(self.shape) != 3:
+            return self.axes == "CHW"
+        first, _, last = self.shape
+        return first is not None and first <= MOST_CHANNELS and (last is None or last > MOST_CHANNELS)
 
     @property
     def unmarked(self) -> Field:

@@ -27,6 +27,7 @@ LINES = (
     ("pipeline", "formats", "journal"),
     ("sources", "executors", "state", "recipes"),
     ("ops", "order", "batch", "rawdecode", "strings"),
+    ("display",),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged", "lazy"),
     ("core", "signalsafe", "stats", "synonyms", "tracebacks"),

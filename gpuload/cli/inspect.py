@@ -27,12 +27,11 @@ from numpy.typing import NDArray
 
 import gpuload as gl
 from gpuload.cli.base import Output, verb
+from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
 from gpuload.open import recognize
-from gpuload.ops import images
 from gpuload.preview import write_file
-from gpuload.preview.pictures import Pixels, png
 from gpuload.sources.base import Source
 from gpuload.spec import Field
 from gpuload.storage.files import as_folder, expand
@@ -235,7 +234,7 @@ def _value(field: Field, value: Any) -> str:
 
 def _image_field(source: Source) -> Field | None:
     """Return the first field of images."""
-    return next((field for field in source.spec if images.may_be_image(field)), None)
+    return next((field for field in source.spec if field.may_be_image), None)
 
 
 def _image(source: Source, record: int) -> Pixels | None:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import DeviceError, SpecError
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.cast import DALI_TYPES
@@ -124,7 +124,7 @@ class Dali(Op):
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """The operator."""
         if field.shape is not None and len(field.shape) == 3 and not field.encoded:
-            x = dali.fn.reshape(x, layout="CHW" if images.channels_first(field) else "HWC")
+            x = dali.fn.reshape(x, layout="CHW" if field.is_channels_first else "HWC")
         settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()} | draw
         operator = self._operator(dali) if isinstance(self.fn, str) else self.fn
         self._check_settings(dali.backend.TryGetSchema(getattr(operator, "_schema_name", "")))

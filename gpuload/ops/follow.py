@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import boxes, images
+from gpuload.ops import boxes
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import INSTANCES, MASK, Field, Spec
@@ -36,7 +36,7 @@ def image_name(spec: Spec) -> str | None:
     """Return the name of the image to which marked fields belong; None if there is none, or several may be it."""
     if "image" in spec:
         return "image"
-    names = [field.name for field in spec if not field.is_marked and images.may_be_image(field)]
+    names = [field.name for field in spec if not field.is_marked and field.may_be_image]
     return names[0] if len(names) == 1 else None
 
 

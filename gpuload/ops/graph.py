@@ -26,7 +26,7 @@ from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
 from gpuload.ops import follow, images
 from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
-from gpuload.spec import INSTANCES, MASK, Field, Spec
+from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, Field, Spec
 
 BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 ELSEWHERE = -1  # in place of an op's place: it is in another part of the graph
@@ -561,12 +561,12 @@ def _are_masks_by_name(field: Field) -> bool:
     shape = field.shape or ()
     if len(shape) != 3 or shape[0] is not None or field.dtype.kind not in "bui":
         return False
-    return field.name.lower().endswith("masks") and (shape[2] is None or shape[2] > images.MOST_CHANNELS)
+    return field.name.lower().endswith("masks") and (shape[2] is None or shape[2] > MOST_CHANNELS)
 
 
 def _image_size(field: Field) -> tuple[int | None, ...] | None:
     """Return height and width of what may be an image or its mask, None where they vary; None if it is neither."""
-    if field.encoded or field.dtype.kind not in images.NUMBERS or field.shape is None or len(field.shape) not in (2, 3):
+    if field.encoded or field.dtype.kind not in NUMBERS or field.shape is None or len(field.shape) not in (2, 3):
         return None
     if len(field.shape) == 2:
         return None if field.ragged else field.shape
@@ -649,7 +649,7 @@ def _size_axes(field: Field) -> tuple[int, ...]:
     """Return the axes of height and width, and of volumes that of the slices."""
     if field.is_volume:
         return 1, 2, 0
-    return (1, 2) if images.channels_first(field) else (0, 1)
+    return (1, 2) if field.is_channels_first else (0, 1)
 
 
 def _known_size(field: Field) -> Sizes | None:

@@ -3,7 +3,7 @@
 Some take volumes, too: slices of an image along a first axis, ``DHWC``, or ``DHW`` where it is marked so.
 
 An image is a field of three axes, height, width and channels. Where a field's axes are not known, it is an image
-unless it looks like CHW: first axis of at most 4 and last axis longer than 4, or varying.
+unless it looks like CHW (`spec.Field.is_channels_first`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments
-from gpuload.spec import Field
+from gpuload.spec import NUMBERS, Field
 
-NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
-MOST_CHANNELS = 4
 NO_PIXELS = "it is an image without pixels"
 
 
@@ -45,7 +43,7 @@ def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
             cause="an image has three axes: height, width, channels",
             remedy=_remedy(field),
         )
-    if channels_first(field):
+    if field.is_channels_first:
         raise SpecError(
             f"{op}: field {field.name!r} has shape {shape}, channels first",
             cause="ops act on HWC images, channels last",
@@ -114,19 +112,6 @@ def check_volume(op: Any, field: Field, name: str) -> None:
             cause="it is for slices of an image, and the field has none: its axes are not DHWC",
             remedy=f"leave {name} out; or say that there are slices: source.mark({field.name}='DHW')",
         )
-
-
-def channels_first(field: Field) -> bool:
-    """Return True if the axes of a field with three axes are CHW, or not known and its shape looks like it."""
-    if field.axes or field.shape is None or len(field.shape) != 3:
-        return field.axes == "CHW"
-    first, _, last = field.shape
-    return first is not None and first <= MOST_CHANNELS and (last is None or last > MOST_CHANNELS)
-
-
-def may_be_image(field: Field) -> bool:
-    """Return True if a field holds encoded images, or numbers along three axes."""
-    return field.encoded or (field.shape is not None and len(field.shape) == 3 and field.dtype.kind in NUMBERS)
 
 
 def numeric(op: Any, field: Field) -> None:

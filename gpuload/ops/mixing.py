@@ -220,7 +220,7 @@ class CutMix(_Mix):
         }
 
     def _mix(self, xp: ModuleType, x: Any, draw: Draw, field: Field) -> Any:
-        planes, partners, boxes = images.channels_first(field), draw[PARTNER], draw["box"]
+        planes, partners, boxes = field.is_channels_first, draw[PARTNER], draw["box"]
         if not _is_image(field):
             return blend(xp, x, partners, draw["weight"])
         if xp is not np:
@@ -313,4 +313,4 @@ def _is_image(field: Field) -> bool:
 
 def _size(field: Field) -> Sequence[int]:
     shape = field.fixed_shape
-    return shape[1:] if images.channels_first(field) else shape[:2]
+    return shape[1:] if field.is_channels_first else shape[:2]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import cuda, images
+from gpuload.ops import cuda
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 
@@ -89,7 +89,7 @@ def begin(field: Field, count: int, shape: tuple[int, ...] | None = None) -> Wal
         return None
     if len(field.shape) == 3:
         sides = shape or tuple(UNKNOWN_PIXELS if length is None else length for length in field.shape)
-        axes = "CHW" if images.channels_first(field) else "HWC"
+        axes = "CHW" if field.is_channels_first else "HWC"
         height, width, channels = (sides[axes.index(axis)] for axis in "HWC")
     elif field.uniform:
         sides = field.fixed_shape

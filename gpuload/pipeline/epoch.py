@@ -431,8 +431,10 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
         session.counters.add(**{"records_skipped" if group.skips else "records_replaced": num_bad})
     event = outcome.event
     draws = group.draws_of_records(slice(None) if rows is None else rows)
-    epoch = group.position.epoch
-    return Batch(fields, output, records=records, valid=valid, epoch=epoch, step=step, event=event, drawn=draws)
+    epoch, spec = group.position.epoch, session.recipe.graph.spec_out
+    return Batch(
+        fields, output, records=records, valid=valid, epoch=epoch, step=step, event=event, drawn=draws, spec=spec
+    )
 
 
 def _of_piece(session: Session, group: Step, step: int) -> Batch:
@@ -442,8 +444,8 @@ def _of_piece(session: Session, group: Step, step: int) -> Batch:
     if not unaligned and (group.num_steps == 1 or not session.ring.crowded):
         return batch
     fields = _copy_unaligned(session, dict(batch.items()), unaligned)
-    output, epoch = session.recipe.output, after.epoch
-    return Batch(fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step)
+    output, epoch, spec = session.recipe.output, after.epoch, session.recipe.graph.spec_out
+    return Batch(fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step, spec=spec)
 
 
 def _is_numeric(values: Any) -> bool:

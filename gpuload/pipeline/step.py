@@ -160,7 +160,7 @@ class Step:
         arrays, later = [(name, self.arrays[name]) for name in recipe.names], recipe.plan.later
         row_bytes = sum(num_bytes for _, num_bytes in recipe.row_bytes)
         all_valid = np.count_nonzero(self.valid) == self.valid.size
-        pieces = []
+        pieces, output, spec = [], recipe.output, recipe.graph.spec_out
         for step in range(self.position.step, self.position.step + self.num_steps):
             begin, end = stretch.batch(step)
             begin, count, rows = begin - first, end - begin, slice(begin - first, end - first)
@@ -169,7 +169,7 @@ class Step:
             if self.copies is None:  # the values are there, and a copy costs the caller no time
                 fields |= {name: aligned_copy(fields[name]) for name in unaligned}
                 unaligned = []
-            batch = Batch(fields, recipe.output, records=self.records[rows], valid=valid, epoch=epoch, step=step)
+            batch = Batch(fields, output, records=self.records[rows], valid=valid, epoch=epoch, step=step, spec=spec)
             num_records = count if all_valid else int(np.count_nonzero(valid))
             pieces.append(Piece(batch, num_records, count * row_bytes, later(self.position, step + 1), unaligned))
         return pieces

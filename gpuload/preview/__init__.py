@@ -15,9 +15,7 @@ Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded fr
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import html
 import itertools
 import os
 from collections.abc import Iterable
@@ -29,11 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.batch import Batch
+from gpuload.display import markup
+from gpuload.display.pictures import Pixels, png
 from gpuload.errors import FileError, SpecError
 from gpuload.loader import Loader
-from gpuload.ops import Decode, images
+from gpuload.ops import Decode
 from gpuload.order import check_count
-from gpuload.preview.pictures import Pixels, empty, grid, image_pixels, png, text_pixels, wrap
+from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
 from gpuload.spec import is_whole
 
@@ -41,12 +41,6 @@ MAX_TEXT = 200  # characters of a value beside a picture
 TITLE_SCALE, LEAST_TITLE = 2, 120  # of letters above columns, in a picture, and pixels that they may take
 TEXT_WIDTH = 320  # pixels of a cell without pictures, in a picture
 MOST_WEIGHTS, LEAST_CLASSES = 4, 8  # a vector with no more numbers other than 0 is shown as these, if it is so long
-STYLE = (
-    ".gpuload td{vertical-align:top;padding:4px 8px;font:12px monospace;text-align:left;overflow-wrap:anywhere}"
-    ".gpuload figure{display:inline-block;vertical-align:top;margin:0 6px 4px 0}.gpuload figure img{display:block;"
-    "max-width:none;image-rendering:pixelated}.gpuload th{font:bold 13px sans-serif;text-align:left;padding:4px 8px}"
-    ".gpuload .draws{color:#777}"
-)
 
 
 @dataclass(frozen=True)
@@ -67,14 +61,10 @@ class Cell:
         """Return the cell of a table."""
         parts = []
         for name, pixels, note in self.pictures:
-            data = base64.b64encode(png(pixels)).decode("ascii")
-            label = html.escape(name)
-            parts.append(
-                f'<figure><img alt="{label}" src="data:image/png;base64,{data}">'
-                f"<figcaption>{label}: {html.escape(note)}</figcaption></figure>"
-            )
-        texts, draws = ("".join(f"{html.escape(line)}<br>" for line in lines) for lines in (self.texts, self.draws))
-        return f'<td>{"".join(parts)}<div>{texts}</div><div class="draws">{draws}</div></td>'
+            caption = markup.escape(f"{name}: {note}")
+            parts.append(f"<figure>{markup.image(pixels, name)}<figcaption>{caption}</figcaption></figure>")
+        texts, draws = ("".join(f"{markup.escape(line)}<br>" for line in lines) for lines in (self.texts, self.draws))
+        return f'{"".join(parts)}<div>{texts}</div><div class="notes">{draws}</div>'
 
     def to_pixels(self) -> Pixels:
         """Return pictures and texts in one."""
@@ -87,7 +77,7 @@ class Cell:
         return grid([[picture], [text_pixels(lines, max(picture.shape[1], TEXT_WIDTH if not figures else 0))]], gap=2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Preview:
     """Records before and behind ops; ``save`` writes it, and a notebook shows it.
 
@@ -120,6 +110,9 @@ class Preview:
         content = self.to_html().encode() if suffix == ".html" else png(self.to_pixels())
         write_file(path, content)
 
+    def __repr__(self) -> str:
+        return f"<gl.preview: records {list(self.records)}; {', '.join(self.titles)}; save(path) writes it>"
+
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""
         return self._table()
@@ -141,14 +134,11 @@ class Preview:
         return grid([[empty(), *titles], *rows])
 
     def _table(self) -> str:
-        ops = "".join(f"<li><code>{html.escape(op)}</code></li>" for op in self.ops)
-        head = "".join(f"<th>{html.escape(title)}</th>" for title in ("record", *self.titles))
-        lines = [
-            f"<tr><td>{record}</td>{''.join(cell.to_html() for cell in row)}</tr>"
+        rows = [
+            (str(record), *(cell.to_html() for cell in row))
             for record, row in zip(self.records, self.rows, strict=True)
         ]
-        table = f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-        return f'<style>{STYLE}</style><div class="gpuload"><ol>{ops}</ol>{table}</div>'
+        return markup.block(markup.numbered_list(self.ops), markup.table(("record", *self.titles), rows))
 
 
 def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iterable[int] = 2) -> Preview:
@@ -260,7 +250,7 @@ def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     spec, values = loader.spec_out, {name: np.asarray(column[0]) for name, column in batch.items()}
     pictures, texts = [], []
     for field in spec:
-        if images.may_be_image(field):
+        if field.may_be_image:
             pictures.append((field.name, *image_pixels(spec, values, field)))
         else:
             texts.append(f"{field.name}: {_text(values[field.name])[:MAX_TEXT]}")

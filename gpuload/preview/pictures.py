@@ -1,13 +1,8 @@
-"""Pictures: images, masks, boxes, points and words as RGB pixels, in rows and columns, as a PNG file.
-
-Source  PNG, https://www.w3.org/TR/png/
-"""
+"""Pictures: images, masks, boxes, points and words as RGB pixels, in rows and columns."""
 
 from __future__ import annotations
 
-import struct
 import textwrap
-import zlib
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -15,16 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops import boxes, follow, images
+from gpuload.display.pictures import Pixels, enlarge, object_labels, rgb_pixels
+from gpuload.ops import boxes, follow
 from gpuload.preview import font
 from gpuload.spec import INSTANCES, MASK, Field, Spec
 
-Pixels = NDArray[np.uint8]
 Colour = tuple[int, int, int]
 LEAST_SIDE, LARGEST_SIDE, GAP = 160, 640, 6  # pixels of a picture, and between pictures
 LINE_WIDTH = 680  # pixels that the pictures of one record take side by side
 BOX_COLOUR, POINT_COLOUR, INK, PAPER = (255, 64, 32), (32, 224, 255), (40, 40, 40), (255, 255, 255)
-LABEL_STEP = 0.618033988749895  # of the hue from one label of a mask to the next
 
 
 def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixels, str]:
@@ -37,48 +31,16 @@ def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixe
     """
     value = np.asarray(values[field.name])
     if field.kind == INSTANCES:
-        number, height, width = value.shape
-        labels = (value.astype(bool) * np.arange(1, number + 1)[:, None, None]).max(axis=0, initial=0)
-        mask = field.with_(shape=(height, width, 1), kind=MASK)
-        return image_pixels(spec, {**values, field.name: labels[..., None]}, mask)[
-            0
-        ], f"{number} masks, {height} x {width}"
-    image = np.moveaxis(value, 0, -1) if images.channels_first(field) else value
-    note = f"{value.dtype} {' x '.join(map(str, value.shape))}"
-    step = max(1, -(-max(image.shape[:2]) // LARGEST_SIDE))
-    if field.kind == MASK:
-        rgb = _label_colours(image[::step, ::step, 0])
-        labels = np.unique(image[..., 0])
-        note += f", labels {', '.join(map(str, labels[:8].tolist()))}{' ...' if labels.size > 8 else ''}"
+        image, note = object_labels(value), f"{len(value)} masks, {' x '.join(map(str, value.shape[1:]))}"
     else:
-        rgb = _shrink(image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2), step)
-        if value.dtype != np.uint8:
-            low, high = float(np.nanmin(rgb)), float(np.nanmax(rgb))
-            rgb = np.nan_to_num((rgb.astype(np.float64) - low) / max(high - low, 1e-12)) * 255
-            note += f", {low:.4g} to {high:.4g}"
-    times = max(1, -(-LEAST_SIDE // max(*image.shape[:2], 1)))
-    bytes_rgb: Pixels = rgb.astype(np.uint8) if rgb.dtype == np.uint8 else np.rint(rgb).astype(np.uint8)
-    pixels: Pixels = np.ascontiguousarray(bytes_rgb.repeat(times, 0).repeat(times, 1))
+        image = np.moveaxis(value, 0, -1) if field.is_channels_first else value
+        note = f"{value.dtype} {' x '.join(map(str, value.shape))}"
+    step = max(1, -(-max(image.shape[:2]) // LARGEST_SIDE))
+    small, about = rgb_pixels(image, step, is_mask=field.kind in (MASK, INSTANCES))
+    pixels, times = enlarge(small, LEAST_SIDE)
     if field.name == follow.image_name(spec):
         _draw_annotations(pixels, spec, values, image.shape[:2], times / step)
-    return pixels, note
-
-
-def _shrink(image: NDArray[Any], step: int) -> NDArray[Any]:
-    """Return the means of squares of ``step`` pixels; pixels that fill no square are left out."""
-    if step == 1 or min(image.shape[:2]) < step:
-        return image[::step, ::step]
-    height, width = (side // step for side in image.shape[:2])
-    squares = image[: height * step, : width * step].reshape(height, step, width, step, -1)
-    means: NDArray[Any] = squares.mean(axis=(1, 3))
-    return means
-
-
-def _label_colours(labels: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a colour for each label of a mask, black for 0, float64 ``[height, width, 3]``."""
-    hue = (labels.astype(np.float64)[..., None] * LABEL_STEP + (0, 1 / 3, 2 / 3)) % 1
-    colours = 255 * (0.5 + 0.5 * np.cos(2 * np.pi * hue))
-    return np.where(labels[..., None] == 0, 0, colours)
+    return pixels, note if field.kind == INSTANCES else note + about
 
 
 def _draw_annotations(
@@ -169,15 +131,3 @@ def grid(rows: Sequence[Sequence[Pixels]], gap: int = GAP) -> Pixels:
             height, width = picture.shape[:2]
             result[top : top + height, left : left + width] = picture
     return result
-
-
-def png(pixels: Pixels) -> bytes:
-    """Return pixels, uint8 ``[height, width, 3]``, as a PNG file."""
-    height, width = pixels.shape[:2]
-    lines = np.zeros((height, 1 + 3 * width), np.uint8)  # each line begins with its filter, 0 for none
-    lines[:, 1:] = pixels.reshape(height, -1)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits, RGB
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )

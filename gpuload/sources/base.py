@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import rawdecode, synonyms
+from gpuload import rawdecode, signalsafe, synonyms
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
 from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, check_count
@@ -311,8 +311,31 @@ class Source(ABC):
     def __repr__(self) -> str:
         fields = [str(field) for field in self.spec.fields[:MAX_FIELDS]]
         num_rest = len(self.spec) - len(fields)
-        about = [f"{len(self)} records", *fields, f"{num_rest} more fields" if num_rest else "", self._place()]
+        rest = f"{num_rest} more field{'s' * (num_rest > 1)}" if num_rest else ""
+        about = [self._size(), *fields, rest, self._place(), "" if self._is_open() else "closed"]
         return f"<{self._title()}: {', '.join(filter(None, about))}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows: the fields. No record is read, so none is shown."""
+        tables = signalsafe.import_package("gpuload.display.tables")
+        notes = {"records": self._place()}
+        if self._is_open():
+            notes |= {"read": self.describe(), "values": "none was read for this table; source[0] reads the first"}
+        else:
+            notes |= {"closed": "close() was called, and no record can be read"}
+        html: str = tables.spec_table(f"{self._title()}: {self._size()}", self.spec, notes)
+        return html
+
+    def _size(self) -> str:
+        """Return how many records there are, as a text."""
+        return f"{len(self)} record{'s' * (len(self) != 1)}"
+
+    def _is_open(self) -> bool:
+        try:
+            self.check_open()
+        except ClosedError:
+            return False
+        return True
 
     def _title(self) -> str:
         """Return the call that makes the source, for ``repr``."""

@@ -551,7 +551,7 @@ def test_repr_says_in_a_line_what_a_source_is(tmp_path):
     assert repr(zip(files, arrays(y=Y[:7]))) == "<gl.zip of gl.npy and gl.arrays: 7 records, a: int64 (), y: int64 ()>"
     assert repr(concat(pair(), pair(), pair())).startswith("<gl.concat of 3 sources: 30 records, x: float32 (4,), y:")
     assert repr(fixed(tmp_path / "b.bin", "<i4")) == f"<gl.fixed: 2 records, x: int32 (), {tmp_path / 'b.bin'}>"
-    assert repr(images(tmp_path, labels=None)) == f"<gl.images: 1 records, image: encoded image, {tmp_path}>"
+    assert repr(images(tmp_path, labels=None)) == f"<gl.images: 1 record, image: encoded image, {tmp_path}>"
     assert repr(many).endswith("x7: int64 (), 2 more fields>")
     assert repr(Lists()) == "<Lists: 10 records, r: int16 (None,)>"
 

@@ -30,7 +30,7 @@ from gpuload.executors.base import Values
 from gpuload.executors.checks import Checks
 from gpuload.images import native
 from gpuload.images.head import read_heads
-from gpuload.ops import images, resampling, walk
+from gpuload.ops import resampling, walk
 from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
 from gpuload.ops.edits import Edits
 from gpuload.ops.graph import Graph
@@ -527,7 +527,7 @@ def _is_rgb(field: Field) -> bool:
     """Return True if a field has images of bytes in three channels, which lie side by side."""
     shape = field.shape or ()
     are_pixels = field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and shape[2] == RGB
-    return are_pixels and not images.channels_first(field)
+    return are_pixels and not field.is_channels_first
 
 
 def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:

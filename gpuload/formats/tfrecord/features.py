@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from gpuload import signalsafe
 from gpuload.errors import SpecError
 from gpuload.formats.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
 from gpuload.sources.layouts import layout_of, native
@@ -482,7 +481,8 @@ def _value(name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tu
     try:
         array = np.asarray(value)
         if array.dtype.kind == "U":
-            array = signalsafe.import_package("numpy.char").encode(array, "utf-8")
+            texts = [text.encode("utf-8") for text in array.ravel().tolist()]
+            array = np.array(texts, np.bytes_).reshape(array.shape)
         if array.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or array.dtype.hasobject:
             raise TypeError(f"{array.dtype} is of another kind")
         result = np.broadcast_to(array.reshape(shape) if array.size == math.prod(shape) else array, shape).astype(dtype)
