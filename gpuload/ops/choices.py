@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gpuload import device
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import arguments, edits, edits_cuda
+from gpuload.ops import arguments, edits, edits_cuda, pixels
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
 from gpuload.ops.edits import Edits
 from gpuload.spec import MASK, Field, Spec
@@ -238,7 +238,7 @@ class _Nest(Op):
         """The same for a batch: each op once for all records that it is applied to; on a GPU as edits, if they are."""
         result = edits_cuda.edit_batch(self, xp, x, draw)
         if result is None and not isinstance(x, VARYING):
-            result = self._batch(xp, x, draw)
+            result = self._views(xp, x, draw) if pixels.reads(xp, x) else self._batch(xp, x, draw)
         if result is None and device.compiles(xp):
             result = self._list(xp, list(x), draw)
         return super().array_batch(xp, x, draw) if result is None else result
@@ -256,6 +256,15 @@ class _Nest(Op):
             for row, value in zip(rows.tolist(), part, strict=True):
                 values[row] = value
         return values
+
+    def _views(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return a batch of images on a GPU behind the ops: they act on views of its rows, which are not copied.
+
+        One more kernel brings the results together, unless they have shapes of their own.
+        """
+        images = self._list(xp, list(x), draw)
+        are_alike = len({(image.shape, image.dtype) for image in images}) == 1
+        return pixels.move(xp, images) if are_alike and pixels.reads(xp, images) else images
 
     def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
         """Return a batch of one shape behind the ops; None where the results have shapes of their own."""
