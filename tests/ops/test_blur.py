@@ -60,6 +60,14 @@ def test_weights_are_those_of_a_normal_curve():
     np.testing.assert_allclose(line, np.array(curve) / sum(curve), rtol=1e-7)
 
 
+def test_each_weight_is_a_normal_number_or_0():
+    lines = blur.weights(np.linspace(0.02, 3, 500), 23)
+
+    assert lines[lines > 0].min() >= 2.0**-126
+    assert (lines == 0).any(axis=1).sum() > 100
+    np.testing.assert_allclose(lines.sum(axis=1), 1, rtol=1e-6)
+
+
 def test_the_edge_is_not_repeated_in_the_mirror():
     assert blur.mirror(4, 3).tolist() == [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]
 
