@@ -80,6 +80,26 @@ class Codec(Protocol):
 
     def __init__(self, library: str, extensions: str) -> None: ...
 
+    def decode(
+        self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s, regions: Int32s, images: Sequence[Bytes],
+        declined: NDArray[np.int8],
+    ) -> float:  # fmt: skip
+        """Decode JPEG files to RGB, each to an array of its size.
+
+        Args:
+            raw: the files, and so are the next four: see ``make_rows``.
+            begins: as before.
+            ends: as before.
+            heads: as before.
+            regions: as before.
+            images: uint8 ``[height, width, 3]`` of each; written.
+            declined: 1 for each image that was not written: its file is damaged or is not decoded here, or its pixels
+                do not fill its array; int8 ``[n]``.
+
+        Returns:
+            Seconds that decoding took.
+        """
+
     def make_rows(
         self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s, regions: Int32s, boxes: Int32s, sizes: Int32s,
         table: Floats, width: float, antialias: bool, edits: Float64s, edit_start: Int32s, edit_mirror: Int32s,

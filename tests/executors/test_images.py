@@ -68,6 +68,7 @@ CHAINS = {
     "two runs": [gl.ops.Decode(), gl.ops.Resize(17, 23), gl.ops.Hue(-0.1, 0.1), gl.ops.Rotate(30), gl.ops.Invert()],
     "sizes": [gl.ops.Decode(), gl.ops.Hue(-0.1, 0.1), gl.ops.Resize(17, 23), gl.ops.Grayscale(1)],
     "python": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9), gl.ops.Python(lambda x: 255 - x), gl.ops.RandomFlip()],
+    "alone": [gl.ops.Decode()],
 }  # fmt: skip
 JOINED = {  # what one call makes of each chain
     "training": "Decode RandomResizedCrop RandomFlip Normalize",
@@ -87,6 +88,7 @@ JOINED = {  # what one call makes of each chain
     "two runs": "Decode Resize Hue, kernel of Rotate, edit of Invert",
     "sizes": "",
     "python": "Decode RandomResizedCrop, array of Python, walk of RandomFlip",
+    "alone": "",
 }
 
 if native.codec() is None:
@@ -147,7 +149,7 @@ def assert_same(executor, values, draws, monkeypatch):
         if isinstance(result, tuple) or isinstance(other, tuple):
             assert result == other
             continue
-        assert result["image"].dtype == other["image"].dtype
+        assert result["image"][0].dtype == other["image"][0].dtype
         np.testing.assert_array_equal(result["image"], other["image"])
     return sum(isinstance(result, tuple) for result in by_core)
 
@@ -172,7 +174,6 @@ def test_ops_from_files_to_images_of_one_size_are_one_call(name):
 @pytest.mark.parametrize(
     "chain",
     [
-        [gl.ops.Decode()],
         [gl.ops.Decode(), gl.ops.Resize(shorter=9)],
         [gl.ops.Decode("GRAY"), gl.ops.Resize(9, 9)],
         [gl.ops.Decode(dtype="uint16"), gl.ops.CenterCrop(9)],
@@ -183,14 +184,48 @@ def test_what_the_core_does_not_make_goes_op_by_op(chain):
     assert ": array of Decode" in ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["stages"]
 
 
-def test_it_is_said_whether_the_core_decodes():
-    chains = [CHAINS["training"], [gl.ops.Decode()], [gl.ops.Decode(mode="GRAY"), gl.ops.Resize(9, 9)]]
+def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
+    graph, values, draws = batch([array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()])
+    executor, runs, run = ArrayRowExecutor(graph), [], stages.DecodeStage.run
+    monkeypatch.setattr(
+        stages.DecodeStage, "run", lambda stage, x, *arguments: runs.append(len(x)) or run(stage, x, *arguments)
+    )
 
-    training, any_size, gray = (
+    images = executor.run({"image": values}, draws, {})["image"]
+
+    assert executor.describe()["stages"] == "image: decode of Decode"
+    assert runs == [8, 3]
+    assert [image.shape for image in images] == [(40 + n, 50, 3) for n in range(11)]
+    assert all(image.base is None for image in images)  # to hold one of them does not hold the others
+
+
+def test_views_of_images_that_the_core_decodes_are_those_of_python(monkeypatch):
+    files = readable([*JPEGS.values(), imagefiles.png(40, 50)])
+    views = [
+        gl.ops.Decode(), gl.ops.Copy("image", to=("large", "small")),
+        gl.ops.RandomResizedCrop(20, on="large"), gl.ops.RandomResizedCrop(9, on="small"),
+        gl.ops.GaussianBlur(5, on="large"), gl.ops.Normalize(MEAN, STD, on="small"),
+    ]  # fmt: skip
+    graph, values, draws = batch(files, views)
+
+    by_core = ArrayRowExecutor(graph).run({"image": values}, draws, {})
+
+    by_python(monkeypatch)
+    reference = ArrayRowExecutor(graph).run({"image": values}, draws, {})
+    for name in ("large", "small"):
+        np.testing.assert_array_equal(by_core[name], reference[name])
+
+
+def test_it_is_said_whether_the_core_decodes():
+    turned = [gl.ops.Decode(), gl.ops.RandomFlip()]
+    chains = [CHAINS["training"], CHAINS["alone"], turned, [gl.ops.Decode(mode="GRAY"), gl.ops.Resize(9, 9)]]
+
+    training, alone, any_size, gray = (
         ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["codec"] for chain in chains
     )
 
     assert training.endswith(", called by the core")
+    assert alone.endswith(", called by the core")
     assert "called by Python: the core decodes to RGB" in any_size
     assert "called by Python: the core decodes to RGB" in gray
 
@@ -238,8 +273,9 @@ def damaged():
     return files
 
 
-def test_hundreds_of_damaged_files_become_the_same_images_or_the_same_errors(monkeypatch):
-    graph, values, draws = batch(damaged(), [gl.ops.Decode(), gl.ops.RandomResizedCrop(9, scale=(0.5, 1))])
+@pytest.mark.parametrize("ops", [[gl.ops.RandomResizedCrop(9, scale=(0.5, 1))], []])
+def test_hundreds_of_damaged_files_become_the_same_images_or_the_same_errors(ops, monkeypatch):
+    graph, values, draws = batch(damaged(), [gl.ops.Decode(), *ops])
 
     num_errors = assert_same(ArrayRowExecutor(graph), values, draws, monkeypatch)
 
@@ -302,11 +338,12 @@ def test_a_part_of_a_batch_is_the_batch_cut():
     np.testing.assert_array_equal(part["image"], whole[rows])
 
 
-def test_a_damaged_file_is_an_error_of_its_row():
+@pytest.mark.parametrize("ops", [[gl.ops.Resize(9, 9)], []])
+def test_a_damaged_file_is_an_error_of_its_row(ops):
     short = JPEGS["4:2:0"]
     short = array(short[: len(short) // 2] + b"\xff\xd9")
     files = [array(imagefiles.jpeg(40, 50)), array(imagefiles.png(40, 50)), short, short]
-    graph, values, draws = batch(files, [gl.ops.Decode(), gl.ops.Resize(9, 9)])
+    graph, values, draws = batch(files, [gl.ops.Decode(), *ops])
 
     with pytest.raises(RowError, match="most likely because the data of its scan ends") as caught:
         ArrayRowExecutor(graph).run({"image": values}, draws, {})
@@ -314,9 +351,10 @@ def test_a_damaged_file_is_an_error_of_its_row():
     assert caught.value.row == 2
 
 
-def test_heads_of_other_files_make_no_pixels():
+@pytest.mark.parametrize("ops", [[gl.ops.Resize(9, 9)], []])
+def test_heads_of_other_files_make_no_pixels(ops):
     small, large = array(imagefiles.jpeg(8, 8)), array(imagefiles.jpeg(80, 90))
-    graph, _, draws = batch([large, large], [gl.ops.Decode(), gl.ops.Resize(9, 9)])
+    graph, _, draws = batch([large, large], [gl.ops.Decode(), *ops])
 
     with pytest.raises(RowError):
         ArrayRowExecutor(graph).run({"image": Ragged.of([large, small], np.dtype(np.uint8))}, draws, {})

@@ -40,6 +40,30 @@ bool decode(Decoder& decoder, const Files& files, int64_t i, Pixels& pixels) {
     return pixels.data != nullptr;
 }
 
+// Calls `use(i, pixels)` for each file that is decoded, and writes what it returns, or 1 where the file is declined. Returns the
+// time that decoding took, ns.
+template <class Use>
+int64_t decode_each(Codec& codec, const Files& files, int8_t* declined, const Use& use) {
+    using Clock = std::chrono::steady_clock;
+    Clock::duration time{};  // to read the clock costs 50 ns, an image some hundred microseconds
+    std::fill_n(declined, files.count, int8_t(1));
+    try {
+        Codec::Loan loan(codec);
+        for (int64_t i = 0; i < files.count; ++i) {
+            Pixels image{};
+            try {
+                const Clock::time_point begin = Clock::now();
+                const bool is_decoded = decode(loan.decoder(), files, i, image);
+                time += Clock::now() - begin;
+                declined[i] = !(is_decoded && use(i, image));
+            } catch (const std::exception&) {  // no memory for this image: Python meets the same error, and names the file
+            }
+        }
+    } catch (const std::exception&) {  // no decoder: Python meets the same error
+    }
+    return std::chrono::nanoseconds(time).count();
+}
+
 class Row {  // makes the rows of a batch, one after the other
   public:
     template <class Out>
@@ -150,25 +174,18 @@ class Row {  // makes the rows of a batch, one after the other
 template <class Out>
 int64_t make_rows(Codec& codec, const Files& files, const Making<Out>& making, Out* out, int8_t* declined) {
     const int64_t size = making.walking.height * making.walking.width * CHANNELS;
-    using Clock = std::chrono::steady_clock;
-    Clock::duration time{};  // to read the clock costs 50 ns, an image some hundred microseconds
-    std::fill_n(declined, files.count, int8_t(1));
-    try {
-        Codec::Loan loan(codec);
-        Row row;
-        for (int64_t i = 0; i < files.count; ++i) {
-            Pixels image{};
-            try {
-                const Clock::time_point begin = Clock::now();
-                const bool is_decoded = decode(loan.decoder(), files, i, image);
-                time += Clock::now() - begin;
-                declined[i] = !(is_decoded && row.make(image, making, i, out + i * size));
-            } catch (const std::exception&) {  // no memory for this image: Python meets the same error, and names the file
-            }
-        }
-    } catch (const std::exception&) {  // no decoder: Python meets the same error
-    }
-    return std::chrono::nanoseconds(time).count();
+    Row row;
+    return decode_each(codec, files, declined,
+                       [&](int64_t i, const Pixels& image) { return row.make(image, making, i, out + i * size); });
+}
+
+int64_t decode_rows(Codec& codec, const Files& files, const Room* rooms, int8_t* declined) {
+    return decode_each(codec, files, declined, [&](int64_t i, const Pixels& image) {
+        const int64_t size = CHANNELS * image.height * image.width;
+        if (size != rooms[i].size) return false;
+        std::copy_n(image.data, size, rooms[i].data);
+        return true;
+    });
 }
 
 template <class Out>

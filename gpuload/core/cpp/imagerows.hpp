@@ -51,6 +51,16 @@ struct Making {  // what is done to images, in this order; the edits begin with 
     Walking<Out> walking;
 };
 
+struct Room {  // memory for the pixels of an image
+    uint8_t* data;
+    int64_t size;
+};
+
+// Writes the pixels of image i to `rooms[i]` and 0 to `declined[i]`, or nothing and 1. Returns the time that decoding took, ns.
+//
+// Assumes: the bytes of each file can be read. An image that does not fill its room is declined.
+int64_t decode_rows(Codec& codec, const Files& files, const Room* rooms, int8_t* declined);
+
 // Writes image i to `out + i * height * width * 3` and 0 to `declined[i]`, or nothing and 1. Returns the time that decoding
 // took, ns.
 //

@@ -726,6 +726,24 @@ core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& 
     return {resizing, {has_edits ? edits.data() : nullptr, edits.shape(1), window}, walking};
 }
 
+double decode_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
+                    const Numbers& regions, const nb::sequence& images, const Array<int8_t, 1>& declined) {
+    const int64_t count = begins.size();
+    check_rows(raw, begins, ends, 0, 0);
+    std::list<Result> memory;
+    std::vector<core::Room> rooms;
+    for (nb::handle image : images) {
+        require(memory.emplace_back().take(image.ptr()), "decode: images are uint8 [height, width, 3]");
+        rooms.push_back({memory.back().data(), memory.back().size()});
+    }
+    const bool fits = heads.shape(0) == count && heads.shape(1) == 6 && int64_t(rooms.size()) == count;
+    require(fits && declined.size() == count, "decode: a head and a result an image");
+    if (count == 0) return 0;
+    const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
+    Release lock;
+    return double(core::decode_rows(codec, files, rooms.data(), declined.data())) / 1e9;
+}
+
 template <class Out>
 double make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
                         const Numbers& regions, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
@@ -860,6 +878,7 @@ NB_MODULE(_native, module) {
     nb::class_<core::Codec>(module, "Codec")
         .def(nb::init<const std::string&, const std::string&>())
         .def_prop_ro("version", &core::Codec::version)
+        .def("decode", decode_files)
         .def("make_rows", make_rows_of_files<uint8_t>)
         .def("make_rows", make_rows_of_files<float>);
 }

@@ -33,6 +33,7 @@ from gpuload.stats import Watch
 Array = NDArray[Any]
 # Where images become several views, few are in memory at a time: those of rows that have so many bytes when read.
 COPIED_BYTES, COPIED_ROWS, MOST_COPIED_ROWS = 1 << 21, 4, 16
+DECODED_ROWS = 8  # files that are decoded in one call of the core, where their images have sizes of their own
 TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the second-level cache
 
 
@@ -163,6 +164,7 @@ class _FieldRun:
         self._memory: list[Memory] = [partial(scratch, f"stage {number}") for number in range(len(self.stages))]
         on_the_way = [stage.after for stage in self.stages if stage is not self.stages[-1] or not stage.writes]
         self._takes_list = self.stages[0].takes_list  # and all behind the first stage has one size
+        self._makes_list = self._takes_list and not self.after.uniform
         self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform or self._takes_list else 0
 
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
@@ -188,18 +190,25 @@ class _FieldRun:
                 result = self._tile(tile, plans, rows, None if out is None else out[rows], watch)
             except RowError as error:
                 raise error.shift_rows(begin) from None
-            if out is None:
+            if self._makes_list:
+                tiles += result
+            elif out is None:
                 tiles.append(_unshare(result, tile))
         if out is not None:
             return out
-        return concatenate(tiles) if self._ragged else as_values(np, self.after, [tile[0] for tile in tiles])
+        if self._ragged:
+            return concatenate(tiles)
+        return as_values(np, self.after, tiles if self._makes_list else [tile[0] for tile in tiles])
 
     def _tile_rows(self, x: Values) -> int:
         """Return how many rows go through the stages at a time, at least 1: about ``TILE_BYTES`` of values.
 
         The bytes of a row are known where all rows have one size, and are the mean of ``x`` where it is a ``Ragged``.
-        All other rows, images of different sizes, go one by one.
+        Files that become images of sizes of their own are taken some at a time; all other rows, images of different
+        sizes, go one by one.
         """
+        if self._makes_list:
+            return DECODED_ROWS
         if self._uniform or self._takes_list:
             return TILE_BYTES // self._row_bytes or 1 if self._row_bytes else len(x)
         return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1 if self._ragged and isinstance(x, Ragged) else 1

@@ -1,5 +1,7 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
+    decode    files to images of sizes of their own, some of them in one call of the core
+    image     files, or images, to one size and through the ops behind that, in one call of the core
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one kernel on a GPU
     edit      a run of ops that change uint8 images whose shape stays, an image after the other, in one call of the core
     kernel    one op in the core, for single records, as resizing
@@ -47,6 +49,7 @@ NO_BOXES, NO_PLACES, NO_TABLE = np.empty((0, 4), np.int32), np.empty((0, 2), np.
 NO_WALK = (NO_PLACES, NO_PLACES, 0)
 NO_RESIZING, NO_EDITING = (NO_BOXES, NO_PLACES, NO_TABLE, 1.0, False), (np.empty((0, 0)), *NO_WALK, 0, 0)
 NO_CHANGE = np.zeros(RGB, np.float32)
+NO_PIXELS = np.empty((0, 0, RGB), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,41 @@ class WalkStage(Stage):
         return out
 
 
+class DecodeStage(Stage):
+    """Files to images of sizes of their own, in one call of the core.
+
+    A file that the core declines is decoded by the op's array form, which raises the error.
+    """
+
+    word = "decode"
+    takes_list = True
+
+    @cached_property
+    def label(self) -> str:
+        """See ``Stage``: the core says how much of the time is decoding."""
+        return "ops"
+
+    def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
+        """See ``Stage``; the images are a list, each in memory of its own."""
+        (draw,), codec, files = _rows(plan, rows), native.codec(), x
+        if not isinstance(files, Ragged):
+            files = Ragged.of(files, self.before.dtype)
+        declined = np.ones(len(files), np.int8)
+        images: list[Array] = [NO_PIXELS] * len(files)
+        if codec is not None:
+            source, size = _files(self.ops[0], files, draw)
+            count_images(stats.watch(), size)
+            images = [np.empty((height, width, RGB), np.uint8) for height, width in size.tolist()]
+            decode: Callable[..., float] = codec.decode
+            stats.watch().move("decode_images", decode(*source, images, declined))
+        for row in np.flatnonzero(declined).tolist():
+            try:
+                images[row] = self.ops[0].array(np, files[row], {name: values[row] for name, values in draw.items()})
+            except RowError as error:
+                raise error.shift_rows(row) from None
+        return images
+
+
 @dataclass(frozen=True)
 class ImageStage(Stage):
     """Files, or images, to images of one size in one call of the core: each of them goes all the way at once.
@@ -179,7 +217,7 @@ class ImageStage(Stage):
             if codec is None:
                 return range(len(x))
             make_rows = codec.make_rows
-            source, size = self._files(x, self._draws_of(self.decoding, draws)[0])
+            source, size = _files(self.ops[0], x, self._draws_of(self.decoding, draws)[0])
             count_images(stats.watch(), size)
         resizing = NO_RESIZING
         if self.resizing is not None:
@@ -209,18 +247,6 @@ class ImageStage(Stage):
         """Return the draws of the ops of a part."""
         begin = self.places.index(part.places[0])
         return draws[begin : begin + len(part.ops)]
-
-    def _files(self, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
-        """Return files as the core takes them, and the sizes of what is decoded of each."""
-        if HEADS in draw:
-            heads = draw[HEADS]
-        else:
-            heads = read_heads(files)
-            self.ops[0].check_heads(heads[:, :3])
-        regions, size = NO_BOXES, heads[:, :2]
-        if "start" in draw:
-            regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
-        return (np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions), size
 
     def _windows(
         self, stage: WalkStage | None, size: Sizes, draws: Sequence[Draw]
@@ -496,14 +522,22 @@ def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> tuple[
         joined_stage, rest = _image_stage(stages[:count], empty_draws), stages[count:]
         if joined_stage is not None and all(stage.after.uniform for stage in (joined_stage, *rest)):
             return joined_stage, *rest
+    if len(stages) == 1 and core.native is not None and _decodes_to_rgb(stages[0]) and not stages[0].after.uniform:
+        (first,) = stages
+        return (DecodeStage(first.ops, first.places, first.before, first.after),)
     return tuple(stages)
+
+
+def _decodes_to_rgb(stage: Stage) -> bool:
+    """Return True if a stage decodes files to RGB pixels of uint8."""
+    return stage.before.ragged and stage.before.dtype == np.uint8 and stage.ops[0].makes_rgb
 
 
 def _image_stage(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> ImageStage | None:
     """Return stages as one, or None where the core cannot do them in one call, or does so without that."""
     first, rest = stages[0], list(stages)
     decoding = resizing = window = editing = walking = None
-    if first.before.ragged and first.before.dtype == np.uint8 and first.ops[0].makes_rgb:
+    if _decodes_to_rgb(first):
         decoding = rest.pop(0)
     elif not _is_rgb(first.before):
         return None
@@ -551,6 +585,19 @@ def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Wal
 def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
     longer = op.fold(now, draw)
     return None if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256) else longer
+
+
+def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
+    """Return files as the core takes them, and the sizes of what an op decodes of each."""
+    if HEADS in draw:
+        heads = draw[HEADS]
+    else:
+        heads = read_heads(files)
+        op.check_heads(heads[:, :3])
+    regions, size = NO_BOXES, heads[:, :2]
+    if "start" in draw:
+        regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
+    return (np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions), size
 
 
 def _rows(draws: Sequence[Draw], rows: slice) -> list[Draw]:

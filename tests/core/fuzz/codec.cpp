@@ -81,6 +81,13 @@ void rows(Input input) {
         core::make_rows(codec(), files, core::Making<uint8_t>{resizing, {}, walking}, out.data(), &declined);
     }
     ensure(declined == 0 || declined == 1, "a row is made or declined");
+
+    const bool has_size = head.height > 0 && head.width > 0 && choice.byte() < 224;
+    Block<uint8_t> pixels(size_t(has_size ? 3 * int64_t(head.height) * head.width : choice.number(0, 3000)));
+    const core::Room room{pixels.data(), pixels.size()};
+    const core::Files whole{file.data(), &begin, &end, heads.data(), nullptr, 1};
+    core::decode_rows(codec(), whole, &room, &declined);
+    ensure(declined == 0 || declined == 1, "an image is decoded or declined");
 }
 
 }  // namespace fuzz
