@@ -12,7 +12,7 @@ import pytest
 
 from gpuload import errors
 from tests import codeblocks
-from website import promise_picture
+from website import performance, promise_picture
 
 DOCS = codeblocks.ROOT / "docs"
 PAGES = {  # and what a page needs
@@ -20,6 +20,7 @@ PAGES = {  # and what a page needs
     "start-here": "keras",
     "promise": None,
     "errors": None,
+    "where-the-time-goes": None,
     "own-reader": None,
     "own-source": None,
     "own-op": None,
@@ -62,6 +63,12 @@ def test_the_home_page_runs(defined):
     assert defined["batch"]["image"].shape == (64, 32, 32, 3)
 
 
+@pytest.mark.parametrize("defined", ["where-the-time-goes"], indirect=True)
+def test_the_page_about_the_time_runs_and_its_trace_is_written(defined):
+    assert json.loads(Path("trace.json").read_text())
+    assert defined["traced"] is not defined["loader"]
+
+
 @pytest.mark.parametrize("defined", ["promise"], indirect=True)
 def test_the_page_about_the_promise_runs(defined):
     assert defined["whole"].shape == (48, 24, 24, 3)
@@ -86,6 +93,25 @@ def test_the_picture_of_the_promise_is_what_loaders_give():
     assert promise_picture.FILE.read_text(encoding="utf-8") == promise_picture.draw(), (
         "draw it anew: python -m website.promise_picture"
     )
+
+
+def test_the_plots_and_tables_of_the_page_about_performance_are_those_of_the_results():
+    page = performance.PAGE.read_text(encoding="utf-8")
+    assert performance.page(page) == page, "write them anew: python -m website.performance"
+    for table, variant, name in performance.PICTURES:
+        plot = (performance.PLOTS / f"{name}.svg").read_text(encoding="utf-8")
+        assert plot == performance.plot(table, variant), "draw it anew: python -m website.performance"
+        assert f"assets/performance/{name}.svg" in page
+
+
+def test_the_page_about_performance_names_each_table_in_which_gpuload_is_not_the_first():
+    page = performance.PAGE.read_text(encoding="utf-8")
+    losses = page[page.index("## Where it loses") :]
+    for table in performance.WORKS:
+        for part in (performance.RESULTS / f"{table}.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+            loaders = re.findall(r"^\| \*{0,2}(\w+)\*{0,2} \| \d", part, re.MULTILINE)  # the best first
+            first = next(name for name in loaders if not name.startswith("limit"))
+            assert first.startswith("gpuload") or f"{table}.md" in losses, (table, part[:20])
 
 
 @pytest.mark.slow
@@ -165,16 +191,16 @@ def test_the_page_about_classes_runs(defined):
 
 
 def test_every_block_of_python_in_a_page_is_run():
-    pages = sorted(DOCS.glob("*.md"))
+    pages = sorted(DOCS.rglob("*.md"))
     assert {page.stem for page in pages if codeblocks.blocks_of(page)} >= PAGES.keys()
     assert [page.name for page in pages if codeblocks.without_comment(page)] == []
-    rest = [page.name for page in pages if codeblocks.blocks_of(page) and page.stem not in PAGES]
+    rest = [page.name for page in DOCS.glob("*.md") if codeblocks.blocks_of(page) and page.stem not in PAGES]
     tests = "".join(path.read_text() for path in codeblocks.ROOT.glob("tests/**/test_*.py"))
     assert [name for name in rest if f'"{name}"' not in tests] == []  # a test of its own runs those of another kind
 
 
 def test_pages_name_files_that_are_there():
-    for page in DOCS.glob("*.md"):
+    for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} names {target}"
 
