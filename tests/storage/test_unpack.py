@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from hypothesis import strategies as st
 
 from gpuload.errors import ChangedFileError, FileError, FormatError, MissingFileError, SpecError
 from gpuload.storage import inflate, keptfile
-from gpuload.storage import unpack as module
 from gpuload.storage.inflate import is_gzip
 from gpuload.storage.unpack import unpack_files, with_names
 
@@ -225,7 +225,7 @@ def test_a_limit_that_is_no_number_is_refused(tmp_path, monkeypatch, text):
 
 
 def test_what_would_fill_the_disk_is_refused_and_nothing_of_it_stays(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
     path = write(tmp_path / "a.gz", gzip.compress(text_of(900_001)))
 
     with pytest.raises(FileError, match=r"a\.gz needs more than 900001 bytes(.|\n)*90%(.|\n)*GPULOAD_CACHE"):
