@@ -88,17 +88,17 @@ def dtypes_taken(name: str) -> str:
     """Return which of `DTYPES` an op takes as images of three channels, as text; of others what they take."""
     if name in ELSE:
         return ELSE[name]
-    taken = []
+    dtypes = []
     for dtype in DTYPES:
         field = Field("image", np.dtype(dtype), (32, 32, 3))
         try:
             compile_ops(Spec((field,)), [example(name)])
-            taken.append(dtype)
+            dtypes.append(dtype)
         except SpecError:
             continue
-    if len(DTYPES) - len(taken) <= 1:
-        return " but ".join(["all", *(dtype for dtype in DTYPES if dtype not in taken)])
-    return ", ".join(taken)
+    if len(DTYPES) - len(dtypes) <= 1:
+        return " but ".join(["all", *(dtype for dtype in DTYPES if dtype not in dtypes)])
+    return ", ".join(dtypes)
 
 
 def table() -> str:

@@ -368,9 +368,9 @@ def test_windows_are_asked_for_one_ahead_each_once():
     plan = Plan(24, 2, Blocks(2, 2), seed=1)
     a, b, c, d, e, f = windows_of(plan)
 
-    asked = [set(plan.ahead(BEGIN, step).tolist()) for step in range(plan.end())]
+    requests = [set(plan.ahead(BEGIN, step).tolist()) for step in range(plan.end())]
 
-    assert asked == [a | b, set(), c, set(), d, set(), e, set(), f, set(), set(), set()]
+    assert requests == [a | b, set(), c, set(), d, set(), e, set(), f, set(), set(), set()]
 
 
 def test_a_run_that_goes_on_asks_for_what_is_left_of_its_window_and_for_the_next():
@@ -378,10 +378,10 @@ def test_a_run_that_goes_on_asks_for_what_is_left_of_its_window_and_for_the_next
     _, _, c, d, e, f = windows_of(plan)
     start = Position(step=5, offset=10)
 
-    asked = [set(plan.ahead(start, step).tolist()) for step in range(5, plan.end(start))]
+    requests = [set(plan.ahead(start, step).tolist()) for step in range(5, plan.end(start))]
 
     taken_before = set(batch(plan, 4, 0)[0].tolist())
-    assert asked == [c - taken_before | d, e, set(), f, set(), set(), set()]
+    assert requests == [c - taken_before | d, e, set(), f, set(), set(), set()]
 
 
 @given(
@@ -395,14 +395,14 @@ def test_one_shard_asks_for_every_record_once_at_least_a_step_before_it_is_taken
     start = plan.start_at(epoch, min(position, length))
     steps = range(start.step, plan.end(start))
 
-    asked = [plan.ahead(start, step) for step in steps]
+    requests = [plan.ahead(start, step) for step in steps]
 
-    taken = epoch_of(plan, epoch, start)
-    all_asked = np.concatenate([np.empty(0, np.int64), *asked])
-    assert np.array_equal(np.sort(all_asked), np.sort(np.concatenate([np.empty(0, np.int64), *taken])))
+    batches = epoch_of(plan, epoch, start)
+    all_requests = np.concatenate([np.empty(0, np.int64), *requests])
+    assert np.array_equal(np.sort(all_requests), np.sort(np.concatenate([np.empty(0, np.int64), *batches])))
     for number in range(len(steps)):
-        assert np.all(np.diff(asked[number]) > 0)
-        assert set(np.concatenate(taken[: number + 2])) <= set(np.concatenate(asked[: number + 1]))
+        assert np.all(np.diff(requests[number]) > 0)
+        assert set(np.concatenate(batches[: number + 2])) <= set(np.concatenate(requests[: number + 1]))
 
 
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9), all_blocks, st.integers(0, 20), st.integers(1, 5))
@@ -419,25 +419,25 @@ def test_a_few_shards_each_ask_for_the_windows_that_they_share(num_shards):
     length, blocks = 10_000, Blocks(50, 4)
     for shard_id in range(num_shards):
         plan = Plan(length, 8, blocks, 1, shard_id, num_shards)
-        asked = np.concatenate([plan.ahead(BEGIN, step) for step in range(plan.end())])
-        assert np.array_equal(np.sort(asked), np.arange(length))
+        requests = np.concatenate([plan.ahead(BEGIN, step) for step in range(plan.end())])
+        assert np.array_equal(np.sort(requests), np.arange(length))
 
 
 @pytest.mark.parametrize("last_batch", ["partial", "pad"])
 def test_shards_ask_for_the_windows_that_are_dealt_out_in_the_last_step(last_batch):
     plans = [Plan(100, 32, Blocks(5, 2), 1, shard_id, 4, last_batch) for shard_id in range(4)]
     for plan in plans:
-        asked = set(plan.ahead(BEGIN, 0).tolist())
+        requests = set(plan.ahead(BEGIN, 0).tolist())
         records, valid = batch(plan, 0, 0)
-        assert set(records[valid].tolist()) <= asked
-        assert len(asked) < 50
+        assert set(records[valid].tolist()) <= requests
+        assert len(requests) < 50
 
 
 def test_two_shards_that_take_turns_in_two_lanes_ask_for_both():
     for shard_id in range(2):
         plan = Plan(1024, 1, Blocks(10, 4, lanes=2, chunk=256), 1, shard_id, 2)
-        asked = np.concatenate([plan.ahead(BEGIN, step) for step in range(plan.end())])
-        assert np.array_equal(np.sort(asked), np.arange(1024))
+        requests = np.concatenate([plan.ahead(BEGIN, step) for step in range(plan.end())])
+        assert np.array_equal(np.sort(requests), np.arange(1024))
 
 
 def test_many_shards_that_share_windows_ask_for_nothing():
@@ -455,13 +455,13 @@ def test_with_lanes_each_of_many_shards_asks_for_its_own_windows(factor, positio
 
     num_asked = num_taken = num_missed = 0
     for plan in plans:
-        asked, taken = set(), epoch_of(plan, 0, start)
-        for number in range(len(taken)):
+        requests, batches = set(), epoch_of(plan, 0, start)
+        for number in range(len(batches)):
             new = plan.ahead(start, start.step + number)
-            assert asked.isdisjoint(new.tolist())
-            asked.update(new.tolist())
-            num_missed += len(set(taken[number]) - asked)
-        num_asked, num_taken = num_asked + len(asked), num_taken + sum(records.size for records in taken)
+            assert requests.isdisjoint(new.tolist())
+            requests.update(new.tolist())
+            num_missed += len(set(batches[number]) - requests)
+        num_asked, num_taken = num_asked + len(requests), num_taken + sum(records.size for records in batches)
 
     # Where a run goes on one position after the beginning of a chunk, one record of each batch lies in a neighbour's
     # lane. What is left after the lanes is shared by all shards, and the last step may not be a whole one.

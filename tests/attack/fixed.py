@@ -50,10 +50,10 @@ def _check(
     itemsize = dtype.itemsize if isinstance(dtype, np.dtype) else 1
     data = np.random.default_rng(seed).bytes(max(0, around + itemsize * num_records + (extra if percent < 50 else 0)))
     path.write_bytes(data)
-    came, result = outcome(_read, path, dtype, header, footer)
-    if came == "refused":
+    status, result = outcome(_read, path, dtype, header, footer)
+    if status == "refused":
         assert percent < 50 or _is_beyond(dtype, header, footer), f"a sound file is refused: {result}"
-        return came
+        return status
     body = data[int(header) : len(data) - int(footer)]
     expected = fields_of(np.frombuffer(body, np.dtype(dtype)) if body else np.zeros(0, np.dtype(dtype)))
     assert list(result) == list(expected), f"fields {list(result)}, by NumPy {list(expected)}"
@@ -68,7 +68,7 @@ def _check(
             else actual.tobytes() == reference.tobytes()
         )
         assert same, f"{name!r}: {actual!r}, by NumPy {reference!r}"
-    return came
+    return status
 
 
 def _read(path: Path, dtype: Any, header: Any, footer: Any) -> Any:

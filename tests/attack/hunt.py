@@ -91,15 +91,15 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
         faulthandler.dump_traceback_later(limit_s, exit=True, file=sys.__stderr__)
         before = _watch_memory()
         try:
-            came = trial(np.random.default_rng(seed + number), folder)
+            result = trial(np.random.default_rng(seed + number), folder)
             grown = _most_memory() - before
             assert number < WARM or grown <= more_bytes, f"memory grew by {grown >> 20} MB, of {more_bytes >> 20}"
         except Exception as error:
-            came = "finding"
+            result = "finding"
             report.findings.append(_finding_text(error, seed + number, keep(folder)))
         finally:
             faulthandler.cancel_dump_traceback_later()
-        report.outcomes += came if isinstance(came, Counter) else Counter([came])
+        report.outcomes += result if isinstance(result, Counter) else Counter([result])
         shutil.rmtree(folder, ignore_errors=True)
     return report
 

@@ -38,18 +38,18 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         raw = mutated(raw, rng, most=2)
     path = folder / "a.idx"
     path.write_bytes(raw)
-    came, result = outcome(_read, path)
+    status, result = outcome(_read, path)
     expected = _by_numpy(data)
-    if came == "refused":
+    if status == "refused":
         assert not sound or 0 in shape[1:], f"a sound file is refused: {result}"
-        return came
+        return status
     if packed_bytes and raw != gzip.compress(data, 1):
         return "read, of a changed gzip"
     assert expected is not None, f"read {result.shape}, by NumPy it is no IDX file"
     expected = expected[:ROWS]
     assert (result.shape, result.dtype) == (expected.shape, expected.dtype.newbyteorder("=")), f"{result!r}"
     assert np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f")
-    return came
+    return status
 
 
 def _read(path: Path) -> Any:

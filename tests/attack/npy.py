@@ -46,10 +46,10 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         _damage(paths[-1], rng)
     record = ("row", "file")[rng.integers(2)]
     expected = [_by_numpy(path) for path in paths]
-    came, result = outcome(_by_gpuload, paths, record, rng)
-    if came == "refused":
+    status, result = outcome(_by_gpuload, paths, record, rng)
+    if status == "refused":
         assert not sound or _is_beyond(expected, record), f"a sound file is refused: {result}"
-        return came
+        return status
     if any(array is None for array in expected):
         return "read, not by NumPy"
     numbers, fields = result
@@ -59,7 +59,7 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         assert len(fields[name]) == len(values), f"{len(fields[name])} records, of {len(values)}"
         for number, actual, reference in zip(numbers, fields[name], values, strict=True):
             assert _is_same(actual, reference), f"record {number}, field {name!r}: {actual!r}, by NumPy {reference!r}"
-    return came
+    return status
 
 
 def _written(rng: np.random.Generator, folder: Path) -> list[Path]:

@@ -35,10 +35,10 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     if not sound:
         paths[-1].write_bytes(mutated(paths[-1].read_bytes(), rng, most=2))
     record = ("row", "file")[rng.integers(2)]
-    came, result = outcome(_read, paths, record)
-    if came == "refused":
+    status, result = outcome(_read, paths, record)
+    if status == "refused":
         assert not sound, f"a sound archive is refused: {result}"
-        return came
+        return status
     expected = [_by_numpy(path) for path in paths]
     if any(item is None for item in expected):
         return "read, not by NumPy"
@@ -52,7 +52,7 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
                 np.array_equal(actual, row, equal_nan=True) if row.dtype.kind in "fc" else np.array_equal(actual, row)
             )
             assert same, f"{name!r}: {actual!r}, by NumPy {row!r}"
-    return came
+    return status
 
 
 def _read(paths: list[Path], record: Any) -> Any:

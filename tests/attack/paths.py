@@ -57,20 +57,20 @@ def _grow(folder: Path, rng: np.random.Generator, depth: int) -> None:
 
 
 def _check(folder: Path, value: Any) -> str:
-    came, result = outcome(expand, value)
+    status, result = outcome(expand, value)
     again, source = outcome(gl.fixed, value, "u1")
-    assert again == "refused" or came == "read", f"gl.fixed reads what expand refuses: {source}"
+    assert again == "refused" or status == "read", f"gl.fixed reads what expand refuses: {source}"
     if not isinstance(value, str):
-        assert came == "refused" or all(os.path.isabs(path) for path in result), f"not absolute: {result}"
-        return came
+        assert status == "refused" or all(os.path.isabs(path) for path in result), f"not absolute: {result}"
+        return status
     path = os.path.abspath(os.path.expanduser(value))
-    if came == "read" and (not glob.has_magic(path) or os.path.lexists(path)):
+    if status == "read" and (not glob.has_magic(path) or os.path.lexists(path)):
         assert result == [path], f"{value!r} means {result}"
     elif path.startswith(f"{folder}{os.sep}") and not _is_twofold(_parts(folder, path)):
         expected = _by_glob(folder, path)
-        assert came == "read" or not expected, f"{value!r} is refused, glob finds {expected}: {result}"
-        assert came == "refused" or result == expected, f"{value!r} means {result}, by glob {expected}"
-    return came
+        assert status == "read" or not expected, f"{value!r} is refused, glob finds {expected}: {result}"
+        assert status == "refused" or result == expected, f"{value!r} means {result}, by glob {expected}"
+    return status
 
 
 def _by_glob(folder: Path, path: str) -> list[str]:

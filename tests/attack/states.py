@@ -41,7 +41,7 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     def loader(batch_size: int) -> gl.Loader:
         return gl.Loader(source, batch_size=batch_size, shuffle=shuffle, seed=seed, device="cpu", num_threads=1)
 
-    whole, taken = loader(LENGTH), loader(BATCH)
+    whole, loader_of_state = loader(LENGTH), loader(BATCH)
 
     def check(argument: tuple[int, list[tuple[str, Any]], Any]) -> str:
         steps, changes, second = argument
@@ -56,17 +56,17 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
             else:
                 state[key] = value
         state = state if second is None else second
-        came, error = outcome(taken.load_state_dict, state)
-        if came == "refused":
+        status, error = outcome(loader_of_state.load_state_dict, state)
+        if status == "refused":
             assert changes or second is not None, f"a state that nobody changed is refused: {error}"
-            return came
+            return status
         epoch, position = state["epoch"], state["position"]
         order = whole.batch_at(0, epoch).records
-        batches = list(taken)
+        batches = list(loader_of_state)
         records = np.concatenate([batch.records for batch in batches]) if batches else order[:0]
         assert {batch.epoch for batch in batches} <= {epoch}, f"epochs {[batch.epoch for batch in batches]}"
         assert np.array_equal(records, order[position:]), f"{records}, of {order} from {position} on"
         return "taken up"
 
-    with whole, taken:
+    with whole, loader_of_state:
         return examples(rng, check, STATES)

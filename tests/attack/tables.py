@@ -42,10 +42,10 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         data = mutated(data, rng, most=2)
     (folder / "a.csv").write_bytes(data)
     _check_sound_lines(data, folder / "a.csv")
-    came, result = outcome(_read, folder / "a.csv")
-    if came == "refused":
+    status, result = outcome(_read, folder / "a.csv")
+    if status == "refused":
         assert not sound, f"a sound table is refused: {result}"
-        return came
+        return status
     if sound:
         assert result["number"].tolist() == [int(row[0]) for row in rows]
         assert result["real"].tolist() == [float(row[1]) for row in rows]
@@ -55,7 +55,7 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
             actual = result[name].tolist()
             for part, text in zip(actual, column, strict=True):
                 assert _is_same(name, part, text), f"{name}: {part!r}, in the file {text!r}"
-    return came
+    return status
 
 
 def _read(path: Path) -> Any:
@@ -65,15 +65,15 @@ def _read(path: Path) -> Any:
 
 def _check_sound_lines(data: bytes, path: Path) -> None:
     """Check that each line but those that are wrong is read, where these are kept."""
-    came, source = outcome(lambda: gl.csv(path, COLUMNS, bad_lines="keep"))
+    status, source = outcome(lambda: gl.csv(path, COLUMNS, bad_lines="keep"))
     reference = _rows_of(data)
-    if came == "refused" or reference is None:
+    if status == "refused" or reference is None:
         return
     with source:
         assert len(source) == len(reference), f"{len(source)} records, and {len(reference)} lines"
         for number, row in enumerate(reference):
-            came, result = outcome(lambda number=number: source[number])
-            if came == "refused":
+            status, result = outcome(lambda number=number: source[number])
+            if status == "refused":
                 assert isinstance(result, RecordError)
                 assert not _is_sound(row), f"{row} is refused: {result}"
                 continue

@@ -35,12 +35,12 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     path = folder / "a.tfrecord"
     path.write_bytes(data)
     expected, is_whole = messages.walk(data)
-    came, result = outcome(gl.tfrecord, path, FEATURES)
-    if came == "refused":
+    status, result = outcome(gl.tfrecord, path, FEATURES)
+    if status == "refused":
         firsts = [payload and messages.fields_of(payload) for payload in expected[:8]]
         assert not is_whole or not any(firsts), f"a whole file is refused: {result}"
         _check_listed(path, data, expected, is_whole)
-        return came
+        return status
     with result as source:
         assert is_whole, "a damaged file is opened"
         assert len(source) == len(expected), f"{len(source)} records, of {len(expected)}"
@@ -49,13 +49,13 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         _check_loader(source, rng)
         _check_listed(source, data, expected, is_whole)
     _check_listed(path, data, expected, is_whole)
-    return came
+    return status
 
 
 def _check_record(source: Any, number: int, payload: bytes | None) -> None:
-    came, result = outcome(lambda: source[number])
+    status, result = outcome(lambda: source[number])
     expected = None if payload is None else messages.fields_of(payload)
-    if came == "refused":
+    if status == "refused":
         assert isinstance(result, RecordError), f"record {number}: {result!r}"
         is_one = expected is not None and len(expected["b"]) == 1  # "bytes" is one value
         is_cut = "a number of more than 64 bits" in result.what or "a number that does not end" in result.what

@@ -490,12 +490,12 @@ def test_a_shard_is_a_loader_of_that_share_of_the_records(shard: Any) -> None:
 
 def test_a_shard_begins_where_the_loader_is() -> None:
     loader = loader_of(shuffle=True, batch_size=2)
-    taken = [next(iter(loader)).records.tolist() for _ in range(2)]
+    first_records = [next(iter(loader)).records.tolist() for _ in range(2)]
 
     shards = [common.sharded(loader, (i, 2), no_ranks) for i in range(2)]
 
     rest = [batch.records.tolist() for item in shards for batch in item]
-    assert sorted(np.concatenate(taken + rest)) == list(range(10))
+    assert sorted(np.concatenate(first_records + rest)) == list(range(10))
     assert [(item.position.epoch, item.position.step) for item in shards] == [(1, 0)] * 2
     assert loader.position.step == 2
 

@@ -197,13 +197,13 @@ def asked_of(folder: Path, name: str, variant: str, flat: Path) -> tuple[Any, An
     """Return the question of a benchmark, and its work on the demo's data."""
     from benchmarks import question
 
-    asked = question.find(name)
+    benchmark = question.find(name)
     if name == "jpeg_training":
         for path in (folder / "photos").glob("*/*.jpg"):
             shutil.copy(path, flat)
-        return asked, question.Work(variant, flat, demo_data.NUM_PIECES, asked.batch_size)
+        return benchmark, question.Work(variant, flat, demo_data.NUM_PIECES, benchmark.batch_size)
     path = folder / "measured" / {"npy_rows": "rows.npy", "fixed_images": "records.bin"}[name]
-    return asked, question.Work(variant, path, demo_data.NUM_BENCHMARK, asked.batch_size)
+    return benchmark, question.Work(variant, path, demo_data.NUM_BENCHMARK, benchmark.batch_size)
 
 
 @pytest.mark.parametrize("name", WORKS)

@@ -202,14 +202,14 @@ def test_a_gpu_that_answers_with_an_error_is_named_with_the_remedy_and_auto_says
 
 def test_a_gpu_that_is_lost_between_two_batches_ends_its_loader_alone():
     on_gpu, on_cpu = make_loader("gpu"), make_loader("cpu")
-    batches, others = iter(on_gpu), iter(on_cpu)
-    next(batches), next(others)
+    batches, references = iter(on_gpu), iter(on_cpu)
+    next(batches), next(references)
     emulated_gpu.fail(1, emulated_gpu.LAUNCH_FAILURE, stays=True)
 
     for _ in range(2):  # and again
         with pytest.raises(device.DeviceError, match="nvidia-smi"):
             list(batches)
-    assert len(list(others)) == NUM_BATCHES - 1
+    assert len(list(references)) == NUM_BATCHES - 1
     close(on_gpu)
     on_cpu.close()
 

@@ -133,11 +133,11 @@ def test_on_a_gpu_whole_images_are_decoded_and_cut_there_which_describe_says():
 
 def test_only_the_region_is_decoded(monkeypatch):
     graph, _, files, draws, _ = cases(CHAINS["box"], next(path for path in IMAGES if path.name == "hopper.jpg"))
-    asked = []
+    decoder_regions = []
     decoded = decode.decode
 
     def noted(data, header, mode, region=None, **options):
-        asked.append(region)
+        decoder_regions.append(region)
         return decoded(data, header, mode, region, **options)
 
     monkeypatch.setattr(decode, "decode", noted)
@@ -145,7 +145,7 @@ def test_only_the_region_is_decoded(monkeypatch):
     by_rows(graph, files, draws)
 
     starts, shapes = draws[0]["start"].tolist(), draws[0]["shape"].tolist()
-    assert asked == [(*start, *shape) for start, shape in zip(starts, shapes, strict=True)]
+    assert decoder_regions == [(*start, *shape) for start, shape in zip(starts, shapes, strict=True)]
     assert all(height * width < 128 * 128 for height, width in shapes)
 
 

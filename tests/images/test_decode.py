@@ -29,7 +29,7 @@ from tests.images.test_head import FILES, animated, coded, in_jpeg, in_png, name
 
 
 @pytest.fixture(params=["nvimgcodec", "Pillow"])
-def chosen(request, monkeypatch):
+def codec_name(request, monkeypatch):
     """Decode with one of the codecs; gives its name."""
     pytest.importorskip("nvidia.nvimgcodec" if request.param == "nvimgcodec" else "PIL")
     use(monkeypatch, request.param)
@@ -157,7 +157,7 @@ def readable(path):
 
 class TestPixels:
     @pytest.mark.parametrize("path", [path for path in FILES if readable(path)], ids=name_of)
-    def test_files_of_other_projects_are_decoded_as_dali_does(self, chosen, path):
+    def test_files_of_other_projects_are_decoded_as_dali_does(self, codec_name, path):
         data = path.read_bytes()
         expected = by_dali(data)
 
@@ -168,22 +168,22 @@ class TestPixels:
             np.testing.assert_array_equal(decoded(data), expected)
 
     @cases(IMAGES)
-    def test_every_kind_of_image_is_decoded_as_dali_does(self, chosen, data):
+    def test_every_kind_of_image_is_decoded_as_dali_does(self, codec_name, data):
         np.testing.assert_array_equal(decoded(data), by_dali(data))
 
     @cases(IMAGES)
-    def test_gray_is_that_of_the_colours(self, chosen, data):
+    def test_gray_is_that_of_the_colours(self, codec_name, data):
         np.testing.assert_array_equal(decoded(data, "GRAY"), by_dali(data, mode="GRAY"))
 
     @pytest.mark.parametrize("factors", [(0x11, 0x22, 0x11, 0x11), (0x22, 0x11, 0x11, 0x22), (0x41, 0x11, 0x11, 0x11)])
-    def test_cmyk_may_be_sampled_in_any_way(self, chosen, factors):
+    def test_cmyk_may_be_sampled_in_any_way(self, codec_name, factors):
         data = sampled(jpeg(48, 5, "CMYK"), *factors)
 
         np.testing.assert_array_equal(decoded(data), by_dali(data))
 
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("put", [in_jpeg, in_png])
-    def test_an_image_is_turned_as_its_exif_block_says(self, chosen, put, turn):
+    def test_an_image_is_turned_as_its_exif_block_says(self, codec_name, put, turn):
         data = put(parts.exif(parts.turned(turn)))
 
         upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
@@ -191,7 +191,7 @@ class TestPixels:
         np.testing.assert_array_equal(decoded(data), np.asarray(upright))
 
     @pytest.mark.parametrize("colour", [parts.GRAY, parts.RGB, parts.GRAY_ALPHA, parts.RGBA])
-    def test_each_value_of_16_bits_becomes_the_nearest_of_8(self, chosen, colour):
+    def test_each_value_of_16_bits_becomes_the_nearest_of_8(self, codec_name, colour):
         values = np.arange(65536, dtype=">u2").reshape(256, 256)
         samples = np.repeat(values[..., None], pngs.SAMPLES[colour], axis=2).reshape(256, -1).view(np.uint8)
         rows = np.concatenate([np.zeros((256, 1), np.uint8), samples], axis=1)
@@ -201,7 +201,7 @@ class TestPixels:
 
         np.testing.assert_array_equal(decoded(data + parts.chunk(b"IEND")), np.dstack([nearest] * 3))
 
-    def test_the_pixels_lie_row_after_row_and_may_be_written(self, chosen):
+    def test_the_pixels_lie_row_after_row_and_may_be_written(self, codec_name):
         for data in (JPEGS["4:2:0"], JPEGS["turned 6"], PNGS["turned"], PNGS["colour type 3, 2 bits"]):
             for region in (None, (3, 2, 5, 4)):
                 pixels = decoded(data, region=region)
@@ -215,7 +215,7 @@ class TestPixels:
         [(parts.GRAY, 16), (parts.RGB, 16), (parts.RGBA, 16), (parts.GRAY_ALPHA, 16), (parts.RGBA, 8),
          (parts.PALETTE, 8), (parts.GRAY, 1)],
     )  # fmt: skip
-    def test_little_memory_but_the_pixels_is_taken(self, chosen, monkeypatch, colour, bits, mode):
+    def test_little_memory_but_the_pixels_is_taken(self, codec_name, monkeypatch, colour, bits, mode):
         monkeypatch.setattr(decoding, "BLOCK_VALUES", 1 << 14, raising=False)
         data = parts.png(1200, 1300, colour, bits)
         expected = 3 * 1200 * 1300 + (1200 * 1300 if mode == "GRAY" else 0)
@@ -231,7 +231,7 @@ class TestPixels:
         assert most < expected + 500_000
 
     @pytest.mark.parametrize("data", [PNGS["turned"], PNGS["colour type 3, 8 bits"], JPEGS["CMYK turned 5"]])
-    def test_the_rows_that_are_converted_at_a_time_do_not_matter(self, chosen, monkeypatch, data):
+    def test_the_rows_that_are_converted_at_a_time_do_not_matter(self, codec_name, monkeypatch, data):
         whole = decoded(data), decoded(data, "GRAY")
 
         monkeypatch.setattr(decoding, "BLOCK_VALUES", 200)
@@ -239,7 +239,7 @@ class TestPixels:
         np.testing.assert_array_equal(decoded(data), whole[0])
         np.testing.assert_array_equal(decoded(data, "GRAY"), whole[1])
 
-    def test_the_pixels_stay_when_others_are_decoded(self, chosen):
+    def test_the_pixels_stay_when_others_are_decoded(self, codec_name):
         images = [decoded(data) for data in IMAGES.values() for _ in range(3)]
 
         again = [decoded(data) for data in IMAGES.values() for _ in range(3)]
@@ -247,7 +247,7 @@ class TestPixels:
         for image, other in zip(images, again, strict=True):
             np.testing.assert_array_equal(image, other)
 
-    def test_the_bytes_may_be_read_only_and_have_gaps(self, chosen):
+    def test_the_bytes_may_be_read_only_and_have_gaps(self, codec_name):
         data = np.frombuffer(JPEGS["4:2:0"], np.uint8)
         spread = np.repeat(data, 2)[::2]
 
@@ -274,7 +274,7 @@ def regions_of(head):
 
 class TestRegions:
     @cases({name: data for name, data in IMAGES.items() if name != "one pixel"})
-    def test_a_region_is_that_cut_of_the_whole_image_and_dalis(self, chosen, data):
+    def test_a_region_is_that_cut_of_the_whole_image_and_dalis(self, codec_name, data):
         whole, head = decoded(data), heads.read(data)
 
         for top, left, height, width in regions_of(head):
@@ -283,7 +283,7 @@ class TestRegions:
             np.testing.assert_array_equal(pixels, whole[top : top + height, left : left + width])
             np.testing.assert_array_equal(pixels, by_dali(data, region))
 
-    def test_a_region_may_be_gray(self, chosen):
+    def test_a_region_may_be_gray(self, codec_name):
         for name in ("4:2:0", "gray", "turned 6"):
             whole = decoded(JPEGS[name], "GRAY")
 
@@ -300,7 +300,7 @@ class TestRegions:
         with pytest.raises(SpecError, match="of an image of 57 x 83"):
             decoded(JPEGS["4:2:0"], region=region)
 
-    def test_a_region_lies_in_the_upright_image(self, chosen):
+    def test_a_region_lies_in_the_upright_image(self, codec_name):
         with pytest.raises(SpecError, match="of an image of 83 x 57"):
             decoded(JPEGS["turned 6"], region=(0, 0, 57, 83))
         assert decoded(JPEGS["turned 6"], region=(0, 0, 83, 57)).shape == (83, 57, 3)
@@ -315,14 +315,14 @@ class TestDamage:
          parts.chunk(b"IDAT", b"garbage"), parts.chunk(b"IDAT", zlib.compress(bytes(832))[:-6]), parts.chunk(b"IDAT")],
         ids=["checksum", "rows", "filter", "garbage", "cut off", "empty"],
     )  # fmt: skip
-    def test_a_damaged_png_is_refused(self, chosen, pixels):
+    def test_a_damaged_png_is_refused(self, codec_name, pixels):
         data = self.whole[:33] + pixels + parts.chunk(b"IEND")
 
         assert by_dali(data) is None
         with pytest.raises(ImageError, match=r"cannot be decoded|checksum of its chunk IDAT"):
             decoded(data)
 
-    def test_a_jpeg_without_tables_is_refused(self, chosen):
+    def test_a_jpeg_without_tables_is_refused(self, codec_name):
         data = JPEGS["4:2:0"]
         place = parts.find_segment(data, (0xDB,))
         data = data[:place] + data[place + 2 + int.from_bytes(data[place + 2 : place + 4], "big") :]
@@ -332,7 +332,7 @@ class TestDamage:
             decoded(data)
 
     @pytest.mark.parametrize("name", ["4:2:0", "gray", "CMYK", "turned 6", "progressive"])
-    def test_a_file_that_became_shorter_since_its_head_was_read_is_refused(self, chosen, name):
+    def test_a_file_that_became_shorter_since_its_head_was_read_is_refused(self, codec_name, name):
         data = JPEGS[name]
         cut = np.frombuffer(data[: len(data) * 2 // 3], np.uint8)
 
@@ -341,7 +341,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("missing", range(1, 7))
-    def test_data_that_end_a_few_bytes_early_are_refused_or_make_what_dali_makes(self, chosen, turn, missing):
+    def test_data_that_end_a_few_bytes_early_are_refused_or_make_what_dali_makes(self, codec_name, turn, missing):
         file = io.BytesIO()
         Image.new("RGB", (83, 57), (5, 5, 5)).save(file, "JPEG", optimize=True)  # zeros are blocks, too
         whole = parts.inserted(file.getvalue(), parts.exif_segment(parts.exif(parts.turned(turn))))
@@ -352,7 +352,7 @@ class TestDamage:
                 pixels = decoded(data, region=(top, left, height, width))
                 np.testing.assert_array_equal(pixels, by_dali(data)[top : top + height, left : left + width])
 
-    def test_bytes_that_are_no_image_any_more_are_refused(self, chosen):
+    def test_bytes_that_are_no_image_any_more_are_refused(self, codec_name):
         for data in (b"", b"x", bytes(1000), JPEGS["4:2:0"][:100]):
             with pytest.raises(ImageError):
                 decode(np.frombuffer(data, np.uint8), heads.read(JPEGS["4:2:0"]), "RGB")
@@ -371,7 +371,7 @@ class TestDamage:
         with pytest.raises(ImageError, match=r"where its header says \[1, 2, 3\]"):
             decode(empty, head, mode, (0, 0, 1, 2))
 
-    def test_a_header_that_promises_another_size_is_refused(self, chosen):
+    def test_a_header_that_promises_another_size_is_refused(self, codec_name):
         small, large = np.frombuffer(jpeg(16, 24), np.uint8), heads.read(jpeg(32, 48))
 
         with pytest.raises(ImageError):
@@ -450,7 +450,7 @@ class TestChoice:
 
 
 class TestProcess:
-    def test_threads_decode_side_by_side(self, chosen):
+    def test_threads_decode_side_by_side(self, codec_name):
         expected = {name: decoded(data) for name, data in IMAGES.items()}
         wrong = []
 
@@ -469,8 +469,8 @@ class TestProcess:
         assert wrong == []
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-    def test_a_child_of_fork_decodes_too(self, chosen):
-        function = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
+    def test_a_child_of_fork_decodes_too(self, codec_name):
+        function = "_nvimagecodec" if codec_name == "nvimgcodec" else "_pillow"
         program = f"""
 from gpuload.images import decode, head
 decode._process_codec = decode.{function}
@@ -489,8 +489,8 @@ print(same, os.waitpid(child, 0)[1])
 
         assert run(program, IMAGES.values())[0] == "True 0"
 
-    def test_the_codec_writes_nothing_about_a_file_that_it_refuses(self, chosen):
-        function = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
+    def test_the_codec_writes_nothing_about_a_file_that_it_refuses(self, codec_name):
+        function = "_nvimagecodec" if codec_name == "nvimgcodec" else "_pillow"
         program = f"""
 from gpuload.images import decode, head
 decode._process_codec = decode.{function}

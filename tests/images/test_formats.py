@@ -62,7 +62,7 @@ SMALL = [path for path in READ if path.stat().st_size < 5000]
 
 
 @pytest.fixture(params=["nvimgcodec", "Pillow"])
-def chosen(request, monkeypatch):
+def codec_name(request, monkeypatch):
     """Decode with one of the codecs; gives its name."""
     pytest.importorskip("nvidia.nvimgcodec" if request.param == "nvimgcodec" else "PIL")
     use = decoding._nvimagecodec if request.param == "nvimgcodec" else decoding._pillow
@@ -117,13 +117,13 @@ def test_every_file_that_is_to_be_refused_is_there():
 
 @pytest.mark.parametrize("path", READ, ids=name_of)
 class TestFilesOfOtherProjects:
-    def test_their_pixels_are_those_of_dali(self, chosen, path):
+    def test_their_pixels_are_those_of_dali(self, codec_name, path):
         data = path.read_bytes()
         kind = heads.read(data).kind
         assert kind == path.relative_to(GOLDEN).parts[0]
         pixels = as_dali(data)
 
-        if chosen == "nvimgcodec" or pixels is not None:
+        if codec_name == "nvimgcodec" or pixels is not None:
             np.testing.assert_array_equal(pixels, by_dali(data) if heads.FORMATS[kind].in_dali else by_pillow(data))
 
     def test_they_are_those_of_pillow_where_it_reads_the_same(self, path):
@@ -134,7 +134,7 @@ class TestFilesOfOtherProjects:
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
 
-    def test_a_region_is_that_cut(self, chosen, path):
+    def test_a_region_is_that_cut(self, codec_name, path):
         data = path.read_bytes()
         head = heads.read(data)
         height, width = max(1, head.height // 2), max(1, head.width // 3)
@@ -147,7 +147,7 @@ class TestFilesOfOtherProjects:
         if heads.FORMATS[head.kind].in_dali:
             np.testing.assert_array_equal(pixels, by_dali(data, region))
 
-    def test_all_16_bits_are_kept_and_8_bits_are_widened(self, chosen, path):
+    def test_all_16_bits_are_kept_and_8_bits_are_widened(self, codec_name, path):
         data = path.read_bytes()
         if (deep := as_dali(data, dtype="uint16")) is None:
             return
@@ -160,7 +160,7 @@ class TestFilesOfOtherProjects:
         if heads.FORMATS[heads.read(data).kind].in_dali:
             np.testing.assert_array_equal(deep, by_dali(data, dtype="UINT16"))
 
-    def test_gray_is_that_of_the_colours(self, chosen, path):
+    def test_gray_is_that_of_the_colours(self, codec_name, path):
         data = path.read_bytes()
         if (item := as_dali(data, "GRAY")) is None:
             return
@@ -171,7 +171,7 @@ class TestFilesOfOtherProjects:
 
 
 @pytest.mark.parametrize("path", SMALL, ids=name_of)
-def test_a_file_that_is_cut_off_is_refused(chosen, path):
+def test_a_file_that_is_cut_off_is_refused(codec_name, path):
     data = path.read_bytes()
     whole = None
     lengths = np.unique(np.linspace(0, len(data) - 1, 40).astype(int)).tolist()
@@ -223,7 +223,7 @@ class TestTiff:
 
     @pytest.mark.parametrize("bits", [1, 8])
     @pytest.mark.parametrize("white_is_0", [False, True])
-    def test_white_may_be_0(self, chosen, bits, white_is_0):
+    def test_white_may_be_0(self, codec_name, bits, white_is_0):
         values = levels((13, 21, 1), bits)
         data = imagefiles.tiff(
             13, 21, 1, bits, pieces=[packed(values, bits)], tags={262: (3, [0 if white_is_0 else 1])}
@@ -250,7 +250,7 @@ class TestTiff:
 
         np.testing.assert_array_equal(pixels, values[..., :3])
 
-    def test_cmyk_is_that_of_a_jpeg(self, chosen):
+    def test_cmyk_is_that_of_a_jpeg(self, codec_name):
         values = levels((13, 21, 4), 8)
         data = imagefiles.tiff(13, 21, 4, pieces=[values.astype(np.uint8).tobytes()], tags={262: (3, [5])})
 
@@ -258,7 +258,7 @@ class TestTiff:
 
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("bits", [8, 16])
-    def test_it_is_turned(self, chosen, turn, bits):
+    def test_it_is_turned(self, codec_name, turn, bits):
         data = imagefiles.tiff(13, 21, 1, bits, tags={274: (3, [turn])})
 
         upright = by_dali(data)
@@ -269,7 +269,7 @@ class TestTiff:
     @pytest.mark.parametrize(
         "options", [{"rows": 4}, {"rows": 5, "planar": True}, {"big": True}, {"order": ">"}], ids=str
     )
-    def test_strips_planes_and_forms(self, chosen, options):
+    def test_strips_planes_and_forms(self, codec_name, options):
         data = imagefiles.tiff(**options)
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
@@ -278,7 +278,7 @@ class TestTiff:
         "compression", ["tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "packbits", "jpeg", None]
     )
     @pytest.mark.parametrize("channels", [1, 3])
-    def test_compressions(self, chosen, compression, channels):
+    def test_compressions(self, codec_name, compression, channels):
         data = saved(photograph(200, 300, channels), "TIFF", compression=compression)
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
@@ -295,14 +295,14 @@ class TestTiff:
             heads.read(imagefiles.tiff(4, 8, 1, pieces=[runs], tags={259: (3, [32773])}))
 
     @pytest.mark.parametrize("tail", [b"", b"\x80", b"\7" + bytes(8)])
-    def test_packbits_runs_within_rows_are_read(self, chosen, tail):
+    def test_packbits_runs_within_rows_are_read(self, codec_name, tail):
         rows = np.arange(10, 42, dtype=np.uint8).reshape(4, 8)
         runs = b"".join(b"\3" + row[:4].tobytes() + b"\x80\3" + row[4:].tobytes() for row in rows) + tail
         data = imagefiles.tiff(4, 8, 1, pieces=[runs], tags={259: (3, [32773])})
 
         assert decoded(data)[..., 0].tolist() == rows.tolist()
 
-    def test_packbits_runs_across_rows_of_a_tile_are_read(self, chosen):
+    def test_packbits_runs_across_rows_of_a_tile_are_read(self, codec_name):
         rows = imagefiles.pixels(16, 16, 1)
         runs = b"".join(b"\x7f" + rows.tobytes()[begin : begin + 128] for begin in (0, 128))
         tiles = {322: (3, [16]), 323: (3, [16]), 324: (4, [0]), 325: (4, [len(runs)]), 273: None, 278: None, 279: None}
@@ -310,7 +310,7 @@ class TestTiff:
 
         np.testing.assert_array_equal(decoded(data)[..., 0], rows[..., 0])
 
-    def test_bits_that_no_tag_gives_are_one(self, chosen):
+    def test_bits_that_no_tag_gives_are_one(self, codec_name):
         data = imagefiles.tiff(8, 8, 1, 1, pieces=[bytes(range(1, 9))], tags={258: None})
         content = saved(Image.fromarray((np.indices((8, 8)).sum(0) % 2 * 255).astype("u1")).convert("1"), "TIFF")
 
@@ -319,7 +319,7 @@ class TestTiff:
             assert heads.foreign_to_dali(np.frombuffer(file, np.uint8)) == "TIFF without BitsPerSample"
 
     @pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
-    def test_faxes(self, chosen, compression):
+    def test_faxes(self, codec_name, compression):
         data = saved(photograph().convert("1"), "TIFF", compression=compression)
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
@@ -405,14 +405,14 @@ MASKS = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
 class TestBmp:
     @pytest.mark.parametrize("header", [12, 40, 52, 56, 64, 108, 124])
     @pytest.mark.parametrize("bits", [1, 4, 8, 24])
-    def test_headers_and_depths(self, chosen, header, bits):
+    def test_headers_and_depths(self, codec_name, header, bits):
         data = imagefiles.bmp(bits=bits, header=header)
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
 
     @pytest.mark.parametrize("top_down", [False, True])
     @pytest.mark.parametrize("options", [{"bits": 32}, {"bits": 8, "colours": 100}, {"bits": 4, "colours": 7}], ids=str)
-    def test_rows_palettes_and_a_fourth_byte(self, chosen, options, top_down):
+    def test_rows_palettes_and_a_fourth_byte(self, codec_name, options, top_down):
         data = imagefiles.bmp(top_down=top_down, **options)
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
@@ -428,7 +428,7 @@ class TestBmp:
         expected = np.stack([values >> np.uint32(8 * number) & np.uint32(255) for number in order[:3]], axis=2)
         np.testing.assert_array_equal(pixels, expected[::-1])
 
-    def test_runs(self, chosen):
+    def test_runs(self, codec_name):
         runs = b"".join(b"\x10" + bytes([row]) + b"\0\5abcde\0\0\0" for row in range(12)) + b"\x15\7\0\1"
         data = imagefiles.bmp(bits=8, compression=1, content=runs)
 
@@ -464,11 +464,11 @@ class TestBmp:
 class TestPnm:
     @pytest.mark.parametrize("kind", range(1, 7))
     @pytest.mark.parametrize("limit", [255, 65535])
-    def test_each_kind_holds_its_samples(self, chosen, kind, limit):
+    def test_each_kind_holds_its_samples(self, codec_name, kind, limit):
         limit = 1 if kind in (1, 4) else limit
         values = levels((13, 21, 3 if kind in (3, 6) else 1), 16) % (limit + 1)
         data = imagefiles.pnm(kind, most=limit, values=values, comment=b"# made by hand 12\n")
-        if chosen == "Pillow" and kind in (3, 6) and limit > 255:
+        if codec_name == "Pillow" and kind in (3, 6) and limit > 255:
             with pytest.raises(ImageError, match="Pillow does not decode colours of more than 8 bits"):
                 decoded(data)
             return
@@ -507,7 +507,7 @@ class TestWebp:
         return imagefiles.webp(imagefiles.canvas(30, 41, flags), imagefiles.webp_chunk(data or self.lossy), *extra)
 
     @pytest.mark.parametrize("turn", range(1, 9))
-    def test_it_is_turned_as_its_exif_block_says(self, chosen, turn):
+    def test_it_is_turned_as_its_exif_block_says(self, codec_name, turn):
         data = self.extended(8, (b"EXIF", imagefiles.exif(imagefiles.turned(turn))))
 
         np.testing.assert_array_equal(decoded(data), by_dali(data))
@@ -518,7 +518,7 @@ class TestWebp:
             heads.read(self.extended(8, (b"EXIF", b"Exif\0\0" + self.exif)))
         assert heads.read(self.extended(8, (b"EXIF", b"Exif\0\0" + imagefiles.exif(imagefiles.turned(1))))).height == 30
 
-    def test_transparency_is_dropped(self, chosen):
+    def test_transparency_is_dropped(self, codec_name):
         data = saved(photograph(channels=4), "WEBP", lossless=True, exact=True)
 
         assert heads.read(data).channels == 4
@@ -552,16 +552,16 @@ class TestJpeg2000:
          {"quality_layers": [20, 10, 5]}, {"codeblock_size": (4, 4)}, {"plt": True}, {"comment": "by hand"}],
         ids=str,
     )  # fmt: skip
-    def test_forms(self, chosen, channels, options):
+    def test_forms(self, codec_name, channels, options):
         data = saved(photograph(70, 45, channels), "JPEG2000", **options)
 
         np.testing.assert_array_equal(decoded(data), by_dali(data))
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
 
-    def test_raw_codestreams(self, chosen):
+    def test_raw_codestreams(self, codec_name):
         np.testing.assert_array_equal(decoded(self.raw), np.asarray(photograph()))
 
-    def test_16_bits_are_kept(self, chosen):
+    def test_16_bits_are_kept(self, codec_name):
         values = levels((30, 41), 16).astype(np.uint16)
         data = saved(Image.fromarray(values), "JPEG2000")
 

@@ -17,10 +17,10 @@ from gpuload.images.decode import ImageError
 from gpuload.images.head import HeadError
 from tests import forkserver, imagefiles
 from tests.images import by_dali
-from tests.images.test_decode import JPEGS, chosen, decoded, jpeg, photograph
+from tests.images.test_decode import JPEGS, codec_name, decoded, jpeg, photograph
 from tests.images.test_head import GOLDEN
 
-__all__ = ["chosen"]  # a fixture
+__all__ = ["codec_name"]  # a fixture
 
 END = b"\xff\xd9"
 CORRUPT = GOLDEN / "tensorflow" / "corrupt.jpg"  # a byte of its scan became the marker 0xffae
@@ -207,7 +207,7 @@ class TestZeros:
         assert heads.read(put(self.whole, b"\1" + bytes(255) + b"\1")).height == 170
         assert heads.read(self.whole[:-2] + bytes(2000) + END).height == 170
 
-    def test_a_flat_image_of_zeros_is_sound(self, chosen):
+    def test_a_flat_image_of_zeros_is_sound(self, codec_name):
         file = io.BytesIO()
         image = Image.new("RGB", (800, 900))
         image.putpixel((799, 0), (255, 255, 255))
@@ -220,7 +220,7 @@ class TestZeros:
 
 class TestShortData:
     @pytest.mark.parametrize("name", [name for name in PHOTOGRAPHS if name != "restart markers"])
-    def test_an_end_marker_behind_a_cut_file_does_not_help(self, chosen, name):
+    def test_an_end_marker_behind_a_cut_file_does_not_help(self, codec_name, name):
         data = PHOTOGRAPHS[name]
         begin = data_begin(data)
 
@@ -249,7 +249,7 @@ class TestShortData:
     @pytest.mark.parametrize(
         "options", [{}, {"optimize": True}, {"progressive": True}, {"restart_marker_rows": 1}], ids=str
     )
-    def test_what_is_really_gray_is_decoded(self, chosen, mode, options):
+    def test_what_is_really_gray_is_decoded(self, codec_name, mode, options):
         file = io.BytesIO()
         Image.new(mode, (100, 90), {"L": 128, "RGB": (128,) * 3, "CMYK": (127,) * 4}[mode]).save(
             file, "JPEG", **options
@@ -259,7 +259,7 @@ class TestShortData:
         assert len(np.unique(decoded(data))) == 1
         np.testing.assert_array_equal(decoded(data), by_dali(data))
 
-    def test_a_photograph_that_ends_gray_is_decoded(self, chosen):
+    def test_a_photograph_that_ends_gray_is_decoded(self, codec_name):
         pixels = np.array(photograph(90, 100))
         pixels[70:] = 128
         file = io.BytesIO()
@@ -270,7 +270,7 @@ class TestShortData:
         np.testing.assert_array_equal(decoded(data), np.asarray(Image.open(file)))
 
     @pytest.mark.parametrize("extra", [b"\0", b"\x12" * 100])
-    def test_data_that_are_left_over_do_not_matter(self, chosen, extra):
+    def test_data_that_are_left_over_do_not_matter(self, codec_name, extra):
         data = PHOTOGRAPHS["4:2:0"]
 
         np.testing.assert_array_equal(decoded(data[:-2] + extra + END), decoded(data))

@@ -135,11 +135,11 @@ def test_the_dtypes_that_the_page_names_are_those_that_the_op_takes(name):
     row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}("))
     sources = {dtype: uniform(dtype, SIDE, SIDE, 3) for dtype in DTYPES}
 
-    taken = [dtype for dtype in DTYPES if refusal(lambda dtype=dtype: run(sources[dtype], on_x(name))) is None]
+    dtypes = [dtype for dtype in DTYPES if refusal(lambda dtype=dtype: run(sources[dtype], on_x(name))) is None]
 
     text = row.split(" | ")[2].strip(" |")
     refused = text.removeprefix("all").removeprefix(" but ")
-    assert taken == ([dtype for dtype in DTYPES if dtype != refused] if text.startswith("all") else text.split(", "))
+    assert dtypes == ([dtype for dtype in DTYPES if dtype != refused] if text.startswith("all") else text.split(", "))
 
 
 @pytest.mark.parametrize(("name", "argument"), CASES, ids=["-".join(case) for case in CASES])

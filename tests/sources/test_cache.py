@@ -206,7 +206,7 @@ def test_the_cache_of_other_data_is_refused(tmp_path):
 
 
 @pytest.fixture
-def several(tmp_path):
+def source_and_folder(tmp_path):
     """Return a source whose cache has pieces of every kind, and the folder of its cache, filled."""
     fields = {"y": ("i8", ()), "tokens": FIELDS["tokens"], "image": FIELDS["image"]}
     source = gl.records(
@@ -223,8 +223,8 @@ PIECES = ["0.rows", "1.payload", "1.offsets", "2.payload", "2.offsets", "2.shape
 
 @pytest.mark.parametrize("name", PIECES)
 @pytest.mark.parametrize("how", ["cut", "empty", "a bit", "the end"])
-def test_a_damaged_piece_is_an_error_and_the_next_call_makes_it_anew(several, name, how):
-    source, folder = several
+def test_a_damaged_piece_is_an_error_and_the_next_call_makes_it_anew(source_and_folder, name, how):
+    source, folder = source_and_folder
     content = bytearray((folder / name).read_bytes())
     if how == "cut":
         del content[-3:]
@@ -244,8 +244,8 @@ def test_a_damaged_piece_is_an_error_and_the_next_call_makes_it_anew(several, na
 
 
 @pytest.mark.parametrize("name", [*PIECES, "cache.json"])
-def test_a_piece_that_is_gone_is_made_anew(several, name, caplog):
-    source, folder = several
+def test_a_piece_that_is_gone_is_made_anew(source_and_folder, name, caplog):
+    source, folder = source_and_folder
     (folder / name).unlink()
 
     again = source.cache(path=folder)
@@ -254,8 +254,8 @@ def test_a_piece_that_is_gone_is_made_anew(several, name, caplog):
     assert name == "cache.json" or f"{name} is missing" in caplog.text
 
 
-def test_a_damaged_index_is_made_anew(several, caplog):
-    source, folder = several
+def test_a_damaged_index_is_made_anew(source_and_folder, caplog):
+    source, folder = source_and_folder
     content = (folder / "cache.json").read_bytes()
     (folder / "cache.json").write_bytes(content[:-3])
 

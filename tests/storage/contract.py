@@ -235,15 +235,15 @@ class StorageContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def several(cls, tmp_path_factory):
+    def storage_and_contents(cls, tmp_path_factory):
         paths, contents = write_files(tmp_path_factory.mktemp("several"), SIZES)
         return cls.open(paths), contents
 
     @pytest.mark.parametrize("gap", [0, 3])
     @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 60, 200, 3000, 9000, 20_000])
     @pytest.mark.parametrize("order", ["ascending", "descending", "random"])
-    def test_bytes_come_from_their_places_in_any_order(self, several, order, size, gap):
-        storage, contents = several
+    def test_bytes_come_from_their_places_in_any_order(self, storage_and_contents, order, size, gap):
+        storage, contents = storage_and_contents
         numbers = np.arange(0, max(2, 100_000 // max(size, 100)))
         numbers = {"ascending": numbers, "descending": numbers[::-1]}.get(
             order, np.random.default_rng(0).integers(0, numbers.size - 1, 300)
@@ -254,8 +254,8 @@ class StorageContract:
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
     @given(data=st.data())
-    def test_any_extents_are_the_same_as_slices(self, several, data):
-        storage, contents = several
+    def test_any_extents_are_the_same_as_slices(self, storage_and_contents, data):
+        storage, contents = storage_and_contents
 
         def extents(file):
             offset = st.integers(0, SIZES[file])
@@ -270,9 +270,9 @@ class StorageContract:
 
         assert read(storage, triples, data.draw(st.integers(0, 2))) == [contents[f][o : o + n] for f, o, n in triples]
 
-    def test_items_that_lie_apart_are_brought_together(self, several):
+    def test_items_that_lie_apart_are_brought_together(self, storage_and_contents):
         """As of a file in Fortran order: 60 columns of 400 items of 4 bytes, 30 records of them."""
-        storage, contents = several
+        storage, contents = storage_and_contents
         records = np.random.default_rng(1).integers(0, 400, 30)
         columns = np.frombuffer(contents[0][8:], np.uint8)[: 60 * 400 * 4].reshape(60, 400, 4)
         offsets = (8 + (np.arange(60)[:, None] * 400 + records) * 4).reshape(-1)
@@ -299,8 +299,8 @@ class StorageContract:
         assert read(storage, []) == []
         assert read(storage, [(0, 3, 0), (0, 10, 0)]) == [b"", b""]
 
-    def test_arrays_of_other_kinds_are_taken(self, several):
-        storage, contents = several
+    def test_arrays_of_other_kinds_are_taken(self, storage_and_contents):
+        storage, contents = storage_and_contents
         pairs = np.broadcast_to(np.array([[7, 1]]), (3, 2))
         readonly = np.arange(3)
         readonly.setflags(write=False)
@@ -311,8 +311,8 @@ class StorageContract:
         assert out.tobytes() == contents[0][7:12] * 3
 
     @pytest.mark.parametrize("wrong", WRONG)
-    def test_an_extent_outside_is_refused_before_anything_is_written(self, several, wrong):
-        storage, _ = several
+    def test_an_extent_outside_is_refused_before_anything_is_written(self, storage_and_contents, wrong):
+        storage, _ = storage_and_contents
         read(storage, [(0, 0, 10), (3, 0, 10)])  # what is mapped has no other check before the addresses
         out = np.full(200, 77, np.uint8)
 
@@ -324,8 +324,8 @@ class StorageContract:
         assert (out == 77).all()
 
     @pytest.mark.parametrize("begin", [-1, 191, 201, 2**63 - 1, -(2**63)])
-    def test_a_place_outside_is_refused_before_anything_is_written(self, several, begin):
-        storage, _ = several
+    def test_a_place_outside_is_refused_before_anything_is_written(self, storage_and_contents, begin):
+        storage, _ = storage_and_contents
         out = np.full(200, 77, np.uint8)
 
         with pytest.raises(
@@ -336,8 +336,8 @@ class StorageContract:
         assert "outside the array" in caught.value.cause
         assert (out == 77).all()
 
-    def test_arrays_that_do_not_fit_together_are_refused(self, several):
-        storage, _ = several
+    def test_arrays_that_do_not_fit_together_are_refused(self, storage_and_contents):
+        storage, _ = storage_and_contents
         three, two, out = np.zeros(3, np.int64), np.zeros(2, np.int64), np.zeros(100, np.uint8)
         readonly = out.copy()
         readonly.setflags(write=False)

@@ -273,7 +273,7 @@ def test_a_place_that_cannot_be_written_to_is_passed_over(home, tmp_path):
 
 
 @pytest.fixture
-def nobody():
+def folder_of_user():
     """Be a user who may not write everywhere, with a folder of his own."""
     user = os.geteuid()
     if user == 0:
@@ -284,17 +284,20 @@ def nobody():
     os.seteuid(user)
 
 
-def test_a_folder_of_somebody_else_is_passed_over(tmp_path, nobody):
-    closed = nobody / "closed"
+def test_a_folder_of_somebody_else_is_passed_over(tmp_path, folder_of_user):
+    closed = folder_of_user / "closed"
     closed.mkdir(mode=0o555)
 
-    assert derivedfiles.load_or_make([str(closed / "a.idx"), str(nobody / "a.idx")], load, write(b"whole")) == b"whole"
-    assert names(nobody) == ["a.idx", "closed"]
+    assert (
+        derivedfiles.load_or_make([str(closed / "a.idx"), str(folder_of_user / "a.idx")], load, write(b"whole"))
+        == b"whole"
+    )
+    assert names(folder_of_user) == ["a.idx", "closed"]
     assert names(closed) == []
 
 
-def test_where_no_place_can_be_written_to_all_are_named(nobody):
-    closed = nobody / "closed"
+def test_where_no_place_can_be_written_to_all_are_named(folder_of_user):
+    closed = folder_of_user / "closed"
     closed.mkdir(mode=0o555)
 
     with pytest.raises(FileError) as caught:
@@ -556,8 +559,8 @@ def test_the_group_of_the_user_alone_may_write(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o666])
-def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path, nobody, mode):
-    shared = nobody / "shared"
+def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path, folder_of_user, mode):
+    shared = folder_of_user / "shared"
     shared.mkdir(mode=0o777)
     shared.chmod(0o777)
     os.seteuid(0)

@@ -159,7 +159,7 @@ def closed(folder):
     os.chmod(folder / "deep", 0o700)
 
 
-def test_a_folder_that_cannot_be_read_is_an_error_and_no_folder_without_files(closed, nobody):
+def test_a_folder_that_cannot_be_read_is_an_error_and_no_folder_without_files(closed, other_user):
     with pytest.raises(UnreadableFileError, match="cannot be opened"):
         files.expand(f"{closed.parent}/**/*.npy")
 
@@ -317,7 +317,7 @@ def secret(tmp_path):
 
 
 @pytest.fixture
-def nobody():
+def other_user():
     """Be a user who may not read everything."""
     user = os.geteuid()
     if user == 0:
@@ -326,7 +326,7 @@ def nobody():
     os.seteuid(user)
 
 
-def test_a_file_without_permission_is_unreadable(secret, nobody):
+def test_a_file_without_permission_is_unreadable(secret, other_user):
     with pytest.raises(UnreadableFileError, match="cannot be opened") as caught:
         look(secret)
 
