@@ -211,8 +211,9 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
                 f"{behind} behind {op}",
                 cause=f"the first runs on NumPy, on the host, before a batch goes to DALI on {device}; DALI alone runs "
                 "the second",
-                remedy=f"put {type(behind).__name__} before {type(op).__name__}, use another op for one of them, or "
-                "device='cpu', where the first runs behind DALI",
+                remedy=f"put {type(behind).__name__} before {type(op).__name__}; or write gl.ops.Python(function, "
+                "on_device=True), where the function takes arrays of CuPy; or device='cpu', where the first runs "
+                "behind DALI",
             )
     if any(op.codec for op in ops) and codec() is None:
         raise _no_codec()

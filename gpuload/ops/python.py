@@ -8,6 +8,8 @@ Fields   A function that must be given one field (``def f(x)``, beside ``rng``) 
          itself. Any other gets all of them in one call, in the order of ``on``, and returns as many in a tuple, or a
          dict from names to arrays; so does any function whose ``out`` names fields. A dict may hold new fields; a field
          that is not in it stays as it was.
+Device   It runs on the host, before the ops that run on a GPU. With ``on_device=True`` it gets arrays of CuPy on a GPU,
+         on the stream of the ops around it, behind operators of DALI, too, and arrays of NumPy on a CPU.
 Result   Its dtype and shape are those of ``out``. Without ``out`` the function is called once on zeros when the loader
          is made, which needs fields of one shape.
 Random   A parameter named ``rng`` gets a ``numpy.random.Generator`` (Philox) of the record: its key is four words drawn
@@ -29,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import signalsafe
-from gpuload.errors import DeviceError, FunctionError, SpecError
+from gpuload.errors import FunctionError, SpecError
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
@@ -40,7 +42,7 @@ WORDS = 4  # of 32 bits: the key of numpy.random.Philox
 
 @dataclass(frozen=True)
 class Python(Op):
-    """Call a function with each record, on the host.
+    """Call a function with each record, on the host or where the record is.
 
     Ops behind it may run in DALI and on a GPU. Its exceptions reach the caller as themselves, with a note that
     names the record.
@@ -59,14 +61,17 @@ class Python(Op):
             long as before. None: found out by a call on zeros.
         batch: give it records ``[n, ...]`` and have it return as many, in order; ``rng`` is a list of generators then.
             How many come at once is not known, so a record's result must not depend on the others.
+        on_device: on a GPU give it CuPy arrays, copies that it may change, and have it return such; on a CPU NumPy
+            arrays: write it with operators, or with ``xp = cupy.get_array_module(x)``. It takes no ``rng``, for the
+            generators of CuPy have other numbers than NumPy's.
     """
 
     fn: Callable[..., Any]
     out: Output | dict[str, Output] | None = field(default=None, kw_only=True, hash=False)
     batch: bool = field(default=False, kw_only=True)
+    on_device: bool = field(default=False, kw_only=True)
 
     num_uniforms: ClassVar[int] = WORDS
-    needs_numpy: ClassVar[bool] = True
     any_size: ClassVar[bool] = True
 
     @property
@@ -81,11 +86,26 @@ class Python(Op):
         by_name = arguments.outputs(self, self.out)
         out = arguments.output(self, self.out) if by_name is None else by_name
         arguments.keep(self, out=out, batch=arguments.flag(self, "batch", self.batch))
+        arguments.keep(self, on_device=arguments.flag(self, "on_device", self.on_device))
+        if self.on_device and self.takes_rng:
+            raise arguments.refuse(
+                self, "on_device", True, "False for a function that takes rng: CuPy's generators have other numbers",
+                "leave on_device out, or write an op whose draw() makes the numbers, see docs/own-op.md",
+            )  # fmt: skip
         if self.joint and by_name is None and self.out:
             raise arguments.refuse(
                 self, "out", self.out, f"a dict from names to these, for the function gets the fields {self.on}",
                 f"write out={{{self._on[0]!r}: {self.out!r}}}",
             )  # fmt: skip
+
+    @property
+    def needs_numpy(self) -> bool:  # type: ignore[override]  # a constant of other ops
+        """True unless the function takes arrays of CuPy, too."""
+        return not self.on_device
+
+    def stays_on_host(self, before: Spec) -> bool:
+        """True also for text, which no array of CuPy holds."""
+        return self.needs_numpy or any(field.host_only for field in before)
 
     @property
     def joint(self) -> bool:
@@ -215,12 +235,12 @@ class Python(Op):
         """Return the function's result for one record."""
         if self.batch:
             return _first(
-                self._call_on_batch(xp, _array(x)[None], {name: values[None] for name, values in draw.items()})
+                self._call_on_batch(xp, _array(xp, x)[None], {name: values[None] for name, values in draw.items()})
             )
         try:
-            result = _array(self.fn(_read_only(x), **_generator(xp, draw)))
+            result = _array(xp, self.fn(_read_only(xp, x), **_generator(xp, draw)))
             result = _as_declared(result, arguments.declared_dtype(self.out or {}, result.dtype))
-            self._check(result, np.shape(x))
+            self._check(result, x.shape if isinstance(x, xp.ndarray) else np.shape(x))
         except Exception as error:
             raise FunctionError(self.name, error) from None
         return result
@@ -230,19 +250,11 @@ class Python(Op):
         whole = self.batch and not isinstance(x, VARYING) and len(x)
         return self._call_on_batch(xp, x, draw) if whole else super().array_batch(xp, x, draw)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """There is none: DALI would call the function between its own threads."""
-        raise DeviceError(
-            f"{self} in DALI",
-            cause="a Python function runs on NumPy arrays alone",
-            remedy="use executor='array' and device='cpu', or an op of gl.ops",
-        )
-
     def _call_on_batch(self, xp: ModuleType, x: NDArray[Any], draw: Draw) -> NDArray[Any]:
         rows = [{name: values[row] for name, values in draw.items()} for row in range(len(x))]
         try:
             generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
-            result = _array(self.fn(_read_only(x), **generators))
+            result = _array(xp, self.fn(_read_only(xp, x), **generators))
             _check_count(self.name, result, len(x))
             self._check(_first(result), x.shape[1:])
         except Exception as error:
@@ -281,7 +293,7 @@ class Python(Op):
                 remedy="declare it: out={} if dtypes and shapes stay as they are, else a dict from names of fields, "
                 f"out={{{varying[0]!r}: ('float32', (None, 4))}} say",
             )
-        zeros = {field.name: _array(_zeros(field)) for field in before}
+        zeros = {field.name: _array(np, _zeros(field)) for field in before}
         try:
             results = signalsafe.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _result_of_zeros
         except FunctionError as error:
@@ -310,7 +322,7 @@ class Python(Op):
             return self._call_on_records(xp, fields, draw, after)
         columns: dict[str, Any] = {name: [] for name in after.names}
         for row in range(count):
-            record = {name: _array(values[row]) for name, values in fields.items()}
+            record = {name: _array(xp, values[row]) for name, values in fields.items()}
             try:
                 result = self._call(xp, record, {name: values[row] for name, values in draw.items()})
                 self._check_names(result, fields, after)
@@ -326,11 +338,11 @@ class Python(Op):
         """Return the function's result for one record, by name."""
         try:
             if not self.batch:
-                return self._by_name(self.fn(*map(_read_only, record.values()), **_generator(xp, draw)), list(record))
+                values = [_read_only(xp, x) for x in record.values()]
+                return self._by_name(xp, self.fn(*values, **_generator(xp, draw)), list(record))
             generators = {"rng": [_generator(xp, draw)["rng"]]} if draw else {}
-            results = self._by_name(
-                self.fn(*(_read_only(x[None]) for x in record.values()), **generators), list(record)
-            )
+            values = [_read_only(xp, x[None]) for x in record.values()]
+            results = self._by_name(xp, self.fn(*values, **generators), list(record))
             return {name: _first(values) for name, values in results.items()}
         except Exception as error:
             raise FunctionError(self.name, error) from None
@@ -341,19 +353,20 @@ class Python(Op):
         rows = [{name: values[row] for name, values in draw.items()} for row in range(count)]
         try:
             generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
-            columns = self._by_name(self.fn(*map(_read_only, fields.values()), **generators), list(fields))
+            values = [_read_only(xp, x) for x in fields.values()]
+            columns = self._by_name(xp, self.fn(*values, **generators), list(fields))
             self._check_names(columns, fields, after)
-            for name, values in columns.items():
-                _check_count(self.name, values, count)
-                self._check_record(_first(values), after[name], _first(fields[name]) if name in fields else None)
+            for name, column in columns.items():
+                _check_count(self.name, column, count)
+                self._check_record(_first(column), after[name], _first(fields[name]) if name in fields else None)
         except Exception as error:
             raise FunctionError(self.name, error, count=count) from None
         return {name: columns.get(name, fields.get(name)) for name in after.names}
 
-    def _by_name(self, result: Any, names: list[str]) -> dict[str, NDArray[Any]]:
+    def _by_name(self, xp: ModuleType, result: Any, names: list[str]) -> dict[str, NDArray[Any]]:
         """Return a result of the function as arrays by name."""
         if isinstance(result, Mapping):
-            return {name: _array(value) for name, value in result.items()}
+            return {name: _array(xp, value) for name, value in result.items()}
         values = (result,) if len(names) == 1 and not isinstance(result, (tuple, list)) else result
         if not isinstance(values, (tuple, list)) or len(values) != len(names):
             answer = f"{len(values)} values" if isinstance(values, (tuple, list)) else type(result).__name__
@@ -363,7 +376,7 @@ class Python(Op):
                 "also hold new fields",
                 remedy=f"write return {', '.join(names)}, or return {{{names[0]!r}: ...}}",
             )
-        return {name: _array(value) for name, value in zip(names, values, strict=True)}
+        return {name: _array(xp, value) for name, value in zip(names, values, strict=True)}
 
     def _check_names(self, result: dict[str, Any], fields: dict[str, Any], after: Spec) -> None:
         """Raise ``SpecError`` for a field that is neither declared nor an input, and for a new one that is missing."""
@@ -439,8 +452,20 @@ def _check_result(
         )
 
 
-def _array(value: Any) -> NDArray[Any]:
-    """Return a value as an array; of text an array of objects."""
+def _array(xp: ModuleType, value: Any) -> NDArray[Any]:
+    """Return a value as an array of ``xp``; of text an array of objects.
+
+    Raises:
+        SpecError: it is an array of NumPy, and the function runs on a GPU.
+    """
+    if xp is not np:
+        if isinstance(value, xp.ndarray):
+            return value  # type: ignore[no-any-return]
+        raise SpecError(
+            f"the function returned {type(value).__module__}.{type(value).__name__} on a GPU",
+            cause="with on_device=True it gets and returns arrays of CuPy; this one was on the host",
+            remedy="write it with operators, or with xp = cupy.get_array_module(x); or leave on_device out",
+        )
     array = np.asarray(value)
     if array.dtype.kind in "US" and isinstance(value, (str, bytes, list, tuple)) and not isinstance(value, np.generic):
         array = np.array(value, object)
@@ -465,8 +490,13 @@ def _zeros(field: Field) -> Any:
     return empty if field.shape else empty.item()
 
 
-def _read_only(x: Any) -> Any:
-    """Return a view that cannot be written to: the record's memory may be anybody's; one text as itself."""
+def _read_only(xp: ModuleType, x: Any) -> Any:
+    """Return a view that cannot be written to: the record's memory may be anybody's; one text as itself.
+
+    Of an array of CuPy, which knows no such view, a copy.
+    """
+    if xp is not np:
+        return x.copy()
     x = x.item() if isinstance(x, np.ndarray) and x.dtype.kind == "O" and not x.ndim else x
     if isinstance(x, (str, bytes)) and not isinstance(x, np.generic):
         return x

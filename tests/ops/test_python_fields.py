@@ -429,3 +429,61 @@ def test_on_a_gpu_what_only_numpy_makes_needs_no_op_there(gpu):
     load = loader_of(FLIP, seed=2, device="gpu", output=("image", "label"))
 
     assert_same(rows_of(load, "image"), rows_of(loader_of(FLIP, seed=2), "image"))
+
+
+def turn(image, label):
+    """Return the image mirrored and inverted, and twice the label: with operators alone."""
+    return 255 - image[:, ::-1], label * 2
+
+
+def turn_batch(image):
+    return image[:, ::-1]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"shuffle": True, "batch_size": 3}])
+def test_with_on_device_it_gets_arrays_of_the_gpu_between_other_ops_there(gpu, arguments):
+    chain = [ops.RandomCrop(4), Python(turn, on=("image", "label"), on_device=True), ops.Normalize(5, 2)]
+    chain += [
+        Python(turn_batch, batch=True, on_device=True),
+        Python(lambda boxes: boxes + 1, on="boxes", out={}, on_device=True),
+    ]
+    kinds = set()
+    probe = Python(lambda label: kinds.add(type(label)) or label, on="label", out={}, on_device=True)
+
+    for name in ("image", "label", "boxes"):
+        load = loader_of(*chain, probe, seed=2, device="gpu", executor="array", **arguments)
+
+        assert_same(rows_of(load, name), rows_of(loader_of(*chain, seed=2), name))
+
+    assert "host" not in load.describe().partition("executor")[2].partition("\n")[0]
+    assert np.ndarray not in kinds
+
+
+def test_with_on_device_it_stands_behind_an_operator_of_dali_on_a_gpu():
+    function = Python(lambda x: 255 - x, out={}, on_device=True)
+    graph = compile_ops(source().spec, [Dali("flip", horizontal=1), function])
+
+    assert choose.in_dali(graph, "gpu:0") == (0,)
+    assert choose.split_ops(graph, "dali", "gpu:0") == ((), (0, 1))
+    pytest.importorskip("nvidia.dali")
+    on_cpu = rows_of(loader_of(Dali("flip", horizontal=1), function), "image")
+    assert_same(on_cpu, 255 - IMAGES[:, :, ::-1])
+
+
+def test_with_on_device_an_array_of_the_host_is_refused(gpu):
+    op = Python(lambda x: np.zeros((6, 5, 3), np.uint8), on_device=True)
+
+    with loader_of(op, device="gpu", executor="array") as load, pytest.raises(SpecError, match="on a GPU") as caught:
+        load.batch_at(0)
+
+    assert "leave on_device out" in caught.value.remedy
+    assert rows_of(loader_of(op), "image")[0].max() == 0
+
+
+def test_with_on_device_it_takes_no_generator_and_text_stays_on_the_host():
+    with pytest.raises(SpecError, match="takes rng"):
+        Python(noisy, on_device=True)
+
+    op = Python(lambda text: text, on="text", out={}, on_device=True)
+    assert op.stays_on_host(Spec((Field("text", np.dtype(object), (), text="str"),)))
+    assert not op.needs_numpy

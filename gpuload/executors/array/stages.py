@@ -37,7 +37,7 @@ from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
 from gpuload.ops.edits import Edits
 from gpuload.ops.graph import Graph
 from gpuload.ops.walk import Memory, Walk, Walker
-from gpuload.ragged import Ragged
+from gpuload.ragged import Ragged, offsets_of
 from gpuload.spec import Field
 from gpuload.stats import Watch
 
@@ -492,7 +492,11 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
             return xp.stack(x) if x else xp.empty((0, *field.fixed_shape), field.dtype)
         return x
     if field.ragged and not isinstance(x, Ragged):
-        return Ragged.of(list(x), field.dtype, tuple(length or 0 for length in (field.shape or ())[1:]))
+        values, shape = list(x), tuple(length or 0 for length in (field.shape or ())[1:])
+        if xp is np:
+            return Ragged.of(values, field.dtype, shape)
+        lengths = np.array([len(value) for value in values], np.int64)
+        return Ragged(xp.concatenate(values) if values else xp.empty((0, *shape), field.dtype), offsets_of(lengths))
     return x if field.ragged else list(x)
 
 
