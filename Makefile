@@ -6,6 +6,7 @@
 #   GPU_TEST='--part "tests: lane"'   what `make gpu-test` does: a part of it again, or "--fresh": all of it anew
 #   MINUTES=60                    how long `make attack` goes on; without it, 10
 #   PART=npy SEED=4711            which part of it alone, and with which seed: a finding names both, so that it comes again
+#   MATRIX="--python 3.12"        what `make test-matrix` and `make release-check` do: a part of it
 #   ARCHS=aarch64                 for which processors `make wheels` builds; without it, x86_64 and aarch64
 
 PYTHON ?= python3
@@ -43,7 +44,7 @@ TORCH := build/torch
 TORCH_STAMP := $(TORCH)/gpuload-$(VERSION).stamp
 TORCH_PACKAGES := torchvision==0.28.0 timm==1.0.31
 
-.PHONY: setup core demo test test-all test-torch lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+.PHONY: setup core demo test test-all test-torch test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -136,6 +137,15 @@ $(TORCH_STAMP): $(BENCH_STAMP)
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo "build/site/index.html"
+
+# gpuload's wheel in a fresh environment of each Python from 3.10 to 3.13 that is here, with NumPy 1.26 and 2: the smoke test,
+# and mypy on a user's program (tests/matrix.py).
+test-matrix:
+	$(PYTHON) -m tests.matrix $(MATRIX)
+
+# The same with each extra that needs no GPU, in an environment of its own: before a release (docs/release.md).
+release-check:
+	$(PYTHON) -m tests.matrix --extras cpu images csv torch jax tensorflow $(MATRIX)
 
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run

@@ -1,0 +1,158 @@
+"""The matrix of Pythons and NumPys: gpuload's wheel, built, installed and used in a fresh environment of each.
+
+    python -m tests.matrix                               each Python from 3.10 to 3.13 that is here, NumPy 1.26 and 2
+    python -m tests.matrix --python 3.12 --numpy 1.26    one of them
+    python -m tests.matrix --extras images csv jax       and each of these extras in an environment of its own
+    python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by pytest with these arguments
+
+In each cell the smoke test runs with the compiled core and without it, and mypy checks a user's program against the
+wheel. Packages come from the index of pip, as wheels alone; a cell whose packages do not exist is named and left out.
+The environments are below build/matrix, and each wheel is built once for a Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "build" / "matrix"
+PYTHONS, NUMPYS = ("3.10", "3.11", "3.12", "3.13"), ("1.26", "2")
+BRIDGES = {"torch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cpu": "tensorflow"}  # that an extra is for
+TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow", "google-crc32c", "nanobind==3.1.0", "setuptools")
+
+
+class CellError(Exception):
+    """A step of a cell failed; the text is the end of its output."""
+
+
+def interpreter(version: str) -> str | None:
+    """Return the program of a Python, ``"3.12"``, from the path, pyenv or uv; None if none of them has it."""
+    programs = [
+        shutil.which(f"python{version}"),
+        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
+    ]
+    if shutil.which("uv"):
+        process = subprocess.run(["uv", "python", "find", version], capture_output=True, text=True)
+        programs.append(process.stdout.strip())
+    for program in filter(None, programs):
+        command = [program, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        if subprocess.run(command, capture_output=True, text=True).stdout.strip() == version:
+            return program
+    return None
+
+
+def call(*command: str | Path, cwd: Path = FOLDER, **variables: str) -> str:
+    """Run a command and return its output.
+
+    Raises:
+        CellError: its exit status is not 0.
+    """
+    hidden = ("PYTHONPATH", "PYTHONHOME", "GPULOAD_CORE")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    process = subprocess.run(
+        list(map(str, command)), cwd=cwd, env={**environment, **variables}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    if process.returncode:
+        raise CellError(f"{' '.join(map(str, command))}\n" + "\n".join(process.stdout.splitlines()[-25:]))
+    return process.stdout
+
+
+def build_wheel(python: str, version: str) -> Path:
+    """Return gpuload's wheel for a Python, with its compiled core."""
+    folder = FOLDER / f"wheel-{version}"
+    if not list(folder.glob("*.whl")):
+        source = FOLDER / f"source-{version}"
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.copytree(ROOT / "gpuload", source / "gpuload", ignore=shutil.ignore_patterns("_native*", "__pycache__"))
+        for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
+        call(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, GPULOAD_CORE="1")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def environment(python: str, name: str) -> Path:
+    """Return the program of a new virtual environment."""
+    folder = FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    call(python, "-m", "venv", folder)
+    return folder / "bin" / "python"
+
+
+def install(python: Path, *packages: str | Path, constraints: bool = False) -> None:
+    """Install packages, as wheels alone."""
+    options = ["-c", ROOT / "constraints.txt"] if constraints else []
+    call(python, "-m", "pip", "install", "-q", "--no-compile", "--only-binary", ":all:", *options, *packages)
+
+
+def check_cell(python: str, version: str, numpy: str, tests: Sequence[str] | None) -> str:
+    """Use gpuload with a Python and a NumPy; returns what ran."""
+    wheel, program = build_wheel(python, version), environment(python, f"{version}-numpy-{numpy}")
+    install(program, f"numpy=={numpy}.*", wheel, "mypy>=1.15")
+    result = call(program, ROOT / "tests" / "smoke.py", "compiled").strip().splitlines()[-1]
+    call(program, "-m", "mypy", "--strict", "--cache-dir", FOLDER / "mypy" / program.parts[-3],
+         ROOT / "tests" / "userprogram.py")  # fmt: skip
+    if tests is not None:
+        install(program, *TEST_PACKAGES, f"numpy=={numpy}.*")
+        tree = FOLDER / f"tree-{version}"
+        ignore = shutil.ignore_patterns("_native*", "__pycache__", "build", ".*", "*.egg-info")
+        shutil.copytree(ROOT, tree, ignore=ignore, dirs_exist_ok=True)
+        core = next((program.parents[1] / "lib").glob("python*/site-packages/gpuload/core/_native*"))
+        shutil.copy(core, tree / "gpuload" / "core")
+        report = call(program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not gpu", *tests,
+                      cwd=tree, PYTHONPATH=str(tree))  # fmt: skip
+        result += f"; tests: {report.strip().splitlines()[-1].strip('= ')}"
+    return result
+
+
+def check_extra(python: str, version: str, extra: str) -> str:
+    """Install the wheel with an extra, in the versions of constraints.txt, and use it; returns what ran."""
+    wheel, program = build_wheel(python, version), environment(python, f"{version}-{extra}")
+    install(program, f"{wheel}[{extra}]", constraints=True)
+    if extra in BRIDGES:
+        call(program, "-c", f"import gpuload.bridges.{BRIDGES[extra]}")
+    call(program, "-m", "gpuload", "health")
+    return call(program, ROOT / "tests" / "smoke.py", "compiled").strip().splitlines()[-1]
+
+
+def main() -> int:
+    """Check each cell; 1 if one failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", nargs="+", default=PYTHONS)
+    parser.add_argument("--numpy", nargs="*", default=NUMPYS)
+    parser.add_argument("--extras", nargs="*", default=())
+    parser.add_argument("--tests", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for folder in FOLDER.glob("wheel-*"):  # of other source
+        shutil.rmtree(folder)
+    failures = 0
+    for version in arguments.python:
+        python = interpreter(version)
+        if python is None:
+            print(f"Python {version}: left out, it is not here (python{version}, pyenv, uv)", flush=True)
+            continue
+        cells = [(f"NumPy {numpy}", check_cell, (numpy, arguments.tests)) for numpy in arguments.numpy]
+        cells += [(f"[{extra}]", check_extra, (extra,)) for extra in arguments.extras]
+        for title, check, options in cells:
+            start = time.monotonic()
+            try:
+                result = check(python, version, *options)
+            except CellError as error:
+                is_missing = "No matching distribution" in str(error)
+                failures += not is_missing
+                result = "left out, there is no wheel of a package for it" if is_missing else f"FAILED\n{error}"
+            print(f"Python {version}, {title}: {result} ({time.monotonic() - start:.0f} s)", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
