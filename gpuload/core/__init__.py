@@ -1,7 +1,7 @@
 """Core: the compiled extension, in C++ (`cpp/`); `face.py` says what it does.
 
-Each caller has the same in NumPy, equal bit for bit, which is what a function of the core means, and what runs where
-there is no core::
+Each caller has the same in NumPy, equal bit for bit: the meaning of the core's function, which runs where there is no
+core::
 
     if core.native is not None:
         return core.native.uniform(...)
@@ -33,7 +33,7 @@ log = logging.getLogger("gpuload")
 
 
 def _load() -> tuple[Native | None, str, str]:
-    """Return the extension; or None, the reason, and what to do about it."""
+    """Return the extension, or None; and then the reason and the remedy, else two empty texts."""
     if os.environ.get(SWITCH) == "0":
         return None, f"the compiled core is switched off: {SWITCH}=0", ""
     try:
@@ -53,13 +53,13 @@ native, problem, _remedy = _load()
 
 
 def how() -> str:
-    """Return what hot loops run in, and why it is not the compiled core where it is not."""
+    """Return the name of the code that hot loops run in; without the compiled core also the reason."""
     return "compiled" if native is not None else f"NumPy, many times slower ({problem})"
 
 
 @functools.cache
 def warn_if_missing() -> None:
-    """Log a warning, once in a process, if there is no core although nobody switched it off."""
+    """Log a warning, once in a process, if there is no core although it was not switched off."""
     if native is None and os.environ.get(SWITCH) != "0":
         log.warning(
             "hot loops run in NumPy, many times slower; cause: %s; remedy: %s; or set %s=0, and this is not logged",

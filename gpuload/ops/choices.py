@@ -338,7 +338,7 @@ class _Still(Op):
     """In place of an op that does not move pixels, where it stands among others that act on a mask."""
 
     def field_after(self, field: Field) -> Field:
-        """The field stays what it is."""
+        """The field stays the same."""
         return field
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:

@@ -178,7 +178,7 @@ def _mirrored_places(length: int, new_length: int) -> NDArray[np.int64]:
 
 
 def _curves(xp: ModuleType, up_to: Any, pixels: int, clip_limit: NDArray[np.float32]) -> Any:
-    """Return what each level of a tile becomes, float32 ``[N, tiles, levels]``.
+    """Return the new value of each level of a tile, float32 ``[N, tiles, levels]``.
 
     Args:
         xp: NumPy or CuPy.
@@ -199,7 +199,7 @@ def _curves(xp: ModuleType, up_to: Any, pixels: int, clip_limit: NDArray[np.floa
 
 
 def _blend(xp: ModuleType, x: Any, curves: Any, tile: tuple[int, int], grid: tuple[int, int]) -> Any:
-    """Return planes in which each pixel is a mean of what the curves of the four tiles about it make of it."""
+    """Return planes in which each pixel is the mean of its values by the curves of the four tiles about it."""
     (top, bottom, lower_part), (left, right, right_part) = (
         _neighbours(*lengths) for lengths in zip(x.shape[1:], tile, grid, strict=True)
     )

@@ -117,7 +117,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }}
 }}
 """
-# A block for each table. The counts become what each level becomes.
+# A block for each table. The new values of the levels replace the counts.
 CURVES = f"""{cuda.HEAD}
 struct Image {{ int height, width, rows, columns; double limit; }};
 {FUNCTIONS}

@@ -70,7 +70,7 @@ __device__ inline void read(const Image& image, int y, int x, float* color) {{
 }}
 """
 
-# `words` has the steps in order, the number of each, and what is left of it where it is a factor.
+# `words` has the steps in order, the number of each, and 1 minus it where it is a factor.
 STEPS = f"""
 struct Stats {{ double total; }};
 
@@ -112,7 +112,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
 }}
 """
 
-# Ops on each value by itself: `changed` is what becomes of one where `words` begins with 1.
+# Ops on each value by itself: `changed` is the new value where `words` begins with 1.
 TONE_PIXEL = """
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
     Out* to)

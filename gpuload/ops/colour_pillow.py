@@ -24,23 +24,23 @@ YCBCR = ((0.299, 0.587, 0.114), (-0.16874, -0.33126, 0.5), (0.5, -0.41869, -0.08
 
 
 def brightness(xp: ModuleType, x: Any, factor: Any) -> Any:
-    """Return what ``ImageEnhance.Brightness(x).enhance(factor)`` returns."""
+    """Return the result of ``ImageEnhance.Brightness(x).enhance(factor)``."""
     return colour.brightness(xp, x, factor)
 
 
 def contrast(xp: ModuleType, x: Any, factor: Any) -> Any:
-    """Return what ``ImageEnhance.Contrast(x).enhance(factor)`` returns."""
+    """Return the result of ``ImageEnhance.Contrast(x).enhance(factor)``."""
     total = gray(xp, x).astype(xp.float64).sum(axis=(-3, -2, -1), keepdims=True)
     return blend(xp, xp.floor(total / (x.shape[-3] * x.shape[-2]) + 0.5), x, factor)
 
 
 def saturation(xp: ModuleType, x: Any, factor: Any) -> Any:
-    """Return what ``ImageEnhance.Color(x).enhance(factor)`` returns."""
+    """Return the result of ``ImageEnhance.Color(x).enhance(factor)``."""
     return x if x.shape[-1] == 1 else blend(xp, gray(xp, x), x, factor)
 
 
 def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
-    """Return what ``ImageEnhance.Sharpness(x).enhance(factor)`` returns."""
+    """Return the result of ``ImageEnhance.Sharpness(x).enhance(factor)``."""
     if min(x.shape[-3:-1]) < 3:
         return x
     result = x.copy()
@@ -49,7 +49,7 @@ def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
 
 
 def autocontrast(xp: ModuleType, x: Any) -> Any:
-    """Return what ``ImageOps.autocontrast(x)`` returns."""
+    """Return the result of ``ImageOps.autocontrast(x)``."""
     values = x.astype(xp.float64)
     low, high = values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True)
     scale = 255 / xp.maximum(high - low, 1)
@@ -58,7 +58,7 @@ def autocontrast(xp: ModuleType, x: Any) -> Any:
 
 
 def gray(xp: ModuleType, x: Any) -> Any:
-    """Return what ``x.convert("L")`` returns, int32 with one channel."""
+    """Return the result of ``x.convert("L")``, int32 with one channel."""
     if x.shape[-1] == 1:
         return x.astype(xp.int32)
     red, green, blue = (x[..., channel : channel + 1].astype(xp.int32) for channel in range(3))
@@ -66,7 +66,7 @@ def gray(xp: ModuleType, x: Any) -> Any:
 
 
 def ycbcr(xp: ModuleType, x: Any) -> Any:
-    """Return what ``x.convert("YCbCr")`` returns, by tables in units of 1/64."""
+    """Return the result of ``x.convert("YCbCr")``, by tables in units of 1/64."""
     parts, levels = [], np.arange(256)
     for number, weights in enumerate(YCBCR):
         tables = [xp.asarray((weight * levels * 64 + 0.5).astype(np.int32)) for weight in weights]
@@ -76,7 +76,7 @@ def ycbcr(xp: ModuleType, x: Any) -> Any:
 
 
 def hsv(xp: ModuleType, x: Any) -> Any:
-    """Return what ``x.convert("HSV")`` returns: hue, saturation and value from 0 to 255."""
+    """Return the result of ``x.convert("HSV")``: hue, saturation and value from 0 to 255."""
     red, green, blue = (x[..., channel : channel + 1].astype(xp.float32) for channel in range(3))
     high, low = xp.maximum(red, xp.maximum(green, blue)), xp.minimum(red, xp.minimum(green, blue))
     span = xp.maximum(high - low, np.float32(1))
@@ -92,6 +92,6 @@ def hsv(xp: ModuleType, x: Any) -> Any:
 
 
 def blend(xp: ModuleType, base: Any, x: Any, factor: Any) -> Any:
-    """Return what ``Image.blend(base, x, factor)`` returns; the base holds whole numbers of any dtype."""
+    """Return the result of ``Image.blend(base, x, factor)``; the base holds whole numbers of any dtype."""
     start = base.astype(xp.float32)
     return (start + colour.across(xp, factor) * (x.astype(xp.float32) - start)).clip(0, 255).astype(xp.uint8)

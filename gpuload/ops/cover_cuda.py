@@ -1,4 +1,4 @@
-"""Covers on a GPU: what `ops.erasing` makes of a pixel, for the kernels of `ops.pixels`; bit for bit."""
+"""Covers on a GPU: the pixels of `ops.erasing`, bit for bit, for the kernels of `ops.pixels`."""
 
 from __future__ import annotations
 

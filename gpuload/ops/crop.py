@@ -165,7 +165,7 @@ class CenterCrop(_Crop):
         height: pixels.
         width: pixels; ``height`` if left out.
         depth: slices of the window, of volumes (``DHWC`` or ``DHW``); all if left out.
-        rounding: of half of what is left over: ``"down"`` or ``"even"``.
+        rounding: how half of the pixels that are left over is rounded: ``"down"`` or ``"even"``.
     """
 
     rounding: str = field(default="down", kw_only=True)

@@ -252,7 +252,7 @@ extern "C" __global__ void words(const Word* keys, Word* out, int num_blocks, in
 # Kernels over images of any sizes: `ops.pixels` launches them. `pixel` is the text of an op.
 #   In, Out               a number of an image, and of a result
 #   CHANNELS, OUT_CHANNELS
-#   Stats                 what lies behind `stats`: of `gather`, or of another kernel; `step` from image to image
+#   Stats                 the struct behind `stats`: of `gather`, or of another kernel; `step` from image to image
 #   words, table          numbers of each image, in words of four bytes; numbers for all images
 PIXEL = """
 struct Image { Long address, down, across, deep, out; int height, width, new_height, new_width; };

@@ -62,7 +62,7 @@ class Region(Op):
         return result
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch, on a GPU by a kernel; what lies inside of its image is a view of it."""
+        """The same for a batch, on a GPU by a kernel; a window inside of its image is a view of it."""
         if self.border is None or not pixels.reads(xp, x):
             return super().array_batch(xp, x, draw)
         return pixels.move(xp, x, start=draw["start"], size=draw["shape"], fill=self.border)

@@ -1,4 +1,4 @@
-"""Edits on a GPU: what the core does with `ops.edits`, for images of any sizes; bit for bit.
+"""Edits on a GPU: `ops.edits` as the core does them, bit for bit, for images of any sizes.
 
 All images go through their first edit together, then through their second, and so on: each time at most three launches,
 whatever the edits are. The first counts levels, the second makes tables of them, the third makes the pixels. The host
@@ -339,7 +339,7 @@ def _edit_once(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> Any:
 
 
 def _tiles(x: Any, has_tiles: NDArray[np.bool_], arguments: Numbers, channels: int) -> tuple[Any, int]:
-    """Return the size of what is counted of each image, None if no image has tiles; and how many tables one needs."""
+    """Return the size of each image in whole tiles, int64 ``[N, 2]``, None if none has tiles; and the most tables."""
     if not has_tiles.any():
         return None, channels
     size = np.array([image.shape[:2] for image in x], np.int64)

@@ -218,7 +218,7 @@ class Cutout(_Cover):
         return 1 + 2 * self.count
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``boxes``, int32 ``[N, count, 4]``: top, left, height and width of what lies inside, 0 for none."""
+        """Return ``boxes``, int32 ``[N, count, 4]``: top, left, height and width of the part inside, 0 for none."""
         sides = size[:, None].astype(np.int64)
         first = np.floor(u[:, 1:].reshape(len(u), self.count, 2) * sides).astype(np.int64) - self.size // 2
         begin, end = first.clip(0, sides), (first + self.size).clip(0, sides)
@@ -279,7 +279,7 @@ class GridMask(_Cover):
         )
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``grid``, int32 ``[N, 4]``: the unit, what of it stays, and where it begins, top and left; pixels.
+        """Return ``grid``, int32 ``[N, 4]``: the unit, its part that stays, and its beginning, top and left; pixels.
 
         The unit is 0 for an image that stays as it is.
         """

@@ -44,7 +44,7 @@ def image_of(op: Op, spec: Spec, annotation: str) -> str:
     """Return the name of the image to which a marked field belongs.
 
     Raises:
-        SpecError: nobody can tell.
+        SpecError: the image is not known.
     """
     name = image_name(spec)
     if name is None:
@@ -60,7 +60,7 @@ def with_masks(op: Op, spec: Spec) -> Op:
     """Return an op that moves pixels of an image acting on the marked masks beside it, too; else the op itself.
 
     Raises:
-        SpecError: nobody can tell which image a mask belongs to; or the op cannot act on masks.
+        SpecError: the image that a mask belongs to is not known; or the op cannot act on masks.
     """
     masks = tuple(field.name for field in spec if field.kind == MASK)
     if not op.moves_pixels or not masks:
@@ -81,7 +81,7 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
         changed: the fields that were changed before; those that are moved here are added.
 
     Raises:
-        SpecError: nobody can tell which image they belong to; or where the op moves points.
+        SpecError: the image that they belong to is not known; or where the op moves points.
     """
     annotations = [field for field in spec if field.holds_boxes or field.holds_points or field.kind == INSTANCES]
     if not op.moves_pixels or not annotations:
@@ -141,7 +141,7 @@ def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list
 
 @dataclass(frozen=True)
 class Follower(Op):
-    """What ops share that move one field as another op moves the pixels of an image.
+    """The base of ops that move one field as another op moves the pixels of an image.
 
     Args:
         op: that moves the pixels.
@@ -175,7 +175,7 @@ class Follower(Op):
 class MoveMasks(Follower):
     """Move the masks of objects of one field, ``[number, height, width]``, as an op moves the pixels of their image.
 
-    As for a mask of the image, pixels are taken by nearest, and what is added is 0.
+    As for a mask of the image, pixels are taken by nearest, and new ones are 0.
     """
 
     @cached_property

@@ -508,7 +508,7 @@ def _check_beside(op: Op, on: tuple[str, ...], spec: Spec, changed: set[str]) ->
 
 
 def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return what to tell of an image that an op moves without ``on=`` while its mask or boxes stay; None if none do.
+    """Return a warning about an image that an op moves without ``on=`` while its mask or boxes stay; None if none do.
 
     A mask is another field of images of the same height and width, known or not, that no op moves; boxes are four
     numbers each in a field of such a name, that are not marked and that no op acts on.
@@ -565,7 +565,7 @@ def _are_masks_by_name(field: Field) -> bool:
 
 
 def _image_size(field: Field) -> tuple[int | None, ...] | None:
-    """Return height and width of what may be an image or its mask, None where they vary; None if it is neither."""
+    """Return height and width of an image or a mask, None where they vary; None if a field is neither."""
     if field.encoded or field.dtype.kind not in NUMBERS or field.shape is None or len(field.shape) not in (2, 3):
         return None
     if len(field.shape) == 2:
@@ -661,7 +661,7 @@ def _known_size(field: Field) -> Sizes | None:
 
 def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:
     first = sizes[on[0]]
-    if op.any_size or type(op).draw is Op.draw:  # what draws nothing takes any
+    if op.any_size or type(op).draw is Op.draw:  # an op that draws nothing takes any size
         return first
     for name in on[1:]:
         if not np.array_equal(sizes[name], first):

@@ -54,7 +54,7 @@ def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
 
 
 def sides(op: Any, field: Field) -> tuple[int | None, ...]:
-    """Return height and width of the images of a field, of volumes also the number of slices; None for what varies.
+    """Return height and width of the images of a field, of volumes also the number of slices; None where it varies.
 
     Raises:
         SpecError: the field holds neither images nor volumes of numbers.

@@ -21,7 +21,7 @@ class JpegArtefacts(Op):
     """Compress images as JPEG of a random quality, and decode them again; uint8, HWC, one channel or three.
 
     On the host, by Pillow, before ops of any executor: see `images.recompress`. It is torchvision's ``JPEG``, and
-    Albumentations' ImageCompression by OpenCV; DALI's jpeg_compression_distortion only computes what a file would lose.
+    Albumentations' ImageCompression by OpenCV; DALI's jpeg_compression_distortion only computes the losses of a file.
 
     Example:
         ``gl.ops.JpegArtefacts((40, 90))``

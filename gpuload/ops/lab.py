@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 WHITE = (0.950456, 1.0, 1.088754)  # X, Y and Z of D65
 TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))
 FROM_XYZ = ((3.240479, -1.53715, -0.498535), (-0.969256, 1.875991, 0.041556), (0.055648, -0.204043, 1.057311))
-ONE_LINEAR, ONE_ROOT, ONE_LIGHT, ONE_RESULT = 255 << 3, 1 << 15, 1 << 14, 1 << 12  # what stands for 1 in each table
+ONE_LINEAR, ONE_ROOT, ONE_LIGHT, ONE_RESULT = (
+    255 << 3,
+    1 << 15,
+    1 << 14,
+    1 << 12,
+)  # the number that stands for 1 in each table
 MATRIX_BITS = 12
 LEAST_ROOT, NUM_LIGHTS = -8145, ONE_LIGHT * 9 // 4  # of the table of third powers: its first root, and its length
 SCALE, SHIFT = (116 * 255 + 50) // 100, (16 * 255 * ONE_ROOT + 50) // 100  # of L: 1.16 root - 0.16, from 0 to 255
@@ -39,7 +44,7 @@ f32, f64 = np.float32, np.float64
 
 
 class Tables(NamedTuple):
-    """What is looked up, int32: `linear` by a value, `roots` by X, Y, Z, `y` and `root_of_y` by L, `lights` by a root,
+    """The tables, int32: `linear` by a value, `roots` by X, Y, Z, `y` and `root_of_y` by L, `lights` by a root,
     `values` by linear light; and the matrices in fixed-point numbers.
     """
 
@@ -132,7 +137,7 @@ def to_lab(xp: ModuleType, x: Any) -> tuple[Any, Any, Any]:
 
 
 def from_lab(xp: ModuleType, lightness: Any, a: Any, b: Any) -> Any:
-    """Return red, green and blue, uint8 ``[..., 3]``, of what `to_lab` returned; L may be another."""
+    """Return red, green and blue, uint8 ``[..., 3]``, of the result of `to_lab`; L may be another."""
     table = tables()
     y, root_y = xp.asarray(table.y).take(lightness), xp.asarray(table.root_of_y).take(lightness)
     root_x = root_y + ((5 * a * 53687 + (1 << 7)) >> 13) - 128 * ONE_LIGHT // 500  # 53687 / 2**13 * 5 is 2**14 / 500

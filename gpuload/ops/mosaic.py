@@ -4,7 +4,7 @@ Group    The record at position p of the epoch's order has its own image at the 
          3 at the upper right, lower left and lower right: 0 to 3 are a group, 4 to 7, and so on. The order is that of
          the whole epoch (`order.py`), so the pixels are the same with any batch size and on any number of ranks. Where
          a batch ends inside a group, the others of it are read and transformed besides: six at most. Where the last
-         group of an epoch is not full, the record itself stands in the place of what is missing.
+         group of an epoch is not full, the record itself stands in the places of missing ones.
 Places   The corner at which the four meet is drawn; each image has one of its own corners there, and what lies outside
          of the result is cut off. Resize images before: ``Resize(longer=640)``, then ``Mosaic(1280)``.
 Rows     Boxes are moved and clipped; those that are too small then are dropped, by the rule of `CleanBoxes`, with the
@@ -35,7 +35,7 @@ from gpuload.ops.warp import Color, Fill
 from gpuload.spec import INSTANCES, Field, Spec
 
 GROUP = 4
-PIECE = np.dtype([  # what the kernel is told of a piece: where pixel (0, 0) of the result would lie in its image, ...
+PIECE = np.dtype([  # a piece, for the kernel: where pixel (0, 0) of the result would lie in its image, ...
     ("address", "i8"), ("down", "i8"), ("across", "i8"), ("deep", "i8"),
     ("top", "i4"), ("left", "i4"), ("bottom", "i4"), ("right", "i4"),
 ])  # fmt: skip
@@ -270,7 +270,7 @@ class JoinObjects(Follower):
         return dict(result)
 
     def _piece(self, piece: Piece, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, NDArray[Any]]:
-        """Return what stays of the rows of one image of a mosaic."""
+        """Return the rows of one image that stay in a mosaic."""
         size, canvas = draw[BEFORE][piece.row], np.array(self.mosaic.canvas, np.int32)
         shift = np.array([piece.left, piece.top])
         rows = {name: np.asarray(values[piece.row]) for name, values in fields.items()}

@@ -142,7 +142,7 @@ class GaussianNoise(_Noise):
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``Op``."""
         white = f32(WHITE[x.dtype.name])
-        with np.errstate(over="ignore"):  # what float32 does not hold is infinite, and bounded below
+        with np.errstate(over="ignore"):  # a number beyond float32 is infinite, and bounded below
             scale = xp.asarray(draw["sigma"] * white)[:, None]
             noise = (normal(xp, draw["key"], x[0].size) * scale + f32(self.mean) * white).reshape(x.shape)
         if x.dtype == np.float32:
@@ -234,7 +234,7 @@ def words(xp: ModuleType, key: Keys, count: int) -> Any:
 
 
 def word_blocks(xp: ModuleType, key: Keys, count: int) -> Any:
-    """Return what ``words`` returns on a GPU, up to three words more of each record; one launch."""
+    """Return the result of ``words`` on a GPU, up to three words more of each record; one launch."""
     pairs = np.ascontiguousarray(key).view(np.uint64).reshape(-1, 2)
     blocks = -(-count // 4)
     out = xp.empty((len(pairs), blocks * 4), xp.uint64)

@@ -21,7 +21,7 @@ from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 DTYPES = ("float32", "float16")
-FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # what crop_mirror_normalize takes
+FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # the dtypes that crop_mirror_normalize takes
 # `words` has the means and the scales.
 NORMALIZE = """
 typedef int Stats;

@@ -16,7 +16,7 @@ from gpuload.ops.base import VARYING, Draw, Op, RowError
 from gpuload.ops.cast import DALI_TYPES
 from gpuload.spec import Field, Spec
 
-# Kernels of CuPy: what they read, what they write, what they do with element i, and their names.
+# Kernels of CuPy: their inputs, their outputs, their code for element i, and their names.
 OUTSIDE = "T label, int64 count", "bool outside", "outside = label < 0 || label >= count", "gpuload_outside"
 VECTORS = (
     "raw T labels, int64 num, float32 off, float32 on",
@@ -64,7 +64,7 @@ class OneHot(Op):
 
     @property
     def levels(self) -> NDArray[Any]:
-        """What stands at the places of other classes, and at the label's; ``[2]`` of the dtype."""
+        """The values at the places of other classes, and at the label's; ``[2]`` of the dtype."""
         off = self.smoothing / self.num_classes
         exact = np.array([off, 1 - self.smoothing + off])
         return (exact.astype(np.float32) if self.dtype == "float16" else exact).astype(self.dtype)

@@ -88,7 +88,7 @@ def rotation(angle: float, size: tuple[int, int]) -> Matrix:
 
 
 def rotate(xp: ModuleType, x: Any, angle: float, interpolation: str = "nearest", fill: Any = 0) -> Any:
-    """Return what ``Image.rotate(angle, resample, fillcolor=fill)`` returns for an image ``[H, W, C]`` of uint8."""
+    """Return the result of ``Image.rotate(angle, resample, fillcolor=fill)`` for an image ``[H, W, C]`` of uint8."""
     turn = quarters(angle, x.shape)
     if turn is not None:
         return xp.rot90(x, turn)
@@ -103,7 +103,7 @@ def quarters(angle: float, shape: tuple[int, ...]) -> int | None:
 
 
 def affine(xp: ModuleType, x: Any, matrix: Sequence[float], interpolation: str = "nearest", fill: Any = 0) -> Any:
-    """Return what ``Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`` returns.
+    """Return the result of ``Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)``.
 
     Args:
         xp: NumPy or CuPy.
@@ -197,7 +197,7 @@ def _pixels(points: NDArray[np.float64], length: int) -> NDArray[np.int64]:
 
 
 def resize(xp: ModuleType, x: Any, new: tuple[int, int], interpolation: str) -> Any:
-    """Return what ``Image.resize(new, resample)`` returns: rows first, then columns, each pass in the image's dtype.
+    """Return the result of ``Image.resize(new, resample)``: rows first, then columns, each pass in the image's dtype.
 
     Args:
         xp: NumPy or CuPy.

@@ -1,7 +1,7 @@
 """Pixels: images of any sizes on a GPU, of which a kernel makes each pixel of a result by itself.
 
 Launches  One for a batch, whatever its number of images, and one more for each thing that an op must know of a whole
-          image before. One upload has what the kernels read beside the pixels.
+          image before. One upload has all that the kernels read beside the pixels.
 Kernel    `cuda.change` and `cuda.gather` are the frames; an op gives the text of one pixel, which stands beside its
           array form and makes the same numbers.
 """
@@ -99,7 +99,7 @@ class Pixels:
         Args:
             sums: the text that sums up an image.
             num_bytes: of one ``Stats``.
-            before: what was gathered before, for ``start``.
+            before: the result of the gathering before, for ``start``.
         """
         out = self._xp.empty((self.count, cuda.PARTS * num_bytes), np.uint8)
         device.kernel(cuda.gather(self._type, self.channels, sums), "gather")(
@@ -115,7 +115,7 @@ class Pixels:
 
         Args:
             pixel: the text that makes a pixel, see `cuda.change`.
-            stats: what the text reads of each image, on the GPU.
+            stats: the numbers of each image that the text reads, on the GPU.
             step: how many elements it goes on from image to image.
             table: float32 numbers for all images, on the GPU.
             channels: of a result; those of the images if left out.

@@ -32,7 +32,7 @@ class SizeJitter(Op):
 
     @property
     def _resize(self) -> Resize:
-        """What does the work, to sizes that are drawn here."""
+        """The op that resizes, to sizes that are drawn here."""
         return Resize(shorter=1, interpolation=self.interpolation, antialias=self.antialias)
 
     @property

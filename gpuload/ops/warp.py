@@ -1,4 +1,4 @@
-"""Warp: pixels of an image taken at other places of it, by a matrix: what geometric ops have in common.
+"""Warp: pixels of an image taken at other places of it, by a matrix: the common part of geometric ops.
 
 Affine        Six numbers, a row each for x and y, map pixels of the result to the image; both count from their centres.
 Perspective   Eight numbers a to h: x = (a x' + b y' + c) / (g x' + h y' + 1), y likewise by d, e, f; from the corner.
@@ -274,7 +274,7 @@ def to_dtype(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def warp_into(x: NDArray[Any], matrix: Matrix, interpolation: str, fill: Color, out: NDArray[Any]) -> None:
-    """Write what ``warp`` returns to ``out``, by the core; both are C-contiguous."""
+    """Write the result of ``warp`` to ``out``, by the core; both are C-contiguous."""
     if core.native is None:
         raise RuntimeError(f"warp_into: {core.problem}")
     if _is_identity(matrix):
@@ -289,7 +289,7 @@ def warp_into(x: NDArray[Any], matrix: Matrix, interpolation: str, fill: Color, 
 
 
 def sample_into(x: NDArray[Any], columns: Any, rows: Any, interpolation: str, fill: Color, out: NDArray[Any]) -> None:
-    """Write what ``sample`` returns to ``out``, by the core; all are C-contiguous."""
+    """Write the result of ``sample`` to ``out``, by the core; all are C-contiguous."""
     if core.native is None:
         raise RuntimeError(f"sample_into: {core.problem}")
     x = x if x.flags.aligned else x.copy()

@@ -32,7 +32,7 @@ FORMS = (
 
 
 def changes_bytes(mark: str) -> bool:
-    """Return True if a mark changes records; else it only says what they mean."""
+    """Return True if a mark changes records; else it only gives them a meaning."""
     return mark in (ENCODED_MARK, *AXES)
 
 
@@ -59,7 +59,7 @@ def mark_field(field: Field, mark: str) -> Field:
 
 
 def _mark_meaning(field: Field, mark: str) -> Field:
-    """Return the field with what its values are of the image beside them."""
+    """Return the field with its mark: its relation to the image beside it."""
     kind, is_split, boxes = mark.partition(WITH)
     kind = kind.rstrip()
     if kind not in ("", *KINDS) or (is_split and not boxes) or not (kind or boxes):
