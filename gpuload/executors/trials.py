@@ -17,8 +17,8 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 
+from gpuload import signalsafe
 from gpuload.errors import FileError
 from gpuload.storage import derivedfiles, keptfile
 
@@ -104,9 +104,10 @@ def stamp() -> dict[str, str]:
     about = {"machine": platform.node(), "system": platform.platform(), "Python": platform.python_version()}
     with contextlib.suppress(OSError), open(DRIVER, encoding="utf-8") as file:
         about["driver"] = file.readline().strip()
+    metadata = signalsafe.import_package("importlib.metadata")  # it takes a fifth of what gpuload takes
     for name in DISTRIBUTIONS:
-        with contextlib.suppress(PackageNotFoundError):
-            about[name] = version(name)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            about[name] = metadata.version(name)
     return about
 
 

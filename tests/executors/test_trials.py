@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import pickle
@@ -73,7 +74,7 @@ def test_without_a_failure_nothing_is_stored_and_what_was_stored_is_removed(cach
 
 def test_another_version_of_a_codec_knows_nothing(monkeypatch):
     trials.save([WHOLE])
-    monkeypatch.setattr(trials, "version", lambda name: "99.0")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99.0")
 
     assert trials.load("array", "cpu") == ()
 
@@ -204,7 +205,9 @@ def test_doctor_stores_what_failed_and_removes_it_when_it_is_mended(cache, monke
     assert trials.load("array", "cpu") == (failure,)
 
     monkeypatch.setattr(doctor, "TRY_IMAGES", program.replace("os.abort()", "pass"))
-    assert [finding.state for finding in doctor._images()] == ["ok"] * (1 + bool(trials.version("nvidia-dali-cuda130")))
+    assert [finding.state for finding in doctor._images()] == ["ok"] * (
+        1 + bool(importlib.metadata.version("nvidia-dali-cuda130"))
+    )
     assert trials.load("array", "cpu") == ()
 
 
