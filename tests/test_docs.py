@@ -32,6 +32,9 @@ PAGES = {  # and what a page needs
     "boxes": "PIL",
     "dali-op": "nvidia.dali",
     "coming-from-tf-data": "nvidia.dali_tf_plugin",
+    "coming-from-dali": "PIL",
+    "coming-from-torch": None,
+    "coming-from-grain": None,
 }
 
 
@@ -175,6 +178,16 @@ def test_the_page_for_who_comes_from_tf_data_runs(defined):
     for epoch in defined["orders"][0]:
         assert sorted(np.concatenate(epoch)) == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
     assert defined["orders"][0][0] != defined["orders"][0][1]
+
+
+@pytest.mark.parametrize("defined", ["coming-from-dali"], indirect=True)
+def test_the_page_for_those_who_come_from_dali_runs(defined):
+    assert defined["images"].shape == (4, 3, 224, 224)
+
+
+@pytest.mark.parametrize("defined", ["coming-from-torch", "coming-from-grain"], indirect=True)
+def test_the_pages_for_those_who_come_from_torch_and_grain_run(defined):
+    assert defined["loader"].position.epoch in (0, 1)
 
 
 @pytest.mark.slow
