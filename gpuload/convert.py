@@ -17,7 +17,6 @@ Memory   some tens of megabytes for each thread.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
@@ -40,7 +39,7 @@ from gpuload.formats.base import Format, MakeWriter
 from gpuload.formats.npy import pickles
 from gpuload.formats.writing import FolderWriter, Records, SourceReadError, Writer, check_fields
 from gpuload.journal import SUFFIX as JOURNAL
-from gpuload.journal import Journal
+from gpuload.journal import Journal, write_error
 from gpuload.loader import Loader
 from gpuload.open import open as open_paths
 from gpuload.order import check_count
@@ -52,7 +51,6 @@ from gpuload.storage.files import URL, Paths, check_name, read_bytes
 
 PLACEHOLDERS = ("shard", "num_shards", "field")
 FOLDER_RECORDS = 512  # of a folder of images so many are one piece of work
-FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
 log = logging.getLogger("gpuload")
 
 
@@ -535,7 +533,7 @@ def _writing(path: str) -> Iterator[None]:
     except SourceReadError as read_error:
         raise read_error.error from None
     except OSError as error:
-        raise error if isinstance(error, GpuloadError) else _write_error(path, error) from None
+        raise error if isinstance(error, GpuloadError) else write_error(path, error) from None
 
 
 def _compare(path: str, file: _File, writer: Writer, work: _Work) -> None:
@@ -555,17 +553,6 @@ def _flush(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_error(path: str, error: OSError) -> FileError:
-    full = error.errno in FULL
-    return FileError(
-        f"{path} cannot be written",
-        cause=str(error.strerror or error),
-        remedy="make room, and convert again: files that are finished are not written again"
-        if full
-        else "check the folder and its permissions",
-    )
 
 
 def _stem(pattern: str) -> str:

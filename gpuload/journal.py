@@ -16,6 +16,7 @@ file that ends in ``.part`` is ever touched.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -37,6 +38,7 @@ except ImportError:  # Windows
 SUFFIX = ".convert.jsonl"
 KEY, VERSION = "conversion", 1
 BEGINNING = b'{"conversion": '
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}  # errors of a full disk
 PART, TOKEN = ".part-", re.compile("[0-9a-f]{8}")
 
 
@@ -68,8 +70,10 @@ class Journal:
         try:
             flags = os.O_RDWR | os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0)
             self._descriptor = os.open(path, flags, 0o666)
-        except OSError as error:
+        except IsADirectoryError as error:
             raise open_error(path, error) from None
+        except OSError as error:
+            raise write_error(path, error) from None
         try:
             self._lock()
             self._read()
@@ -196,7 +200,7 @@ class Journal:
             while num_written < len(line):
                 num_written += os.write(self._descriptor, line[num_written:])
         except OSError as error:
-            raise open_error(self.path, error) from None
+            raise write_error(self.path, error) from None
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
@@ -211,3 +215,14 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
 def _entry_of(name: str, path: str) -> dict[str, Any]:
     files, _ = look_at([path], 0, lambda path, size, head: None)
     return {"file": name, "bytes": int(files.sizes[0]), "digest": files.digest()}
+
+
+def write_error(path: str, error: OSError) -> FileError:
+    """Return the error of ours for one of the operating system's about a file that a conversion writes."""
+    return FileError(
+        f"{path} cannot be written",
+        cause=str(error.strerror or error),
+        remedy="make room, and convert again: files that are finished are not written again"
+        if error.errno in FULL
+        else "check the folder and its permissions",
+    )

@@ -100,11 +100,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words behind ``gpuload``; None for those of this process, which ends after this call.
     """
-    is_process = argv is None
-    words = sys.argv[1:] if argv is None else list(argv)
-    output = Output()
     try:
-        if is_process:
+        return _main(argv)
+    except KeyboardInterrupt:  # before the verb, or while its error was printed
+        print("interrupted", file=sys.stderr)
+        return INTERRUPT
+    finally:
+        if argv is None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done: Ctrl-C ends the rest without a word
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    """Run a verb and return the exit status; its errors are messages."""
+    output, words = Output(), sys.argv[1:] if argv is None else list(argv)
+    try:
+        if argv is None:
             _print_all_characters()
             if COMPLETE in os.environ:
                 from click.shell_completion import shell_complete
@@ -122,9 +132,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         progress.wipe()
         return _fail(error, output, words)
-    finally:
-        if is_process:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done: Ctrl-C ends the rest without a word
 
 
 def _fail(error: BaseException, output: Output, words: list[str]) -> int:
@@ -155,8 +162,9 @@ def _message(error: BaseException, words: list[str]) -> str:
         error.show(text)
         has_usage = getattr(error, "ctx", None) is not None
         return f"{'' if has_usage else USAGE.format(_program(words))}{text.getvalue().rstrip()}"
-    if isinstance(error, OSError):  # of a file that a verb writes: a full disk, a folder without permission
-        return f"{_program(words)}: {error}"
+    if isinstance(error, OSError):  # of a file that a verb writes, or of stdout, which has no name: a full disk
+        message = str(error) if error.filename else f"the output cannot be written: {error.strerror or error}"
+        return f"{_program(words)}: {message}"
     command = shlex.join(["gpuload", *words, "--debug"])
     return (
         f"{_program(words)}: {type(error).__name__}: {error}\n"

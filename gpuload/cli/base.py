@@ -33,6 +33,7 @@ Options = ParamSpec("Options")
 Run = Callable[Concatenate["Output", Options], int]
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}  # settings of click
+PATH = click.Path(readable=False)  # shells complete paths; whether it can be read, the verb says with a remedy
 COLUMNS = 80  # of what is no terminal
 
 
@@ -88,7 +89,8 @@ class Output:
         """Rich's console on stdout, in which no text is markup; 80 columns wide where stdout is no terminal."""
         from rich.console import Console
 
-        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else COLUMNS
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        width = None if is_terminal or "COLUMNS" in os.environ else COLUMNS
         return Console(highlight=False, markup=False, emoji=False, width=width, quiet=self.is_json)
 
 

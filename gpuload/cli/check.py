@@ -10,11 +10,11 @@ from dataclasses import asdict
 import click
 
 import gpuload as gl
-from gpuload.cli.base import Output, verb
+from gpuload.cli.base import PATH, Output, verb
 
 
 @verb
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--num-threads", type=int, metavar="N", help="Threads that read and decode.  [default: the cores]")
 def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> int:
     """Read all records of files, and list those that are damaged.

@@ -13,7 +13,7 @@ import time
 
 import click
 
-from gpuload.cli.base import Output, verb
+from gpuload.cli.base import PATH, Output, verb
 from gpuload.convert import convert
 from gpuload.errors import SpecError
 from gpuload.formats import FORMATS
@@ -27,8 +27,8 @@ SUFFIXES = " ".join(suffix for format in WRITABLE for suffix in format.suffixes)
 
 
 @verb
-@click.argument("inputs", nargs=-1, required=True, metavar="IN...", type=click.Path())
-@click.argument("out", metavar="OUT", type=click.Path())
+@click.argument("inputs", nargs=-1, required=True, metavar="IN...", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
 @click.option("--num-shards", type=int, metavar="N", help="Write so many files.")
 @click.option("--format", "format_name", type=click.Choice(NAMES), help="Of OUT.  [default: by its suffix]")
 @click.option("--raw", multiple=True, metavar="FIELD", help="TFRecord: write the field as the bytes it has.")

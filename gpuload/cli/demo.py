@@ -42,7 +42,7 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
 @click.option(
     "--output",
     "sheet",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     default="gpuload-demo.png",
     show_default=True,
     help="The contact sheet, a PNG.",

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload.cli.base import Output, verb
+from gpuload.cli.base import PATH, Output, verb
 from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
@@ -96,9 +96,9 @@ class Inspection:
 
 
 @verb
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--record", type=int, default=0, show_default=True, metavar="N", help="The record to show.")
-@click.option("--picture", type=click.Path(), metavar="FILE.png", help="Write the image of the record to a PNG file.")
+@click.option("--picture", type=PATH, metavar="FILE.png", help="Write the image of the record to a PNG file.")
 def command(output: Output, paths: tuple[str, ...], record: int, picture: str | None) -> int:
     """Say what files hold, and which lines of Python load them.
 

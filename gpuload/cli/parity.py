@@ -24,13 +24,13 @@ import gpuload as gl
 from gpuload import core, signalsafe
 from gpuload import device as devices
 from gpuload.cli import parity_images, parity_ops, parity_peers
-from gpuload.cli.base import Output, verb
+from gpuload.cli.base import PATH, Output, verb
 from gpuload.cli.parity_rows import Comparison
 from gpuload.progress import Progress
 
 
 @verb
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path())
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=PATH)
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="gpu: there, too.")
 def command(output: Output, files: tuple[str, ...], device: str) -> int:
     """Compare each op and image format on each executor of this machine.

@@ -8,17 +8,17 @@ from __future__ import annotations
 import click
 
 import gpuload as gl
-from gpuload.cli.base import Output, verb
+from gpuload.cli.base import PATH, Output, verb
 from gpuload.cli.userops import find_ops
 
 
 @verb
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
 @click.option("--records", type=int, default=4, show_default=True, help="How many records.")
 @click.option("--epochs", type=int, default=2, show_default=True, help="Of how many epochs the draws are shown.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
-@click.option("--out", default="preview.html", show_default=True, type=click.Path(), help="The page, .html or .png.")
+@click.option("--out", default="preview.html", show_default=True, type=PATH, help="The page, .html or .png.")
 def command(
     output: Output, paths: tuple[str, ...], ops_name: str | None, records: int, epochs: int, seed: int, out: str
 ) -> int:

@@ -1,0 +1,212 @@
+"""What any verb meets: files without permission, folders that are not written to, full disks, Ctrl-C; by processes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.codeblocks import ROOT
+
+Image = pytest.importorskip("PIL.Image")
+COMMAND = [sys.executable, "-m", "gpuload"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a folder with rows and photos."""
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).integers(0, 256, (2000, 100), np.uint8))
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (60, 80, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def environment(tmp_path):
+    cache = {"GPULOAD_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT), "GPULOAD_CORE": "0"}
+    return {**os.environ, **cache, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def powerless():
+    """Return what a command begins with, so that root, who may read and write everywhere, may not."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("there is no setpriv, and root may do everything")
+    return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+
+
+def run(words, folder, environment, before=(), **options):
+    return subprocess.run(
+        [*before, *COMMAND, *words], stderr=subprocess.PIPE, timeout=100, check=False, cwd=folder,
+        env=environment, **{"stdout": subprocess.PIPE, "text": True, **options},
+    )  # fmt: skip
+
+
+def errors_of(process):
+    """Return what is on stderr but for the line that there is no core, which is not needed here."""
+    lines = process.stderr.splitlines()
+    return "\n".join(line for line in lines if not line.startswith("hot loops run in NumPy"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["inspect", "rows.npy"], ["check", "rows.npy"], ["convert", "rows.npy", "x.npz"], ["parity", "photos/0.png"],
+     ["preview", "photos"], ["inspect", "photos"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_file_that_may_not_be_read_is_named_with_the_remedy(words, files, environment):
+    for path in (files / "rows.npy", files / "photos" / "0.png"):
+        path.chmod(0)
+
+    process = run(words, files, environment, powerless())
+
+    # Damage is the no of `check`: the rest is read. A sample with such a record is no end for `inspect` either.
+    assert process.returncode in ((1, 2) if words[0] in ("check", "inspect") else (2,))
+    text = process.stdout + errors_of(process)
+    assert "permission" in text.lower()
+    assert "Traceback" not in text
+    assert ("rows.npy" if "rows.npy" in words else "0.png") in text
+    assert not (files / "x.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["convert", "rows.npy", "out/x.npz"],
+        ["convert", "photos", "out/x/"],
+        ["preview", "photos", "--out", "out/page.html"],
+        ["inspect", "photos", "--picture", "out/x.png"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("fault", ["permission", "full disk"])
+def test_a_folder_that_cannot_be_written_is_an_error_and_nothing_half_written_is_there(
+    words, fault, files, environment
+):
+    out = files / "out"
+    if fault == "permission":
+        out.chmod(0o555)
+        process = run(words, files, environment, powerless())
+    else:  # as a full disk: no file may be longer
+        process = run(
+            words, files, environment,
+            preexec_fn=lambda: (
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+            ),
+        )  # fmt: skip
+
+    text = errors_of(process)
+    assert process.returncode == 2, text
+    assert ("Permission denied" if fault == "permission" else "File too large") in text
+    assert "out/" in text
+    assert "chmod +r" not in text
+    assert "Traceback" not in text
+    assert [path.name for path in out.iterdir() if not path.name.endswith(".convert.jsonl")] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["check", "rows.npy"], ["inspect", "rows.npy"], ["inspect", "rows.npy", "--json"], ["health"]],
+    ids=" ".join,
+)
+def test_an_output_that_takes_nothing_is_an_error(words, files, environment):
+    with open("/dev/full", "w") as full:
+        process = run(words, files, environment, stdout=full)
+
+    assert process.returncode == 2
+    verb = " ".join(["gpuload", *(word for word in words[:1] if word != "--help")])
+    assert errors_of(process) == f"{verb}: the output cannot be written: No space left on device"
+
+
+def test_a_closed_output_is_no_fault_of_a_verb(files, environment):
+    for words in (["check", "rows.npy"], ["inspect", "rows.npy"]):
+        process = run(words, files, environment, ["sh", "-c", 'exec "$@" >&-', "sh"])
+
+        assert (process.returncode, errors_of(process)) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["check", "rows.npy"], ["inspect", "rows.npy"], ["--help"]], ids=" ".join)
+def test_an_output_that_nobody_reads_any_more_is_status_141(words, files, environment):
+    with subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=files, env=environment
+    ) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+
+    assert process.returncode == 141
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_utf_8_gets_all_lines(encoding, files, environment):
+    (files / "photos").rename(files / "photos-\u00fc\u4e2d")
+
+    process = run(["inspect", "photos-\u00fc\u4e2d"], files, {**environment, "PYTHONIOENCODING": encoding}, text=False)
+
+    out = process.stdout.decode(encoding)
+    assert process.returncode == 0
+    assert r"\u4e2d" in out
+    assert "In Python:" in out
+
+
+INTERRUPTED = {
+    "check": ["check", "big"],
+    "convert": ["convert", "big", "out/x.tfrecord"],
+    "preview": ["preview", "big", "--records", "3000", "--out", "out/page.html"],
+    "inspect": ["inspect", "big", "--picture", "out/x.png"],
+    "doctor": ["doctor"],
+    "parity": ["parity"],
+    "health": ["health"],
+}
+
+
+@pytest.mark.parametrize("verb", INTERRUPTED)
+@pytest.mark.parametrize("wait_s", [0.0, 0.3])
+def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(verb, wait_s, files, environment):
+    (files / "big").mkdir()
+    data = (files / "photos" / "0.png").read_bytes()
+    for number in range(3000):
+        (files / "big" / f"{number:04}.png").write_bytes(data)
+    ready = """
+import sys
+from gpuload import cli
+
+class Output(cli.Output):
+    def __init__(self):
+        super().__init__()
+        print("ready", flush=True)
+
+cli.Output = Output
+sys.exit(cli.main())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", ready, *INTERRUPTED[verb]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=files, env=environment, process_group=0 if sys.version_info >= (3, 11) else None,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(wait_s)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+
+    if process.returncode == 0:  # the verb was done before
+        assert verb in ("health", "inspect")
+    else:
+        assert process.returncode in (130, -signal.SIGINT), (out, errors)
+        assert "Traceback" not in errors
+    if process.returncode == 130:
+        assert errors.splitlines()[-1] == "interrupted"
+    names = {path.name for path in (files / "out").iterdir()}
+    assert not any(".part" in name for name in names if verb != "convert"), names
