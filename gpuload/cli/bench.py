@@ -56,7 +56,7 @@ class Run:
 
 
 @verb
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Records of a batch.")
 @click.option("--step-ms", type=click.FloatRange(0), default=0.0, help="Time that a training step takes, slept here.")
