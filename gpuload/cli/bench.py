@@ -22,7 +22,7 @@ import click
 
 import gpuload as gl
 from gpuload import device as devices
-from gpuload.cli.base import COLUMNS, Output, verb
+from gpuload.cli.base import COLUMNS, PATH, Output, verb
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.cli.bench_peers import PEERS, measure_peer
 from gpuload.cli.userops import find_ops
