@@ -360,6 +360,38 @@ def test_heads_of_other_files_make_no_pixels(ops):
         ArrayRowExecutor(graph).run({"image": Ragged.of([large, small], np.dtype(np.uint8))}, draws, {})
 
 
+def test_arrays_that_do_not_fit_the_files_are_refused_or_nothing_is_written_to_them():
+    file = array(imagefiles.jpeg(8, 9))
+    begins, ends, none = np.array([0]), np.array([len(file)]), np.empty((0, 4), np.int32)
+    head, declined = heads.read_heads(Ragged.of([file], np.dtype(np.uint8))), np.zeros(1, np.int8)
+
+    def decode(images, begins=begins, ends=ends, head=head, declined=declined):
+        native.codec().decode(file, begins, ends, head, none, images, declined)
+        return declined[0]
+
+    image = np.empty((8, 9, 3), np.uint8)
+    assert decode([image]) == 0
+    for other in (image[:7].copy(), np.empty((9, 9, 3), np.uint8), np.empty((0, 0, 3), np.uint8)):
+        other[...] = 7
+        assert decode([other]) == 1
+        assert (other == 7).all()
+    assert decode([image], head=head * 0) == 1
+    assert decode([image], head=-head) == 1
+    for images in ([], [image, image], [image[0]], [image.astype(np.int8)], [image[:, ::2]], [None]):
+        with pytest.raises(ValueError, match="decode"):
+            decode(images)
+    for wrong in (
+        {"ends": ends + 1},
+        {"begins": begins - 1},
+        {"head": head[:, :5].copy()},
+        {"head": np.repeat(head, 2, 0)},
+    ):
+        with pytest.raises((ValueError, IndexError)):
+            decode([image], **wrong)
+    with pytest.raises(ValueError, match="decode"):
+        decode([image], declined=np.zeros(2, np.int8))
+
+
 def test_many_threads_decode_at_a_time():
     files = readable([*JPEGS.values(), imagefiles.png(40, 50)] * 3)
     graph, values, draws = batch(files, CHAINS["training"])
