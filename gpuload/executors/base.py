@@ -5,7 +5,7 @@ Which of the two an executor is, its ``kind`` says; `choose` makes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from gpuload.errors import RowError
@@ -41,7 +41,9 @@ class RowExecutor(Protocol):
     name: str
     graph: Graph
 
-    def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Array]) -> Fields:
+    def run(
+        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Array], names: Collection[str] | None = None
+    ) -> Fields:
         """Return the fields of ``graph.results`` after all ops, as ``graph.spec_out`` says.
 
         The results share no memory with ``fields``, which are not written to.
@@ -50,6 +52,7 @@ class RowExecutor(Protocol):
             fields: those of ``graph.touched``.
             draws: of every op, for these rows.
             out: arrays of the shape and dtype of results, by name: those results are written into them.
+            names: of the results that are needed beside those in ``out``; all if left out. The others are left out.
 
         Raises:
             RowError: a row cannot be decoded, or an op cannot take its values.

@@ -494,11 +494,11 @@ class Step:
             return
         watch.enter("ops")
         out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
-        results = recipe.executor.run(fields, draws, out)
-        for name in host.results - out.keys():
-            if name in recipe.names or name in recipe.rest.touched:
-                stays = recipe.device == "cpu" or host.spec_out[name].host_only
-                self._keep(part, name, results[name] if stays else self._for_upload(results[name]))
+        names = (host.results - out.keys()).intersection((*recipe.names, *recipe.rest.touched))
+        results = recipe.executor.run(fields, draws, out, names)
+        for name in names:
+            stays = recipe.device == "cpu" or host.spec_out[name].host_only
+            self._keep(part, name, results[name] if stays else self._for_upload(results[name]))
 
     @property
     def _ready_stretch(self) -> Stretch:

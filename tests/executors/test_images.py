@@ -216,6 +216,28 @@ def test_views_of_images_that_the_core_decodes_are_those_of_python(monkeypatch):
         np.testing.assert_array_equal(by_core[name], reference[name])
 
 
+@pytest.mark.parametrize("names", [("large", "small"), ("plain", "large"), ("image", "large"), ("plain", "turned")])
+def test_memory_of_images_that_become_views_is_used_again_and_no_result_lies_in_it(names, monkeypatch):
+    files = readable([*JPEGS.values(), imagefiles.png(40, 50)] * 3)
+    views = [
+        gl.ops.Decode(), gl.ops.Copy("image", to=("large", "small", "plain", "turned")),
+        gl.ops.RandomResizedCrop(20, on="large"), gl.ops.RandomResizedCrop(9, on="small"),
+        gl.ops.RandomFlip(p=1.0, on="turned"),
+    ]  # fmt: skip
+    graph, values, draws = batch(files, views)
+    executor, fields = ArrayRowExecutor(graph), {"image": values}
+
+    results = executor.run(fields, draws, {}, names)
+    again = executor.run(fields, batch(files, views, seed=4)[2], {}, names)
+
+    by_python(monkeypatch)
+    reference = executor.run(fields, draws, {})
+    assert len(files) > 32  # more than are in memory at a time
+    assert results.keys() == again.keys() == set(names)
+    for name in names:
+        assert all(np.array_equal(*pair) for pair in zip(results[name], reference[name], strict=True)), name
+
+
 def test_it_is_said_whether_the_core_decodes():
     turned = [gl.ops.Decode(), gl.ops.RandomFlip()]
     chains = [CHAINS["training"], CHAINS["alone"], turned, [gl.ops.Decode(mode="GRAY"), gl.ops.Resize(9, 9)]]

@@ -10,6 +10,7 @@ Rows     A row's result depends on nothing but the row and its draws.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -33,6 +34,7 @@ from gpuload.stats import Watch
 Array = NDArray[Any]
 # Where images become several views, few are in memory at a time: those of rows that have so many bytes when read.
 COPIED_BYTES, COPIED_ROWS, MOST_COPIED_ROWS = 1 << 21, 4, 16
+REUSED_BYTES = 1 << 22  # of an image whose memory is used again, see `_image_memory`
 DECODED_ROWS = 8  # files that are decoded in one call of the core, where their images have sizes of their own
 TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the second-level cache
 
@@ -52,31 +54,37 @@ class ArrayRowExecutor:
         self._runs = _runs(graph)
         self._copies_images = _copies_images(graph) and not graph.mixes  # which takes rows from one another
 
-    def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
+    def run(
+        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any], names: Collection[str] | None = None
+    ) -> Fields:
         """Return the fields of ``graph.results`` after all ops; see ``RowExecutor``."""
+        result_names = self.graph.results if names is None else self.graph.results.intersection((*names, *out))
         count = len(next(iter(fields.values()), ()))
         size = _copied_rows(fields, count) if self._copies_images else count
         if count <= size:
-            return self._run(fields, draws, out)
+            return self._run(fields, draws, out, result_names)
         pieces = []
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
             row_draws = [{name: values[rows] for name, values in draw.items()} for draw in draws]
             parts = {name: values[rows] for name, values in out.items()}
             try:
-                pieces.append(self._run({name: values[rows] for name, values in fields.items()}, row_draws, parts))
+                row_fields = {name: values[rows] for name, values in fields.items()}
+                pieces.append(self._run(row_fields, row_draws, parts, result_names))
             except RowError as error:
                 raise error.shift_rows(begin) from None
         return {
             name: out[name] if name in out else _concatenate([piece[name] for piece in pieces]) for name in pieces[0]
         }
 
-    def _run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
-        """Return the fields after all ops, for all rows at once."""
+    def _run(
+        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]
+    ) -> Fields:
+        """Return the fields of these names after all ops, for all rows at once."""
         now = dict(fields)
         for run in self._runs:
-            run.run(now, draws, out)
-        return now
+            run.run(now, draws, out, result_names)
+        return {name: now[name] for name in now if name in result_names}
 
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
@@ -121,7 +129,7 @@ class _JointRun:
         before = {name: op for op, names in zip(graph.ops[:place], graph.outputs, strict=False) for name in names}
         self._private_names = {name for name in graph.targets[place] if name in before and not before[name].joint}
 
-    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
+    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]) -> None:
         """Bring the fields from before the op to behind it.
 
         Fields that no later op acts on get memory of their own. Other results may share theirs: no op writes to its
@@ -167,12 +175,13 @@ class _FieldRun:
         self._makes_list = self._takes_list and not self.after.uniform
         self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform or self._takes_list else 0
 
-    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
+    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]) -> None:
         """Bring the field from before the ops to behind them."""
-        now[self._name] = self._run_tiles(now[self._name], draws, out.get(self._name) if self._is_last else None)
+        result = out.get(self._name) if self._is_last else None
+        now[self._name] = self._run_tiles(now[self._name], draws, result, reuses=self._name not in result_names)
 
-    def _run_tiles(self, x: Values, draws: Sequence[Draw], out: Array | None) -> Values:
-        """Return the field after all ops, in ``out`` if that is given."""
+    def _run_tiles(self, x: Values, draws: Sequence[Draw], out: Array | None, *, reuses: bool) -> Values:
+        """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of ``_image_memory``."""
         count = len(x)
         if self.after.uniform and out is None:
             out = np.empty((count, *self.after.fixed_shape), self.after.dtype)
@@ -187,7 +196,8 @@ class _FieldRun:
             joined_rows = self._uniform or self._ragged or self._takes_list or isinstance(x, np.ndarray)
             tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
             try:
-                result = self._tile(tile, plans, rows, None if out is None else out[rows], watch)
+                memory = _image_memory(self._name, begin) if self._makes_list and reuses else np.empty
+                result = self._tile(tile, plans, rows, None if out is None else out[rows], memory, watch)
             except RowError as error:
                 raise error.shift_rows(begin) from None
             if self._makes_list:
@@ -213,12 +223,14 @@ class _FieldRun:
             return TILE_BYTES // self._row_bytes or 1 if self._row_bytes else len(x)
         return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1 if self._ragged and isinstance(x, Ragged) else 1
 
-    def _tile(self, x: Any, plans: Sequence[Any], rows: slice, out: Array | None, watch: Watch) -> Any:
+    def _tile(
+        self, x: Any, plans: Sequence[Any], rows: slice, out: Array | None, new_memory: Memory, watch: Watch
+    ) -> Any:
         """Return some rows after all stages; in ``out`` if that is given."""
         for number, (stage, plan) in enumerate(zip(self.stages, plans, strict=True)):
             is_last = stage is self.stages[-1]
             if out is None:  # the result is kept, and may be a view of an array on the way to it
-                memory: Memory = np.empty
+                memory = new_memory
             elif is_last and stage.writes and out.flags.c_contiguous:
                 memory = partial(_fitting_memory, out)
             else:
@@ -259,6 +271,22 @@ def _concatenate(pieces: list[Any]) -> Values:
     if isinstance(pieces[0], list):
         return [value for piece in pieces for value in piece]
     return np.concatenate(pieces)
+
+
+def _image_memory(name: str, begin: int) -> Memory:
+    """Return memory for the images of a field, of rows from ``begin`` on, which this thread uses again later.
+
+    It is for images that are not handed out: what ops make of them is copied where it shares their memory. New memory
+    costs a thread some microseconds for each 4 KB, which the system fills with zeros.
+    """
+    rows = itertools.count(begin)
+
+    def memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        row = next(rows)
+        is_usual = row < MOST_COPIED_ROWS and prod(shape) * dtype.itemsize <= REUSED_BYTES
+        return scratch(f"image {row} of {name}", shape, dtype) if is_usual else np.empty(shape, dtype)
+
+    return memory
 
 
 def _fitting_memory(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -134,7 +134,7 @@ class DecodeStage(Stage):
         return "ops"
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
-        """See ``Stage``; the images are a list, each in memory of its own."""
+        """See ``Stage``; the images are a list, ``memory`` is asked for that of each."""
         (draw,), codec, files = _rows(plan, rows), native.codec(), x
         if not isinstance(files, Ragged):
             files = Ragged.of(files, self.before.dtype)
@@ -143,7 +143,7 @@ class DecodeStage(Stage):
         if codec is not None:
             source, size = _files(self.ops[0], files, draw)
             count_images(stats.watch(), size)
-            images = [np.empty((height, width, RGB), np.uint8) for height, width in size.tolist()]
+            images = [memory((height, width, RGB), np.dtype(np.uint8)) for height, width in size.tolist()]
             decode: Callable[..., float] = codec.decode
             stats.watch().move("decode_images", decode(*source, images, declined))
         for row in np.flatnonzero(declined).tolist():
