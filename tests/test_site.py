@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -79,6 +81,38 @@ def test_the_site_without_docstrings_builds_its_links_lead_somewhere_and_it_load
         assert flat_list(page.read_text(encoding="utf-8")) == "", page
 
 
+WIDTHS = """<pre id="out"></pre><script>
+async function measure(page) {
+  const frame = document.body.appendChild(document.createElement("iframe"))
+  frame.style.width = "PIXELSpx"
+  const loaded = new Promise((resolve) => { frame.onload = resolve })
+  frame.src = page
+  await loaded
+  await new Promise((resolve) => setTimeout(resolve, 100))
+  const width = frame.contentDocument.documentElement.scrollWidth
+  frame.remove()
+  out.textContent += `${page} ${width}\\n`
+}
+PAGES.reduce((before, page) => before.then(() => measure(page)), Promise.resolve())
+</script>"""
+
+
+def too_wide(folder, pixels):
+    """Return the pages that have to be scrolled sideways in a window of so many pixels; none without Chromium."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
+        return []
+    pages = [page.relative_to(folder).as_posix() for page in folder.rglob("*.html") if page.name != "404.html"]
+    measure = folder / "widths.html"
+    measure.write_text(WIDTHS.replace("PIXELS", str(pixels)).replace("PAGES", json.dumps(pages)), encoding="utf-8")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    command += [f"--user-data-dir={folder}/browser", "--virtual-time-budget=60000", "--window-size=1400,1000"]
+    process = subprocess.run([*command, measure.as_uri()], capture_output=True, text=True, timeout=280)
+    widths = dict(re.findall(r"^(?:.*>)?([\w./-]+\.html) (\d+)$", process.stdout, re.MULTILINE))
+    assert set(widths) == set(pages)
+    return [page for page, width in widths.items() if int(width) > pixels]
+
+
 def flat_list(html):
     """Return the end of a paragraph in which a list or a table stands as text; ``""`` where there is none.
 
@@ -90,13 +124,16 @@ def flat_list(html):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_site_with_the_docstrings_builds_and_its_links_lead_somewhere(tmp_path):
     folder = build(tmp_path, api=True)
 
     assert broken_links(folder) == []
     ops = Links(folder / "api" / "ops.html").anchors
     assert {"gpuload.ops.RandomCrop", "gpuload.ops.Decode"} <= ops
+    sources = (folder / "api" / "sources.html").read_text(encoding="utf-8")
+    assert "doc-symbol-module" not in sources  # gl.open is the function, and not the module of that name
+    assert too_wide(folder, pixels=390) == []
 
 
 def test_a_page_that_the_navigation_does_not_name_is_a_warning(caplog):
@@ -125,3 +162,12 @@ def test_a_link_that_leads_nowhere_is_reported(tmp_path):
 def test_a_list_that_is_no_list_in_the_site_is_reported():
     assert flat_list("<p>So:\n- first\n- <code>second</code></p>")
     assert not flat_list("<p>So:</p><ul>\n<li>first</li></ul>")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("chromium") or shutil.which("google-chrome")), reason="needs Chromium")
+def test_a_page_that_is_wider_than_the_window_is_reported(tmp_path):
+    (tmp_path / "wide.html").write_text("<!doctype html><div style='width: 500px'>wide</div>")
+    (tmp_path / "narrow.html").write_text("<!doctype html><div>narrow</div>")
+
+    assert too_wide(tmp_path, pixels=390) == ["wide.html"]
