@@ -1,7 +1,7 @@
 """Span index: the offsets of the records of a file in a small file, so that the walk is done once.
 
 Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means it), or in the cache
-         folder if nothing can be written there; see `storage/derivedfiles.py`. Files below SMALL_BYTES have none: they
+         folder if nothing can be written there, and for an object of a store; see `storage/derivedfiles.py`. Files below SMALL_BYTES have none: they
          are read as fast.
 Layout   a kept file (`storage/keptfile.py`): the kind of its records, in 64 bytes, then int64 for each record the byte
          where it begins, and where the last one ends, little-endian. Its origin is the size, the time and the first
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import FileError
-from gpuload.storage import derivedfiles, keptfile
+from gpuload.storage import derivedfiles, keptfile, objects
 from gpuload.storage.files import Files, read_bytes
 from gpuload.storage.keptfile import Writer
 
@@ -71,17 +71,17 @@ def load_or_walk(
             walk_errors.append(error)
             raise
         # Each user that may read the file may read an index beside it; the cache folder is closed to others.
-        mode = 0o600 | os.stat(path).st_mode & 0o044
+        mode = 0o600 if objects.is_remote(path) else 0o600 | os.stat(path).st_mode & 0o044
         with Writer(to, made_of(files, number), mode) as writer:
             writer.write(head_of(kind))
             writer.write(offsets[0].astype("<i8").tobytes())
             writer.end()
 
     folder, name = os.path.split(path)
-    beside = os.path.join(folder, f".{name}.gpuload-index")
-    kept_offsets = _load(files, number, kind, first, beside)
-    if kept_offsets is not None:
-        return kept_offsets
+    beside = [] if objects.is_remote(path) else [os.path.join(folder, f".{name}.gpuload-index")]
+    for place in beside:
+        if (offsets_beside := _load(files, number, kind, first, place)) is not None:
+            return offsets_beside
     elsewhere = derivedfiles.cache_path(f"{derivedfiles.key_of(files, number, f'{kind} index', 2)}.gpuload-index")
 
     def load(place: str) -> Int64s | None:
@@ -89,7 +89,7 @@ def load_or_walk(
 
     try:
         is_ours = partial(_is_index, kind)
-        return derivedfiles.load_or_make([beside, elsewhere], load, write, waits, is_ours)
+        return derivedfiles.load_or_make([*beside, elsewhere], load, write, waits, is_ours)
     except FileError as error:
         if walk_errors:
             raise

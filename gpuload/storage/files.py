@@ -3,6 +3,7 @@
 Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same numbers everywhere.
 Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above it.
 Stamps  size, time of modification and inode of each file; a file whose stamp is another one later has changed.
+Remote  the URL of an object takes the place of a path, and a `objects.Reader` that of a descriptor.
 Memory  three int64 numbers and a path a file; no file is kept open.
 """
 
@@ -36,6 +37,7 @@ from gpuload.errors import (
     UnreadableFileError,
 )
 from gpuload.progress import Progress
+from gpuload.storage import objects
 from gpuload.storage.memory import cache_bytes
 from gpuload.threads import parallel_map
 
@@ -46,7 +48,8 @@ except ImportError:  # Windows has no such limits
 
 Path = str | os.PathLike[str]
 Paths = Path | Iterable[Path]
-Stamp = tuple[int, int, int]
+Stamp = objects.Stamp
+Handle = int | objects.Reader  # an open file: its descriptor, or what reads an object
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -81,14 +84,17 @@ def as_folder(argument: Paths) -> str | None:
         or not os.fspath(argument)
     ):
         return None
+    if objects.is_remote(os.fspath(argument)):
+        return None
     path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
     return path if os.path.isdir(path) else None
 
 
 def expand(paths: Paths) -> list[str]:
-    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted.
+    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted; URLs of objects, too.
 
         expand(["b.npy", "a.npy"])     b.npy a.npy
+        expand("s3://bucket/*.npy")    s3://bucket/a.npy s3://bucket/b.npy
         expand("*.npy")                a.npy b.npy
         expand(["z/*.npy", "a.npy"])   z/1.npy z/2.npy a.npy
 
@@ -134,7 +140,7 @@ def _check_named_once(paths: Sequence[str]) -> None:
     for path in paths:
         folder, name = os.path.split(path)
         if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
+            folders[folder] = folder if objects.is_remote(path) else os.path.realpath(folder)
         before = first.setdefault((folders[folder], name), path)
         if before is not path:
             raise SpecError(
@@ -153,6 +159,8 @@ def _matches(name: Path) -> list[str]:
             remedy="pass a path, a string with wildcards, or a list of these",
         )
     text = os.path.expanduser(os.fspath(name))
+    if objects.is_remote(text):
+        return objects.names_of(text)
     _check_text(text)
     path = os.path.abspath(text)
     if not WILDCARDS.intersection(path) or os.path.lexists(path):
@@ -175,8 +183,9 @@ def _check_text(text: str) -> None:
     if URL.match(text) and not os.path.lexists(text):
         raise SpecError(
             f"{text} as a path",
-            cause="it is a URL: remote paths are not read yet, and files of this machine are named by their path alone",
-            remedy="copy the files to a local disk, or mount their storage, and pass that path",
+            cause=f"it is a URL, and of those {', '.join(objects.SCHEMES)} are read; files of this machine are named by their "
+            "path alone",
+            remedy="copy the files to a local disk, or mount their storage, and pass that path; a URL has :// behind its scheme",
         )
     check_name(text)
 
@@ -342,6 +351,11 @@ class Files:
 
     def check(self, number: int) -> None:
         """Raise ``ChangedFileError`` if the stamp of a file is no longer that of its opening."""
+        if objects.is_remote(self.paths[number]):
+            now, _ = objects.look(self.paths[number], 0)
+            if now != self.stamp(number):
+                raise objects.changed(self.paths[number], self.stamp(number), now)
+            return
         try:
             now = stamp_of(os.stat(self.paths[number]))
         except OSError as error:
@@ -380,8 +394,10 @@ class Files:
         )
 
     @contextlib.contextmanager
-    def open_file(self, number: int) -> Iterator[int]:
+    def open_file(self, number: int) -> Iterator[Handle]:
         """Yield a descriptor of a file after a check that it did not change since it was first opened.
+
+        Of an object it yields a `objects.Reader`, which checks each piece that it reads.
 
         The check is of the open file, not of its path: two files that change places would pass a check of the path.
 
@@ -389,6 +405,9 @@ class Files:
             ChangedFileError: the file changed, or is gone.
             FileError: it cannot be opened.
         """
+        if objects.is_remote(self.paths[number]):
+            yield objects.Reader(self.paths[number], self.stamp(number))
+            return
         try:
             descriptor = os.open(self.paths[number], OPEN_FLAGS)
         except OSError as error:
@@ -400,13 +419,15 @@ class Files:
         finally:
             os.close(descriptor)
 
-    def check_descriptor(self, number: int, descriptor: int) -> None:
+    def check_descriptor(self, number: int, descriptor: Handle) -> None:
         """Raise ``ChangedFileError`` if an open file changed since it was first opened."""
+        if isinstance(descriptor, objects.Reader):  # each of its answers was compared
+            return
         now = stamp_of(os.fstat(descriptor))
         if now != self.stamp(number):
             raise self.changed(number, difference(self.stamp(number), now))
 
-    def read(self, number: int, descriptor: int, memory: memoryview, offset: int) -> None:
+    def read(self, number: int, descriptor: Handle, memory: memoryview, offset: int) -> None:
         """Fill memory with the bytes of an open file from an offset on.
 
         Raises:
@@ -414,7 +435,10 @@ class Files:
             FileError: it cannot be read.
         """
         try:
-            num_read = read_at(descriptor, memory, offset)
+            if isinstance(descriptor, objects.Reader):
+                num_read = descriptor.read(memory, offset)
+            else:
+                num_read = read_at(descriptor, memory, offset)
         except OSError as error:
             raise open_error(self.paths[number], error) from None
         if num_read < len(memory):
@@ -488,6 +512,8 @@ def look_at(
 
 def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple[Stamp, bytes]]:
     """Return stamp and beginning of a few files; files of at most ``whole_bytes`` bytes are requested as a whole."""
+    if any(map(objects.is_remote, paths)):
+        return _look_at_objects(paths, head_bytes)
     open_files: list[tuple[str, int, os.stat_result]] = []
     try:
         for path in paths:
@@ -499,6 +525,15 @@ def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple
     finally:
         for _, descriptor, _ in open_files:
             os.close(descriptor)
+
+
+def _look_at_objects(paths: Sequence[str], head_bytes: int) -> list[tuple[Stamp, bytes]]:
+    """Return stamp and beginning of paths of which some are URLs; their requests are under way together."""
+
+    def look(path: str) -> tuple[Stamp, bytes]:
+        return objects.look(path, head_bytes) if objects.is_remote(path) else _look([path], head_bytes, 0)[0]
+
+    return parallel_map(look, paths, objects.REQUESTS)
 
 
 def _open(path: str) -> tuple[int, os.stat_result]:
@@ -559,6 +594,8 @@ def _read_once(descriptor: int, to: memoryview, offset: int) -> int:
 
 def read_bytes(path: str, num_bytes: int) -> bytes:
     """Return the first ``num_bytes`` bytes of a file, or all where it has fewer."""
+    if objects.is_remote(path):
+        return objects.look(path, num_bytes)[1]
     try:
         with open(path, "rb") as file:
             return file.read(num_bytes)
