@@ -44,6 +44,7 @@ from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
+from gpuload.storage.objects import is_remote
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -151,8 +152,9 @@ class Loader:
         self._warned = set[str]()
         self._feeds = weakref.WeakSet[Session]()
         self._lines: dict[str, str] = {}
-        if (line := left_behind(self._graph, names)) is not None:
-            log.warning("%s", line)
+        for line in (left_behind(self._graph, names), _requests_of(source, self._plan)):
+            if line is not None:
+                log.warning("%s", line)
         if "auto" in (device, executor):
             log.info("%s", self.describe())
         core.warn_if_missing()
@@ -837,6 +839,16 @@ def _again(arguments: dict[str, Any], position: Position) -> Loader:
     loader = Loader(**arguments)
     loader._place.cursor = Cursor(position)
     return loader
+
+
+def _requests_of(source: Source, plan: Plan) -> str | None:
+    """Return a line about the requests that a whole shuffle of remote records costs; None if there are none."""
+    if plan.shuffle is not True or not any(map(is_remote, source.file_paths())):
+        return None
+    return (
+        f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for all shards "
+        "together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the requests"
+    )
 
 
 def _with_lengths(shuffle: bool | Blocks | Buckets, source: Source) -> bool | Blocks | Buckets:

@@ -22,7 +22,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
-from typing import TypeVar
+from typing import BinaryIO, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,10 @@ GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
 def as_folder(argument: Paths) -> str | None:
-    """Return the absolute path of a single folder; None for others, and for an empty text, of an unset variable."""
+    """Return the absolute path of a single folder; None for others, and for an empty text, of an unset variable.
+
+    The URL of a folder of an object store ends in a slash.
+    """
     if (
         not isinstance(argument, (str, os.PathLike))
         or not isinstance(os.fspath(argument), str)
@@ -85,7 +88,8 @@ def as_folder(argument: Paths) -> str | None:
     ):
         return None
     if objects.is_remote(os.fspath(argument)):
-        return None
+        url = os.fspath(argument)
+        return url if url.endswith("/") else None
     path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
     return path if os.path.isdir(path) else None
 
@@ -435,10 +439,7 @@ class Files:
             FileError: it cannot be read.
         """
         try:
-            if isinstance(descriptor, objects.Reader):
-                num_read = descriptor.read(memory, offset)
-            else:
-                num_read = read_at(descriptor, memory, offset)
+            num_read = read_at(descriptor, memory, offset)
         except OSError as error:
             raise open_error(self.paths[number], error) from None
         if num_read < len(memory):
@@ -570,11 +571,31 @@ def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
     return bytes(head[:num_read])
 
 
-def read_at(descriptor: int, to: memoryview, offset: int) -> int:
+def open_binary(path: str) -> BinaryIO:
+    """Return a file of Python's, open for reading, for libraries that read files; of an object, too."""
+    return cast(BinaryIO, objects.File(path)) if objects.is_remote(path) else open(path, "rb")
+
+
+def open_handle(path: str) -> Handle:
+    """Return what `read_at` reads a file by; `close_handle` closes it."""
+    if objects.is_remote(path):
+        return objects.Reader(path, objects.look(path, 0)[0])
+    return os.open(path, OPEN_FLAGS)
+
+
+def close_handle(handle: Handle) -> None:
+    """Close an open file; an object has nothing to close."""
+    if not isinstance(handle, objects.Reader):
+        os.close(handle)
+
+
+def read_at(descriptor: Handle, to: memoryview, offset: int) -> int:
     """Read bytes of a file to a view of bytes; return their number, fewer only at the end of the file.
 
     No other thread may use the descriptor meanwhile: on a system that cannot read at an offset its position moves.
     """
+    if isinstance(descriptor, objects.Reader):
+        return descriptor.read(to, offset)
     num_done = 0
     while num_done < len(to):
         num_read = _read_once(descriptor, to[num_done : num_done + LARGEST_READ], offset + num_done)

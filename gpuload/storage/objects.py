@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import io
 import itertools
 import os
 import random
@@ -51,6 +52,7 @@ AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 ANSWER_S, DEADLINE_S = 30.0, 120.0
 MOST_TRIES = 6
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
+STATUS = re.compile(r"status code: (\d+)")  # in the errors of obstore, which have no number of their own
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 _lock = threading.Lock()
@@ -92,7 +94,9 @@ def place_of(url: str) -> Place:
     parts = URL.fullmatch(url)
     if parts is None or not parts[3]:
         raise SpecError(
-            f"{url} as a path", cause="it names a store, and no object in it", remedy=f"name objects: {url.rstrip('/')}/*"
+            f"{url} as a path",
+            cause="it names a store, and no object in it",
+            remedy=f"name objects: {url.rstrip('/')}/*",
         )
     return Place(parts[1], parts[2], parts[3])
 
@@ -178,7 +182,17 @@ def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
             raise changed(url, stamp, now)
         memory[:] = _whole(answer, len(memory))
 
-    _request(url, fetch)
+    try:
+        _request(url, fetch)
+    except (ChangedFileError, UnreadableFileError):
+        raise
+    except MissingFileError as error:
+        raise _changed_by(url, f"it is gone: {error.cause}") from None
+    except FileError:
+        now, _ = look(url, 0)  # of an object that is shorter now no range is there
+        if now != stamp:
+            raise changed(url, stamp, now) from None
+        raise
 
 
 class Reader:
@@ -205,6 +219,39 @@ class Reader:
         return length
 
 
+class File(io.RawIOBase):
+    """An object as a binary file of Python's, for libraries that read files."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._reader = Reader(url, look(url, 0)[0])
+        self._place = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position, and return it."""
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._reader.stamp[0]}[whence]
+        self._place = max(0, begin + offset)
+        return self._place
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._place
+
+    def readinto(self, memory: Any) -> int:
+        """Fill memory, and return the number of bytes; 0 at the end."""
+        num_read = self._reader.read(memoryview(memory).cast("B"), self._place)
+        self._place += num_read
+        return num_read
+
+
 class _ShortError(Exception):
     """An answer that has fewer bytes than it was to have."""
 
@@ -224,7 +271,12 @@ def _stamp(meta: Any) -> Stamp:
 
 def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:
     """Return the error for an object that is another one now."""
-    cause = f"it had {before[0]} bytes, now it has {now[0]}" if before[0] != now[0] else "its ETag or time is another one"
+    if before[0] != now[0]:
+        return _changed_by(url, f"it had {before[0]} bytes, now it has {now[0]}")
+    return _changed_by(url, "its ETag or time is another one")
+
+
+def _changed_by(url: str, cause: str) -> ChangedFileError:
     return ChangedFileError(
         f"{url} changed after it was opened",
         cause=cause,
@@ -260,7 +312,10 @@ def _store(place: Place) -> Any:
             retries = {
                 "max_retries": MOST_TRIES,
                 "retry_timeout": timedelta(seconds=DEADLINE_S / 2),
-                "backoff": {"init_backoff": timedelta(seconds=FIRST_WAIT_S), "max_backoff": timedelta(seconds=LONGEST_WAIT_S)},
+                "backoff": {
+                    "init_backoff": timedelta(seconds=FIRST_WAIT_S),
+                    "max_backoff": timedelta(seconds=LONGEST_WAIT_S),
+                },
             }
             store = stores.from_url(place.root, client_options=options, retry_config=retries)
             _stores[place.root] = store
@@ -287,7 +342,9 @@ def _request(url: str, function: Callable[[], Result]) -> Result:
             raise
         except FileNotFoundError as error:
             raise MissingFileError(
-                f"{url} is missing", cause=f"the store has no such object, or hides it: {_first_line(error)}", remedy="check the URL"
+                f"{url} is missing",
+                cause=f"the store has no such object, or hides it: {_first_line(error)}",
+                remedy="check the URL",
             ) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:  # type: ignore[union-attr]
             if is_second_login:
@@ -303,11 +360,15 @@ def _request(url: str, function: Callable[[], Result]) -> Result:
 
 def _is_final(error: BaseException) -> bool:
     """Return True for an error that another try cannot mend."""
-    text = str(error)
-    return isinstance(error, ValueError) or bool(re.search(r"\b4\d\d\b(?! Too Many)", text)) and " 408" not in text
+    status = STATUS.search(str(error))
+    is_refusal = status is not None and status[1].startswith("4") and status[1] not in ("408", "429")
+    return is_refusal or isinstance(error, (ValueError, import_package("obstore.exceptions").NotSupportedError))
 
 
 def _refused(url: str, error: Exception) -> UnreadableFileError:
+    if place_of(url).scheme in WEB:
+        remedy = "check what the server lets everybody read; requests to web servers carry no password"
+        return UnreadableFileError(f"{url} may not be read", cause=_first_line(error), remedy=remedy)
     return UnreadableFileError(
         f"{url} may not be read",
         cause=_first_line(error),
@@ -318,8 +379,15 @@ def _refused(url: str, error: Exception) -> UnreadableFileError:
 
 def _failed(url: str, error: Exception, tries: int) -> FileError:
     proxy = next((f"{name}={os.environ[name]}" for name in PROXIES if os.environ.get(name)), "")
+    if isinstance(error, import_package("obstore.exceptions").NotSupportedError):
+        remedy = "the server must answer ranges (RFC 9110, section 14): use another server, or copy the files to a local disk"
+        return FileError(f"{url} cannot be read", cause=_first_line(error), remedy=remedy)
     remedy = "check that the store can be reached from this machine"
-    remedy += f", and the proxy that requests go through ({_without_password(proxy)}; NO_PROXY names hosts without)" if proxy else ""
+    remedy += (
+        f", and the proxy that requests go through ({_without_password(proxy)}; NO_PROXY names hosts without)"
+        if proxy
+        else ""
+    )
     return FileError(f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy)
 
 

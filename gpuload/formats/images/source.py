@@ -33,7 +33,7 @@ from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.leaf import Array, Group, Leaf
 from gpuload.spec import Field, Spec
-from gpuload.storage import open_storage
+from gpuload.storage import objects, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import (
     Files,
@@ -92,9 +92,10 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
     folder = as_folder(root_or_paths)
     if folder is None:
         paths = expand(root_or_paths)
-        root = os.path.commonpath([os.path.dirname(path) for path in paths])
+        root = _common_folder(paths)
     else:
-        root, paths = folder, _images_below(folder)
+        root = folder.rstrip("/") if objects.is_remote(folder) else folder
+        paths = _images_below(root)
     check_on_error(on_error)
     files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
     bad = bad_files(files, results, "gl.images")
@@ -182,8 +183,31 @@ def _below(root: str, path: str) -> str:
     return path[len(os.path.join(root, "")) :]
 
 
+def _common_folder(paths: list[str]) -> str:
+    """Return the deepest folder in which all paths lie; of URLs that of the texts, which have two slashes at the store."""
+    folders = [os.path.dirname(path) for path in paths]
+    if not any(map(objects.is_remote, paths)):
+        return os.path.commonpath(folders)
+    shared = os.path.commonprefix([folder + "/" for folder in folders])
+    return shared[: shared.rfind("/")]
+
+
+def _remote_images_below(root: str) -> list[str]:
+    """Return the URLs of all images in a folder of a store and its folders, sorted."""
+    paths = [url for url in objects.names_of(f"{root}/**") if url.lower().endswith(SUFFIXES)]
+    if not paths:
+        raise MissingFileError(
+            f"{root} holds no image",
+            cause=f"no object in it ends in {' '.join(SUFFIXES)}",
+            remedy="check the folder, or name the objects: gl.images([...])",
+        )
+    return paths
+
+
 def _images_below(root: str) -> list[str]:
     """Return the paths of all images in a folder and its folders, sorted; log the number of other files."""
+    if objects.is_remote(root):
+        return _remote_images_below(root)
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
     folders, visited = [root], {os.path.realpath(root)}
@@ -254,7 +278,12 @@ def _folders_of(paths: list[str], root: str, *, is_root: bool) -> tuple[list[str
     if not is_root:
         folders = [os.path.basename(os.path.dirname(path)) for path in paths]
         return folders, sorted(set(folders))
-    folders, classes = [_below(root, path).partition(os.sep)[0] for path in paths], _class_folders(root)
+    inside = [_below(root, path) for path in paths]
+    folders = [path.partition(os.sep)[0] for path in inside]
+    if objects.is_remote(root):
+        classes = sorted({folder for folder, path in zip(folders, inside, strict=True) if folder != path})
+    else:
+        classes = _class_folders(root)
     _check_class_folders(root, paths, folders, classes)
     return folders, classes
 

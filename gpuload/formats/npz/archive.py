@@ -12,14 +12,13 @@ Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
 
 from __future__ import annotations
 
-import os
 import shlex
 import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 from gpuload.errors import FormatError
-from gpuload.storage.files import OPEN_FLAGS, open_error, read_at
+from gpuload.storage.files import Handle, close_handle, open_error, open_handle, read_at
 from gpuload.storage.inflate import LARGEST_EXPANSION, limit_bytes, too_large
 
 STORE, DEFLATE = 0, 8
@@ -73,7 +72,8 @@ class Pieces:
 
     def __init__(self, path: str, size: int, head: bytes) -> None:
         self.path, self.size = path, size
-        self._head, self._descriptor = head, -1
+        self._head = head
+        self._handle: Handle | None = None
         self._piece, self._begin = b"", 0
 
     def __call__(self, offset: int, num_bytes: int) -> bytes:
@@ -84,9 +84,9 @@ class Pieces:
         if not self._begin <= offset <= end <= self._begin + len(self._piece):
             piece = bytearray(max(0, min(max(num_bytes, PIECE_BYTES), self.size - offset)))
             try:
-                if self._descriptor < 0:
-                    self._descriptor = os.open(self.path, OPEN_FLAGS)
-                num_read = read_at(self._descriptor, memoryview(piece), offset)
+                if self._handle is None:
+                    self._handle = open_handle(self.path)
+                num_read = read_at(self._handle, memoryview(piece), offset)
             except OSError as error:
                 raise open_error(self.path, error) from None
             self._piece, self._begin = bytes(piece[:num_read]), offset
@@ -95,9 +95,9 @@ class Pieces:
 
     def close(self) -> None:
         """Close the file, if it was opened."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._handle is not None:
+            close_handle(self._handle)
+            self._handle = None
 
 
 def members(pieces: Pieces) -> dict[str, Member]:

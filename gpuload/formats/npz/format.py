@@ -8,6 +8,7 @@ from gpuload import lazy, signalsafe
 from gpuload.errors import FileError, FormatError, RecordError, SpecError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.sources.base import Source
+from gpuload.storage.files import open_binary
 
 npz = lazy.function("gpuload.formats.npz.source", "npz")
 writer = lazy.function("gpuload.formats.npz.writer", "writer")
@@ -25,7 +26,7 @@ def _sniff(beginning: Beginning) -> Match | None:
         return None
     path, zipfile = beginning.path, signalsafe.import_package("zipfile")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_binary(path) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
         raise FormatError(

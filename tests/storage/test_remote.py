@@ -1,0 +1,374 @@
+"""Remote files: the same batches as of the same local files, and what stores do on a bad day."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import (
+    ChangedFileError,
+    FileError,
+    GpuloadError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+)
+from gpuload.storage import objects, remote
+from gpuload.storage.extents import Extents
+from gpuload.storage.objects import names_of
+from tests import objectserver
+from tests.objectserver import ObjectServer
+
+pytest.importorskip("obstore")
+pytestmark = pytest.mark.timeout(120)
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in objects.PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(objects, "FIRST_WAIT_S", 0.001)
+    objects._stores.clear()
+    yield
+    objects._stores.clear()
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with objectserver.running() as running:
+        yield running
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.fixture
+def rows(server: ObjectServer) -> list[np.ndarray]:
+    """Three NPY files of rows on the server: a.npy, b.npy, c.npy."""
+    arrays = [np.random.default_rng(i).integers(0, 255, (50 + i, 12), np.uint8) for i in range(3)]
+    for name, array in zip("abc", arrays, strict=True):
+        server.objects[f"/data/{name}.npy"] = npy_bytes(array)
+    return arrays
+
+
+def urls(server: ObjectServer) -> list[str]:
+    return [f"{server.url}/data/{name}.npy" for name in "abc"]
+
+
+def assert_batches_equal(first: gl.Source, second: gl.Source) -> None:
+    loaders = [gl.Loader(source, batch_size=7, shuffle=True, seed=3, device="cpu") for source in (first, second)]
+    for batch, expected in zip(*loaders, strict=True):
+        for name in first.spec.names:
+            np.testing.assert_array_equal(batch[name], expected[name])
+
+
+def serve_folder(server: ObjectServer, folder: Path) -> list[str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        server.objects[f"/{path.relative_to(folder)}"] = path.read_bytes()
+    return [f"{server.url}/{path.relative_to(folder)}" for path in files]
+
+
+def test_rows_are_those_of_the_files(server: ObjectServer, rows: list[np.ndarray], tmp_path: Path) -> None:
+    for name, array in zip("abc", rows, strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+    source, local = gl.npy(urls(server)), gl.npy(str(tmp_path / "*.npy"))
+    assert source.fingerprint() == local.fingerprint()
+    assert_batches_equal(source, local)
+    assert "remote" in source.describe()
+    mixed = gl.npy([urls(server)[0], str(tmp_path / "b.npy"), urls(server)[2]])
+    assert_batches_equal(mixed, local)
+
+
+def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
+    count = 40
+    arrays = {"x": np.arange(count * 6, dtype=np.int32).reshape(count, 6), "y": np.arange(count, dtype=np.float32)}
+    source = gl.arrays(**arrays)
+    gl.convert(source, str(tmp_path / "a.npz"))
+    gl.convert(source, str(tmp_path / "a.tfrecord"))
+    gl.convert(source, str(tmp_path / "a.bin"), format="fixed")
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i / 2}\n" for i in range(count)))
+    (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(count)))
+    serve_folder(server, tmp_path)
+    dtype = [("x", "<i4", (6,)), ("y", "<f4")]
+    openings: list[tuple[Callable[[str], gl.Source], str]] = [
+        (gl.npz, "a.npz"),
+        (gl.tfrecord, "a.tfrecord"),
+        (lambda path: gl.fixed(path, dtype), "a.bin"),
+        (gl.csv, "a.csv"),
+        (gl.text, "a.txt"),
+        (gl.open, "a.npz"),
+        (gl.open, "a.tfrecord"),
+    ]
+    for open_source, name in openings:
+        local, far = open_source(str(tmp_path / name)), open_source(f"{server.url}/{name}")
+        assert len(far) == count
+        assert far.spec == local.spec
+        for field in far.spec.names:
+            np.testing.assert_array_equal(far.read([3, 1, 39])[field], local.read([3, 1, 39])[field])
+
+
+def test_images_of_a_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = GOLDEN / "images"
+    files = [path for path in sorted(folder.rglob("*.jpg"))][:3]
+    for number, path in enumerate(files):
+        server.objects[f"/set/{'cat' if number else 'dog'}/{path.name}"] = path.read_bytes()
+    paths = sorted(f"{server.url}{key}" for key in server.objects)
+    source = gl.images(paths)
+    assert source.classes == ("cat", "dog")
+    for number, record in enumerate(source.read(range(len(paths)))["image"]):
+        assert bytes(record) == server.objects[paths[number][len(server.url) :]]
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "cut", "short", "429", "403"])
+def test_a_fault_that_passes(server: ObjectServer, rows: list[np.ndarray], fault: str) -> None:
+    seen_paths: dict[str, int] = {}
+
+    def fails(number: int, path: str) -> str:
+        seen_paths[path] = seen_paths.get(path, 0) + 1
+        return fault if seen_paths[path] in (1, 3) else ""
+
+    server.fault = fails
+    source = gl.npy(urls(server))
+    np.testing.assert_array_equal(source.read(range(len(source)))["x"], np.concatenate(rows))
+    assert max(seen_paths.values()) >= 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        ("403", UnreadableFileError, "everybody"),
+        ("401", UnreadableFileError, "everybody"),
+        ("404", ChangedFileError, "gone"),
+        ("reset", FileError, "tries"),
+        ("short", FileError, "tries"),
+        ("cut", FileError, "tries"),
+        ("whole", FileError, "ranges"),
+    ],
+)
+def test_a_fault_that_stays(
+    server: ObjectServer, rows: list[np.ndarray], monkeypatch: pytest.MonkeyPatch, fault: str, kind: type, words: str
+) -> None:
+    monkeypatch.setattr(objects, "MOST_TRIES", 2)
+    source = gl.npy(urls(server))
+    server.fault = lambda number, path: fault if path.endswith("b.npy") else ""
+    with pytest.raises(kind) as caught:
+        source.read(range(len(source)))
+    assert urls(server)[1] in str(caught.value)
+    assert words in str(caught.value)
+    server.fault = lambda number, path: ""
+    np.testing.assert_array_equal(source.read([60])["x"][0], np.concatenate(rows)[60])
+
+
+def test_an_object_that_is_replaced(server: ObjectServer, rows: list[np.ndarray]) -> None:
+    source = gl.npy(urls(server))
+    server.objects["/data/b.npy"] = npy_bytes(rows[1] + 1)
+    source.read([0])
+    with pytest.raises(ChangedFileError, match=r"b\.npy changed"):
+        source.read([60])
+    server.objects["/data/b.npy"] = npy_bytes(rows[1][:-1])
+    with pytest.raises(ChangedFileError, match=r"it had \d+ bytes"):
+        source.read([60])
+
+
+def test_a_pickled_source_is_opened_again(server: ObjectServer, rows: list[np.ndarray]) -> None:
+    content = pickle.dumps(gl.npy(urls(server)))
+    np.testing.assert_array_equal(pickle.loads(content).read([70])["x"][0], np.concatenate(rows)[70])
+    server.objects["/data/b.npy"] = npy_bytes(rows[1] + 1)
+    with pytest.raises(ChangedFileError):
+        pickle.loads(content)
+
+
+def test_requests_are_under_way_together(server: ObjectServer, rows: list[np.ndarray]) -> None:
+    big = np.random.default_rng(0).integers(0, 255, (64, 40_000), np.uint8)
+    server.objects["/big.npy"] = npy_bytes(big)
+    source = gl.npy(f"{server.url}/big.npy")
+    server.delay_s = 0.1
+    server.requests.clear()
+    begin_s = time.monotonic()
+    numbers = np.arange(0, 64, 2)
+    np.testing.assert_array_equal(source.read(numbers)["x"], big[::2])
+    assert len(server.requests) == 32
+    assert time.monotonic() - begin_s < 32 * 0.1 / 2
+
+
+def test_neighbours_are_one_request() -> None:
+    def extents(*triples: tuple[int, int, int]) -> Extents:
+        files, offsets, lengths = np.array(triples, np.int64).T.copy()
+        return Extents(files, offsets, lengths)
+
+    gap, piece = remote.GAP_BYTES, remote.PIECE_BYTES
+    ranges = [
+        (request.file, request.begin, request.end)
+        for request in remote.requests_of(
+            extents((0, 0, 10), (0, 5, 2), (0, 10 + gap, 10), (0, 21 + 2 * gap, 10), (1, 0, 10), (2, 7, 2 * piece + 1))
+        )
+    ]
+    assert ranges == [
+        (0, 0, 20 + gap),
+        (0, 21 + 2 * gap, 31 + 2 * gap),
+        (1, 0, 10),
+        (2, 7, 7 + piece),
+        (2, 7 + piece, 7 + 2 * piece),
+        (2, 7 + 2 * piece, 8 + 2 * piece),
+    ]
+    many = extents(*((0, i * 1000, 1000) for i in range(3 * piece // 1000)))
+    assert max(request.end - request.begin for request in remote.requests_of(many)) <= piece + 1000
+    assert remote.requests_of(extents((0, 0, 1)).take(slice(0, 0))) == []
+
+
+def test_a_whole_shuffle_says_what_it_costs(
+    server: ObjectServer, rows: list[np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = gl.npy(urls(server))
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        gl.Loader(source, batch_size=8, shuffle=gl.Blocks(16, 2), device="cpu")
+        assert "requests" not in caplog.text
+        gl.Loader(source, batch_size=8, shuffle=True, device="cpu")
+    assert "153 requests an epoch" in caplog.text
+    assert "gl.Blocks" in caplog.text
+
+
+def test_urls_that_name_nothing(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpecError, match="no object in it"):
+        gl.npy("s3://bucket")
+    with pytest.raises(SpecError, match="of those s3, "):
+        gl.npy("ftp://server/a.npy")
+    with pytest.raises(MissingFileError):
+        gl.npy(f"{server.url}/nothing.npy")
+    monkeypatch.setattr(objects, "MOST_TRIES", 1)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/a.npy"
+    with pytest.raises(FileError, match="can be reached"):
+        gl.npy(url)
+
+
+def test_a_proxy_is_named(server: ObjectServer, rows: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://user:secret@127.0.0.1:9")
+    monkeypatch.setattr(objects, "MOST_TRIES", 1)
+    with pytest.raises(FileError, match="HTTP_PROXY=http://127.0.0.1:9") as caught:
+        gl.npy(urls(server))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_is_told(server: ObjectServer, rows: list[np.ndarray]) -> None:
+    source = gl.npy(urls(server))
+    source.read([0])
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            source.read([0])
+            text = "no error"
+        except GpuloadError as error:
+            text = str(error)
+        os.write(writing, text.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    assert "forked" in text
+    assert "spawn" in text
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Callable[..., object]]]:
+    """A bucket of a server that answers as S3 does, and its ``put_object``."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    boto3 = pytest.importorskip("boto3")
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="data")
+    try:
+        yield "s3://data", lambda key, body: client.put_object(Bucket="data", Key=key, Body=body)
+    finally:
+        server.stop()
+
+
+def test_s3(bucket: tuple[str, Callable[..., object]]) -> None:
+    url, put = bucket
+    arrays = [np.random.default_rng(i).integers(0, 255, (20, 5), np.uint8) for i in range(3)]
+    for name, array in zip(("x/a.npy", "x/b.npy", "x/deep/er/c.npy"), arrays, strict=True):
+        put(name, npy_bytes(array))
+    put("x/.hidden.npy", b"")
+    put("x/notes.txt", b"text")
+    assert names_of(f"{url}/x/*.npy") == [f"{url}/x/a.npy", f"{url}/x/b.npy"]
+    assert names_of(f"{url}/x/[b-z].npy") == [f"{url}/x/b.npy"]
+    assert names_of(f"{url}/x/**/*.npy") == [f"{url}/x/{name}.npy" for name in ("a", "b", "deep/er/c")]
+    assert len(names_of(f"{url}/x/**")) == 4
+    source = gl.npy(f"{url}/x/**/*.npy")
+    np.testing.assert_array_equal(source.read([0, 25, 59])["x"], np.concatenate(arrays)[[0, 25, 59]])
+    put("x/b.npy", npy_bytes(arrays[1] + 1))
+    with pytest.raises(ChangedFileError):
+        source.read([25])
+    with pytest.raises(MissingFileError, match="no object matches"):
+        gl.npy(f"{url}/y/*.npy")
+    with pytest.raises(MissingFileError):
+        gl.npy("s3://no-such-bucket/a.npy")
+
+
+def test_a_folder_of_images_in_s3(bucket: tuple[str, Callable[..., object]]) -> None:
+    url, put = bucket
+    files = sorted((GOLDEN / "images").rglob("*.jpg"))[:3]
+    for number, path in enumerate(files):
+        put(f"set/{'cat' if number else 'dog'}/{path.name}", path.read_bytes())
+    put("set/readme.txt", b"text")
+    for source in (gl.images(f"{url}/set/"), gl.open(f"{url}/set/")):
+        assert source.classes == ("cat", "dog")
+        assert len(pickle.loads(pickle.dumps(source))) == len(files)
+
+
+def test_nginx(rows: list[np.ndarray], tmp_path: Path) -> None:
+    nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
+    if nginx is None:
+        pytest.skip("nginx is not installed")
+    (tmp_path / "www").mkdir()
+    for name, array in zip("abc", rows, strict=True):
+        np.save(tmp_path / "www" / f"{name}.npy", array)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "nginx.conf").write_text(
+        f"{'user root; ' if os.geteuid() == 0 else ''}daemon off; worker_processes 1; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}}\n"
+        f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; root {tmp_path}/www; }} }}\n"
+    )
+    process = subprocess.Popen([nginx, "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "error.log")])
+    try:
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        far = gl.npy([f"http://127.0.0.1:{port}/{name}.npy" for name in "abc"])
+        assert_batches_equal(far, gl.npy(str(tmp_path / "www" / "*.npy")))
+    finally:
+        process.terminate()
+        process.wait(10)
