@@ -43,7 +43,11 @@ from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
+<<<<<<< HEAD
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
+=======
+from gpuload.stats import Counters, Facts, Stats
+>>>>>>> 8c708b8 (Remote: files of libraries, types)
 from gpuload.storage.objects import is_remote
 
 if TYPE_CHECKING:
@@ -846,8 +850,8 @@ def _requests_of(source: Source, plan: Plan) -> str | None:
     if plan.shuffle is not True or not any(map(is_remote, source.file_paths())):
         return None
     return (
-        f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for all shards "
-        "together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the requests"
+        f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for all "
+        "shards together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the requests"
     )
 
 

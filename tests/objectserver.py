@@ -23,7 +23,7 @@ class ObjectServer:
         objects: the content of each path, which begins with a slash.
         fault: called with the number of a request (from 0) and its path; returns "" for an honest answer, ``"503"`` or
             another status, ``"reset"`` (the connection breaks before the answer), ``"cut"`` (it breaks in the middle),
-            ``"short"`` (fewer bytes than were asked for, in an answer that is whole), ``"whole"`` (the range is ignored).
+            ``"short"`` (fewer bytes than were asked for, in a whole answer), ``"whole"`` (the range is ignored).
         delay_s: before each answer.
         requests: method, path and range of each request.
     """

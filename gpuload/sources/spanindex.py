@@ -1,7 +1,8 @@
 """Span index: the offsets of the records of a file in a small file, so that the walk is done once.
 
 Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means it), or in the cache
-         folder if nothing can be written there, and for an object of a store; see `storage/derivedfiles.py`. Files below SMALL_BYTES have none: they
+         folder if nothing can be written there, and for an object of a store; see `storage/derivedfiles.py`.
+         Files below SMALL_BYTES have none: they
          are read as fast.
 Layout   a kept file (`storage/keptfile.py`): the kind of its records, in 64 bytes, then int64 for each record the byte
          where it begins, and where the last one ends, little-endian. Its origin is the size, the time and the first

@@ -1,6 +1,7 @@
 """Storage: readers that copy bytes at (file, offset, length) into memory.
 
-`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores, `keptfile.py` checks the files that gpuload wrote itself;
+`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores, `keptfile.py` checks the
+files that gpuload wrote itself;
 `extents.py` has the meaning of all three, `files.py` the paths of files and the stamps of their opening.
 """
 

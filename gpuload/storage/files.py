@@ -95,7 +95,7 @@ def as_folder(argument: Paths) -> str | None:
 
 
 def expand(paths: Paths) -> list[str]:
-    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted; URLs of objects, too.
+    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted; URLs, too.
 
         expand(["b.npy", "a.npy"])     b.npy a.npy
         expand("s3://bucket/*.npy")    s3://bucket/a.npy s3://bucket/b.npy
@@ -187,9 +187,9 @@ def _check_text(text: str) -> None:
     if URL.match(text) and not os.path.lexists(text):
         raise SpecError(
             f"{text} as a path",
-            cause=f"it is a URL, and of those {', '.join(objects.SCHEMES)} are read; files of this machine are named by their "
-            "path alone",
-            remedy="copy the files to a local disk, or mount their storage, and pass that path; a URL has :// behind its scheme",
+            cause=f"it is a URL, and of those {', '.join(objects.SCHEMES)} are read, with :// behind; files of this "
+            "machine are named by their path alone",
+            remedy="copy the files to a local disk, or mount their storage, and pass that path",
         )
     check_name(text)
 
@@ -573,7 +573,9 @@ def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
 
 def open_binary(path: str) -> BinaryIO:
     """Return a file of Python's, open for reading, for libraries that read files; of an object, too."""
-    return cast(BinaryIO, objects.File(path)) if objects.is_remote(path) else open(path, "rb")
+    if objects.is_remote(path):
+        return cast(BinaryIO, objects.File(objects.Reader(path, objects.look(path, 0)[0])))
+    return open(path, "rb")
 
 
 def open_handle(path: str) -> Handle:

@@ -33,7 +33,7 @@ from gpuload.core.face import Maps
 from gpuload.errors import ChangedFileError
 from gpuload.storage import derivedfiles, files
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
-from gpuload.storage.files import NO_LINKS, OPEN_FLAGS, Files, Seal, Stamp, read_at, stamp_of
+from gpuload.storage.files import NO_LINKS, OPEN_FLAGS, Files, Handle, Seal, Stamp, read_at, stamp_of
 
 Result = TypeVar("Result")
 
@@ -316,7 +316,7 @@ def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
     )
 
 
-def compare(descriptor: int, seal: Seal, blocks: NDArray[np.int64]) -> int | None:
+def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | None:
     """Compare blocks, in rising order, with their checksums; return the first that differs, None if all are equal."""
     runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1)
     piece = bytearray(min(PIECE_BLOCKS, blocks.size) * BLOCK_BYTES)

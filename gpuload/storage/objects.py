@@ -1,16 +1,16 @@
 """Objects of object stores and web servers, by obstore: what a URL means, and ranges of its bytes.
 
-Stores     one for each bucket or server and process. Credentials, region, endpoint and proxy come from the environment, as
-           the stores' own programs take them (``AWS_PROFILE``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_...``,
+Stores     one for each bucket or server and process. Credentials, region, endpoint and proxy come from the environment,
+           as the stores' own programs take them (``AWS_PROFILE``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_...``,
            ``HTTPS_PROXY``), so none of them is ever pickled. A refused request makes the store anew, once.
-Stamps     size, time of modification, and a digest of the ETag. Each answer carries those of the object that it is a part
-           of, so bytes of another version are never taken.
+Stamps     size, time of modification, and a digest of the ETag. Each answer carries those of the object that it is a
+           part of, so bytes of another version are never taken.
 Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken connection.
 Retries    obstore repeats requests that a server refused for the moment (5xx) or that were cut off before their answer
-           began; what breaks off later is repeated here. The waits grow, and are random, so that many ranks which failed
+           began; what breaks off later is repeated here. The waits grow, and are random, so that many ranks that failed
            together do not come back together.
 Deadline   DEADLINE_S for a range with all retries; a server that says nothing is left after ANSWER_S.
-Fork       the threads of obstore do not live in a forked child, where a request would wait forever: it is refused there.
+Fork       the threads of obstore do not live in a forked child, where a request would wait forever: it is refused.
 
 Sources  obstore 0.12, https://developmentseed.org/obstore; RFC 9110 (ranges: section 14, ETag: section 8.8.3)
 """
@@ -222,9 +222,9 @@ class Reader:
 class File(io.RawIOBase):
     """An object as a binary file of Python's, for libraries that read files."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, reader: Reader) -> None:
         super().__init__()
-        self._reader = Reader(url, look(url, 0)[0])
+        self._reader = reader
         self._place = 0
 
     def readable(self) -> bool:
@@ -298,8 +298,8 @@ def _store(place: Place) -> Any:
         if _process[0] != os.getpid():
             raise FileError(
                 f"{place.root} in a process that was forked",
-                cause="the process that forked it had read remote files before, and the threads that read them are not here",
-                remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork before the first remote read',
+                cause="its parent had read remote files before, and the threads that read them do not live here",
+                remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork before the first read',
             )
         store = _stores.get(place.root)
         if store is None:
@@ -372,15 +372,16 @@ def _refused(url: str, error: Exception) -> UnreadableFileError:
     return UnreadableFileError(
         f"{url} may not be read",
         cause=_first_line(error),
-        remedy="check the credentials in the environment (AWS_PROFILE or AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, "
-        "AZURE_STORAGE_ACCOUNT_NAME), that they have not expired, and what they allow; AWS_SKIP_SIGNATURE=true reads a public bucket",
+        remedy="check the credentials in the environment (AWS_PROFILE or AWS_ACCESS_KEY_ID, "
+        "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME), that they have not expired, and what they allow; "
+        "AWS_SKIP_SIGNATURE=true reads a public bucket",
     )
 
 
 def _failed(url: str, error: Exception, tries: int) -> FileError:
     proxy = next((f"{name}={os.environ[name]}" for name in PROXIES if os.environ.get(name)), "")
     if isinstance(error, import_package("obstore.exceptions").NotSupportedError):
-        remedy = "the server must answer ranges (RFC 9110, section 14): use another server, or copy the files to a local disk"
+        remedy = "the server must answer ranges (RFC 9110, section 14): use another one, or copy the files to a disk"
         return FileError(f"{url} cannot be read", cause=_first_line(error), remedy=remedy)
     remedy = "check that the store can be reached from this machine"
     remedy += (

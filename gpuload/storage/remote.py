@@ -1,7 +1,8 @@
 """Remote storage: ranges of objects, many requests at a time.
 
 Neighbours  extents with at most GAP_BYTES between two are one request: to send the gap takes less than another request.
-Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so that one object comes over many connections.
+Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so that one object comes over many
+            connections.
 Threads     of our own, objects.REQUESTS for each read; they wait for answers without the interpreter's lock.
 Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to its place at once.
 Local       files among the objects are read as `pread.py` does.
@@ -9,6 +10,7 @@ Local       files among the objects are read as `pread.py` does.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,7 +108,7 @@ def requests_of(extents: Extents) -> list[Request]:
     is_new[1:] |= is_long[1:] | is_long[:-1] | (np.diff(extents.offsets // PIECE_BYTES) != 0)
     edges = [*np.flatnonzero(is_new).tolist(), len(extents)]
     requests = list[Request]()
-    for first, after in zip(edges[:-1], edges[1:], strict=True):
+    for first, after in itertools.pairwise(edges):
         file, begin, end = int(extents.files[first]), int(extents.offsets[first]), int(reach[first:after].max())
         if after == first + 1:
             for place in range(begin, int(ends[first]), PIECE_BYTES):

@@ -15,6 +15,7 @@ Memory  the files of one read lie side by side in one piece of memory (`Ragged`)
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import os
 from collections import Counter
@@ -184,12 +185,14 @@ def _below(root: str, path: str) -> str:
 
 
 def _common_folder(paths: list[str]) -> str:
-    """Return the deepest folder in which all paths lie; of URLs that of the texts, which have two slashes at the store."""
+    """Return the deepest folder in which all paths lie; of URLs, too."""
     folders = [os.path.dirname(path) for path in paths]
     if not any(map(objects.is_remote, paths)):
         return os.path.commonpath(folders)
-    shared = os.path.commonprefix([folder + "/" for folder in folders])
-    return shared[: shared.rfind("/")]
+    first, last = min(folders).split("/"), max(folders).split("/")  # commonpath makes one slash of those at the store
+    return "/".join(
+        part for part, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    )
 
 
 def _remote_images_below(root: str) -> list[str]:

@@ -156,8 +156,10 @@ class ObjectFiles:
         return file, number - int(self.starts[file])
 
     def _bytes(self, number: int) -> bytes:
-        with self.files.open_file(number) as descriptor, io.FileIO(descriptor, closefd=False) as file:
-            return file.readall()
+        content = bytearray(int(self.files.sizes[number]))
+        with self.files.open_file(number) as handle:
+            self.files.read(number, handle, memoryview(content), 0)
+        return bytes(content)
 
     def _keep(self, number: int, records: list[Record]) -> None:
         self._recent[number] = records
