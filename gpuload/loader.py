@@ -43,11 +43,8 @@ from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
-<<<<<<< HEAD
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
-=======
-from gpuload.stats import Counters, Facts, Stats
->>>>>>> 8c708b8 (Remote: files of libraries, types)
+from gpuload.storage.objects import is_remote
 from gpuload.storage.objects import is_remote
 
 if TYPE_CHECKING:
