@@ -155,11 +155,11 @@ def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
     def head() -> tuple[Stamp, bytes]:
         meta = _obstore().head(_store(place), place.key)
         stamp = _stamp(meta)
-        wanted = min(num_bytes, stamp[0])
-        if not wanted:
+        length = min(num_bytes, stamp[0])
+        if not length:
             return stamp, b""
-        answer = _obstore().get(_store(place), place.key, options={"range": (0, wanted)})
-        return _stamp(answer.meta), _whole(answer, wanted)
+        answer = _obstore().get(_store(place), place.key, options={"range": (0, length)})
+        return _stamp(answer.meta), _whole(answer, length)
 
     return _request(url, head)
 
@@ -303,9 +303,7 @@ def _store(place: Place) -> Any:
             )
         store = _stores.get(place.root)
         if store is None:
-            from datetime import timedelta
-
-            stores = import_package("obstore.store")
+            stores, timedelta = import_package("obstore.store"), import_package("datetime").timedelta
             options: dict[str, Any] = {"timeout": timedelta(seconds=ANSWER_S), "connect_timeout": timedelta(seconds=10)}
             if place.scheme == "http" or os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
                 options["allow_http"] = True
@@ -348,12 +346,12 @@ def _request(url: str, function: Callable[[], Result]) -> Result:
             ) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:  # type: ignore[union-attr]
             if is_second_login:
-                raise _refused(url, error) from None
+                raise _refusal(url, error) from None
             is_second_login = True
             _forget(place)  # the next one reads the credentials anew
         except (exceptions.BaseError, _ShortError, OSError, ValueError) as error:  # type: ignore[union-attr]
             if tries == MOST_TRIES or time.monotonic() - begin_s > DEADLINE_S or _is_final(error):
-                raise _failed(url, error, tries) from None
+                raise _failure(url, error, tries) from None
             time.sleep(random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tries))
     raise AssertionError("the last try returns or raises")
 
@@ -365,7 +363,7 @@ def _is_final(error: BaseException) -> bool:
     return is_refusal or isinstance(error, (ValueError, import_package("obstore.exceptions").NotSupportedError))
 
 
-def _refused(url: str, error: Exception) -> UnreadableFileError:
+def _refusal(url: str, error: Exception) -> UnreadableFileError:
     if place_of(url).scheme in WEB:
         remedy = "check what the server lets everybody read; requests to web servers carry no password"
         return UnreadableFileError(f"{url} may not be read", cause=_first_line(error), remedy=remedy)
@@ -378,7 +376,7 @@ def _refused(url: str, error: Exception) -> UnreadableFileError:
     )
 
 
-def _failed(url: str, error: Exception, tries: int) -> FileError:
+def _failure(url: str, error: Exception, tries: int) -> FileError:
     proxy = next((f"{name}={os.environ[name]}" for name in PROXIES if os.environ.get(name)), "")
     if isinstance(error, import_package("obstore.exceptions").NotSupportedError):
         remedy = "the server must answer ranges (RFC 9110, section 14): use another one, or copy the files to a disk"
@@ -393,10 +391,8 @@ def _failed(url: str, error: Exception, tries: int) -> FileError:
 
 
 def _without_password(text: str) -> str:
-    from urllib.parse import urlsplit
-
     name, _, value = text.partition("=")
-    parts = urlsplit(value)
+    parts = import_package("urllib.parse").urlsplit(value)
     return f"{name}={parts.scheme}://{parts.hostname}:{parts.port}" if parts.password else text
 
 

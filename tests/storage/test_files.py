@@ -108,15 +108,16 @@ def test_paths_in_a_set_are_refused_for_they_have_no_order(folder):
             files.expand(paths)
 
 
-def test_a_name_that_looks_like_a_url_is_read_if_it_is_there(folder):
+def test_a_url_means_a_store_and_its_text_behind_a_dot_a_file(folder):
     (folder / "s3:").mkdir()
     (folder / "s3:" / "a.npy").write_bytes(b"")
 
-    assert names(files.expand("s3://a.npy"), folder) == ["s3:/a.npy"]
-    with pytest.raises(SpecError, match="remote paths are not read yet"):
-        files.expand("s3://b.npy")
-    with pytest.raises(SpecError, match="remote paths are not read yet"):
+    assert files.expand("s3://bucket/a.npy") == ["s3://bucket/a.npy"]
+    assert names(files.expand("./s3:/a.npy"), folder) == ["s3:/a.npy"]
+    with pytest.raises(SpecError, match="with :// behind"):
         files.expand(Path("gs://bucket/b.npy"))
+    with pytest.raises(SpecError, match="of those s3, "):
+        files.expand("ftp://server/b.npy")
 
 
 def test_a_link_to_a_folder_above_gives_each_file_once(folder):

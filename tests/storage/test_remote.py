@@ -136,7 +136,7 @@ def test_images_of_a_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatc
         assert bytes(record) == server.objects[paths[number][len(server.url) :]]
 
 
-@pytest.mark.parametrize("fault", ["503", "reset", "cut", "short", "429", "403"])
+@pytest.mark.parametrize("fault", ["503", "reset", "cut", "short", "429"])
 def test_a_fault_that_passes(server: ObjectServer, rows: list[np.ndarray], fault: str) -> None:
     seen_paths: dict[str, int] = {}
 
@@ -174,6 +174,22 @@ def test_a_fault_that_stays(
     assert words in str(caught.value)
     server.fault = lambda number, path: ""
     np.testing.assert_array_equal(source.read([60])["x"][0], np.concatenate(rows)[60])
+
+
+def test_a_refusal_has_the_credentials_read_anew_once(server: ObjectServer, rows: list[np.ndarray]) -> None:
+    source, refusals = gl.npy(urls(server)), list[str]()
+
+    def refuses(number: int, path: str) -> str:
+        if path.endswith("b.npy") and len(refusals) < 1:
+            refusals.append(path)
+            return "403"
+        return ""
+
+    server.fault = refuses
+    stores = dict(objects._stores)
+    np.testing.assert_array_equal(source.read([60])["x"][0], np.concatenate(rows)[60])
+    assert refusals
+    assert objects._stores[server.url] is not stores[server.url]
 
 
 def test_an_object_that_is_replaced(server: ObjectServer, rows: list[np.ndarray]) -> None:
