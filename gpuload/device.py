@@ -430,10 +430,13 @@ class Lane:
             array.set(host, stream=self.stream)
             return array
 
-    def mark(self) -> Event:
-        """Return an event that passes when all that was queued on the lane up to now has run."""
+    def mark(self, *, timed: bool = False) -> Event:
+        """Return an event that passes when all that was queued on the lane up to now has run.
+
+        ``timed``: the GPU notes the time at which it passes, for ``Event.seconds_since``.
+        """
         track = self._open()
-        return track.mark(track.stream)
+        return track.mark(track.stream, timed=timed)
 
     def hand_over(self, event: Event) -> None:
         """Let the consumer's later work run after ``event``; the host does not wait.
@@ -540,10 +543,10 @@ class Lane:
 class Event:
     """A point in the work of a stream; it has passed when all that was queued there before has run."""
 
-    __slots__ = ("_event", "_track", "holder")
+    __slots__ = ("_event", "_idle", "_track", "holder")
 
-    def __init__(self, event: Any, track: _Track) -> None:
-        self._event, self._track = event, track
+    def __init__(self, event: Any, track: _Track, idle: deque[Any]) -> None:
+        self._event, self._track, self._idle = event, track, idle
         self.holder: Any = None  # the consumer's stream that waits for it; kept, so that no other gets its handle
 
     @property
@@ -557,6 +560,11 @@ class Event:
         self._track.check()
         self._event.synchronize()
 
+    def seconds_since(self, before: Event) -> float:
+        """Return the seconds between two events that have passed, both timed, on the GPU's clock."""
+        self._track.check()
+        return float(cupy().cuda.get_elapsed_time(before._event, self._event)) / 1e3
+
     def hold_back(self, stream: Any) -> None:
         """Order all later work of a CuPy stream behind this point; the host does not wait."""
         stream.wait_event(self._event)
@@ -565,7 +573,7 @@ class Event:
         # CUDA's event is used again. Destroying it would be a call to CUDA, also in a process that was forked off.
         # Streams that wait for it already are not affected: each waits for the point recorded when its wait was queued.
         # The track holds the event, too: see there.
-        self._track.idle_events.append(self._event)
+        self._idle.append(self._event)
 
 
 class _Track:
@@ -589,6 +597,7 @@ class _Track:
         self.is_waiting = False  # True while a thread waits for readers that CuPy does not see
         self.events: list[Any] = []
         self.idle_events: deque[Any] = deque()
+        self.idle_timed_events: deque[Any] = deque()
 
     def is_ours(self) -> bool:
         """Return False in a process that was forked off."""
@@ -618,17 +627,18 @@ class _Track:
             self.is_waiting = False
             raise
 
-    def mark(self, stream: Any) -> Event:
+    def mark(self, stream: Any, *, timed: bool = False) -> Event:
         """Return an event that passes when all that was queued on a stream of this GPU up to now has run."""
+        idle = self.idle_timed_events if timed else self.idle_events
         try:
-            event = self.idle_events.pop()
+            event = idle.pop()
         except IndexError:
             with cupy().cuda.Device(self.number):
                 # A thread that waits for a blocking event sleeps, and leaves its core to those that read records.
-                event = cupy().cuda.Event(block=True, disable_timing=True)
+                event = cupy().cuda.Event(block=True, disable_timing=not timed)
             self.events.append(event)
         event.record(stream)
-        return Event(event, self)
+        return Event(event, self, idle)
 
 
 def _wait_for_readers(track: _Track, releases: list[_Release]) -> None:

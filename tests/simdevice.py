@@ -937,6 +937,7 @@ def _cuda(sim: Simulation) -> Any:
     class Event:
         def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
             self.clock: Clock = {}
+            self.is_timed = not disable_timing
 
         def record(self, stream: Any = None) -> None:
             with sim._lock:
@@ -968,7 +969,16 @@ def _cuda(sim: Simulation) -> Any:
         def synchronize(self) -> None:
             sim.wait(sim.device_clock(), "Device.synchronize")
 
+    def get_elapsed_time(begin: Any, end: Any) -> float:
+        """Return milliseconds; CUDA knows them for events with timing that have passed, here each is 1 apart."""
+        if not (begin.is_timed and end.is_timed):
+            raise CUDARuntimeError("cudaErrorInvalidResourceHandle: an event without timing")
+        if not (begin.done and end.done):
+            raise CUDARuntimeError("cudaErrorNotReady: an event that has not passed")
+        return 1.0
+
     cuda = SimpleNamespace(
+        get_elapsed_time=get_elapsed_time,
         Stream=Stream,
         Event=Event,
         Device=Device,

@@ -17,8 +17,11 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import device as devices
 from gpuload import threads
+from gpuload.cli.bench import measure_loop
 from gpuload.stats.bottleneck import RULES, Bottleneck, Facts, Limits, find_bottleneck
+from tests import simdevice
 from tests.imagefiles import jpeg
 
 # In front of libc: each read of a file waits, and so does each request for pages of a map.
@@ -224,13 +227,33 @@ def test_a_slow_consumer_is_named():
     assert "the loader needs no change" in slowest.remedy
 
 
-def test_memory_that_is_not_page_locked_is_named():
-    counts = {"batches": 100, "loop_s": 10.0, "pageable_upload_s": 8.0, "wait_s": 0.1, "hand_over_s": 0.1}
-    slowest = find_bottleneck(counts, Facts(), Limits(pageable_bytes=3e9, pinned_bytes=24e9))
+def test_memory_that_is_not_page_locked_is_named(monkeypatch: pytest.MonkeyPatch):
+    """The loader works on the CPU of a machine with a GPU, where a copy from ordinary memory is slow."""
+    sim = simdevice.install(monkeypatch, seed=1)
+    upload = devices.upload
 
+    def upload_slowly(host, device):
+        threading.Event().wait(0.01)
+        return upload(host, device)
+
+    monkeypatch.setattr(devices, "upload", upload_slowly)
+    with gl.Loader(gl.arrays(x=np.zeros((640, 8), np.float32)), 16, device="cpu") as loader:
+        run = measure_loop(loader, 0.5, 0.0)
+    sim.finish()
+
+    slowest = run.stats.bottleneck(Limits(pageable_bytes=3e9, pinned_bytes=24e9))
     assert slowest.cause == "pageable memory"
     assert "at 3.0 GB/s where page-locked memory gives 24.0" in slowest.finding
     assert 'device="gpu"' in slowest.remedy
+
+
+@pytest.mark.parametrize(("name", "cause"), [("gpu_upload_s", "slow link to the GPU"), ("gpu_ops_s", "slow GPU ops")])
+def test_a_gpu_that_is_busy_all_the_time_is_named(name: str, cause: str):
+    counts = {"batches": 100, "loop_s": 10.0, "wait_s": 9.0, "bytes": 1e9, name: 9.5}
+    slowest = find_bottleneck(counts, Facts(device="gpu:0"), Limits(pinned_bytes=24e9))
+
+    assert slowest.cause == cause
+    assert "training waited 90% of the time" in slowest.finding
 
 
 def test_before_a_loop_the_sentence_says_what_to_do():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
-from gpuload.stats import MEANING, Counters, Stats
+from gpuload.stats import MEANING, STAGES, Counters, Stats, Watch, watch
 
 
 def test_counts_from_many_threads_add_up():
@@ -25,6 +26,47 @@ def test_every_counter_is_shown_with_its_meaning():
     words = " ".join(text.split())
     assert all(name in words and meaning in words for name, meaning in MEANING.items())
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_tables_of_stages_and_loop_fit_into_80_columns():
+    counts = {f"{name}.seconds": 12345.678 for name in STAGES}
+    counts |= {f"{name}.bytes": 1e12 for name in STAGES}
+    stats = Stats({**counts, "loop_s": 99999.9, "wait_s": 9999.9, "hand_over_s": 99.9, "batches": 1000})
+
+    lines = str(stats).splitlines()
+    assert all(any(line.startswith(name.replace("_", " ")) for line in lines) for name in STAGES)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_difference_of_two_stats_is_that_of_the_time_between():
+    counters = Counters()
+    counters.add(**{"read.seconds": 1.0, "read.bytes": 100, "steps_ahead": 4, "steps_ready": 4})
+    before = counters.stats()
+    counters.add(
+        **{"read.seconds": 2.0, "ops.seconds": 6.0, "steps_ahead": 4, "steps_ready": 1, "loop_s": 8, "wait_s": 2}
+    )
+    spent = counters.stats() - before
+
+    assert [(stage.name, stage.seconds, stage.share) for stage in spent.stages] == [("read", 2, 0.25), ("ops", 6, 0.75)]
+    assert (spent.waiting, spent.training_s, spent["fill"]) == (0.25, 6, 0.25)
+
+
+def test_all_of_it_is_json():
+    counters = Counters()
+    counters.add(**{"read.seconds": 1.0, "loop_s": 2.0, "wait_s": 1.0})
+    document = json.loads(json.dumps(counters.stats().as_dict()))
+    assert document["stages"][0]["name"] == "read"
+    assert document["loop"] == {"seconds": 2, "waiting": 0.5, "training_s": 1}
+    assert document["bottleneck"]["cause"] == "too little was measured"
+
+
+def test_a_nested_watch_gives_the_thread_back_to_the_outer():
+    with Watch() as outer:
+        outer.enter("read")
+        with Watch() as inner:
+            watch().enter("ops")
+        assert watch() is outer
+    assert (set(outer.amounts) & {"ops.seconds"}, "ops.seconds" in inner.amounts) == (set(), True)
 
 
 def test_seconds_and_shares_are_shown_with_three_decimals_and_counts_without():

@@ -38,6 +38,7 @@ from gpuload.spec import Layout
 from gpuload.stats import Counters, Watch
 
 CROWDED_BYTES = 1 << 28  # a consumer that keeps more device memory gets arrays that keep none but their own
+TIMED_EVERY = 8  # batches: the GPU notes the times of one, which stand for those of the others
 QUEUE_DEPTH = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
 
 
@@ -52,6 +53,7 @@ class Outcome:
         singles: of steps that were done together and of which one failed: the outcome of each, done anew by itself.
         event: on a GPU: when it has passed, the fields are there.
         error: raised in place of the fields.
+        times: on a GPU, of some steps: events before the upload, behind it, and behind the ops, on the GPU's clock.
         row_error: why a row could not be used, as long as its batch may be made anew with another record in its place.
         is_started: True while the executor has it: from its start until its result was asked for.
         is_done: True once the executor has finished it.
@@ -62,6 +64,7 @@ class Outcome:
     fields_of_steps: list[dict[str, Any]] = field(default_factory=list)
     singles: list[Outcome] = field(default_factory=list)
     event: Any = None
+    times: list[devices.Event] = field(default_factory=list)
     error: BaseException | None = None
     row_error: RowError | None = None
     is_started: bool = False
@@ -182,15 +185,23 @@ class _Board:
             else:
                 self._release(self.lane)
                 self._uploading.append(outcome)
+                is_timed = number % TIMED_EVERY == 0
                 with self.lane, watch:
                     watch.enter("upload")
+                    self._note_time(outcome, self.lane, is_timed)
                     outcome.fields = upload_step(step, self.lane)
+                    self._note_time(outcome, self.lane, is_timed)
                     watch.count("upload.bytes", step.num_bytes)
                     watch.enter("ops")
                     self._run(outcome)
+                    self._note_time(outcome, self.lane, is_timed)
         except Exception as error:
             self._record_error(outcome, error)
         self._add(watch, step)
+
+    def _note_time(self, outcome: Outcome, lane: devices.Lane, is_timed: bool) -> None:
+        if is_timed:
+            outcome.times.append(lane.mark(timed=True))
 
     def _add(self, watch: Watch, step: Step) -> None:
         position = step.position
@@ -266,8 +277,17 @@ class _Board:
     def _release(self, lane: devices.Lane) -> None:
         """Let go of the slots that the device has read, and free the memory that consumers have dropped."""
         while self._uploading and self._uploading[0].event is not None and self._uploading[0].event.done:
-            self._uploading.popleft().step.release()
+            outcome = self._uploading.popleft()
+            outcome.step.release()
+            self._count_times(outcome)
         lane.reclaim()
+
+    def _count_times(self, outcome: Outcome) -> None:
+        """Count the time of the GPU on a batch whose event has passed, if it was noted."""
+        if len(outcome.times) == 3:
+            begin, middle, end = outcome.times
+            upload_s, ops_s = middle.seconds_since(begin), end.seconds_since(middle)
+            self._counters.add(gpu_upload_s=TIMED_EVERY * upload_s, gpu_ops_s=TIMED_EVERY * ops_s)
 
     def end(self) -> None:
         """Wait for the device, which may still read slots, and give the executor back."""
@@ -275,7 +295,8 @@ class _Board:
             if self.lane is not None:
                 if self._uploading:
                     self.lane.stream.synchronize()  # all that was queued
-                self._uploading.clear()
+                while self._uploading:
+                    self._count_times(self._uploading.popleft())
                 self.lane.reclaim()
         finally:
             self._queue.clear()

@@ -96,6 +96,7 @@ class Figures:
     Attributes:
         facts, limits: as of ``find_bottleneck``.
         waiting, handing_over, training, uploading: shares of the loop; uploads from memory that is not page-locked.
+        gpu_upload, gpu_ops: time of the GPU as a share of the loop.
         largest: the stage on which the threads spend most of their time; "" if none took any.
         share: of that stage in the time of all stages.
         busy: the share of the loop in which a thread worked.
@@ -107,6 +108,7 @@ class Figures:
         loop_s = self["loop_s"] or 1.0
         self.waiting, self.handing_over = self["wait_s"] / loop_s, self["hand_over_s"] / loop_s
         self.uploading = self["pageable_upload_s"] / loop_s
+        self.gpu_upload, self.gpu_ops = self["gpu_upload_s"] / loop_s, self["gpu_ops_s"] / loop_s
         self.training = max(0.0, 1.0 - self.waiting - self.handing_over)
         seconds = {name.partition(".")[0]: value for name, value in counts.items() if name.endswith(".seconds")}
         self.work_s = sum(seconds.values())
@@ -262,6 +264,31 @@ RULES = (
             f"{figures['tensors_copied']:.0f} of which are copies"
         ),
         lambda figures: "fields that a framework takes without a copy: numbers, not text, each used by the training",
+    ),
+    Rule(
+        "slow link to the GPU",
+        lambda figures: figures.gpu_upload > max(MOSTLY, figures.gpu_ops),
+        lambda figures: (
+            f"training waited {figures.waiting:.0%} of the time, and uploads took {figures.gpu_upload:.0%} of it"
+            + (
+                f"; page-locked memory gives {figures.limits.pinned_bytes / 1e9:.1f} GB/s here"
+                if figures.limits.pinned_bytes
+                else ""
+            )
+        ),
+        lambda figures: (
+            "smaller records: uint8 in the files and gl.ops.Cast on the GPU, only the fields that are needed"
+        ),
+    ),
+    Rule(
+        "slow GPU ops",
+        lambda figures: figures.gpu_ops > MOSTLY,
+        lambda figures: (
+            f"training waited {figures.waiting:.0%} of the time, and ops took {figures.gpu_ops:.0%} of the GPU's"
+        ),
+        lambda figures: (
+            "fewer or cheaper ops, or loader.cache(...), which does the work before the first random op once"
+        ),
     ),
     Rule(
         "Python reader",

@@ -26,6 +26,8 @@ MEANING = {
     "wait_s": "seconds that the caller waited for batches; near 0: the loader is ahead of the model",
     "hand_over_s": "seconds of the caller on making batches, and tensors of them; high: larger batches cost less",
     "idle_s": "seconds of threads without work, added over threads; high: the loader is ahead of the model",
+    "gpu_upload_s": "seconds of the GPU on uploads and raw decoding, by CUDA events at one batch in eight",
+    "gpu_ops_s": "seconds of the GPU on ops of the array executor; DALI's run on streams of its own",
     "steps_ahead": "steps that may be made ahead, one count for each batch that was asked for",
     "steps_ready": "those of them that were ready at that moment",
     "fill": "steps_ready as a share of steps_ahead; near 1: the loader is ahead of the model",
@@ -126,7 +128,7 @@ class Stats(Mapping[str, float]):
     def _stage_lines(self) -> list[str]:
         if not self.stages:
             return []
-        lines = ["stage           seconds  share  waits     MB/s  of the loader's threads, added up"]
+        lines = ["stage           seconds  share  waits     MB/s  of the loader's threads, summed"]
         for stage in self.stages:
             rate = f"{stage.bytes_per_s / 1e6:.0f}" if stage.bytes else ""
             words = stage.name.replace("_", " ")

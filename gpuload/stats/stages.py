@@ -23,13 +23,13 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 STAGES = {
-    "draw": "which records, where they lie, random draws",
+    "draw": "record numbers, places, draws",
     "read": "bytes of records to memory",
-    "decode_raw": "bytes to typed fields: CSV, TFRecord, byte order",
+    "decode_raw": "bytes to numbers and texts",
     "decode_images": "pixels of image files",
     "ops": "the other ops",
     "python_ops": "functions of gl.ops.Python",
-    "upload": "copies to the GPU, as the host queues them",
+    "upload": "queues copies to the GPU",
 }
 SAMPLE_EVERY_S = 0.01
 THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux

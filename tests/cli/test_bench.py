@@ -36,11 +36,11 @@ def test_the_document_has_rates_limits_stages_and_the_sentence(rows, capsys):
 
 
 def test_lines_fit_into_80_columns_and_end_with_the_sentence(rows, capsys):
-    assert cli.main(["bench", str(rows), "--step-ms", "5", *QUICK]) == 0
+    assert cli.main(["bench", str(rows), "--step-ms", "50", "--seconds", "1"]) == 0
 
     text = capsys.readouterr().out
     assert max(len(line) for line in text.splitlines() if not line.startswith("<gl.npy")) <= 80
-    assert "Slow consumer: training waited" in text.split("\n\n")[-1]
+    assert " ".join(text.split("\n\n")[-1].split()).startswith("Slow consumer: training waited")
 
 
 def test_steps_that_take_long_are_the_loop(rows):

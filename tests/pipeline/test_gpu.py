@@ -302,3 +302,16 @@ def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(sim, t
                 assert np.array_equal(on_host(batch["image"]), expected[batch.step])
         monkeypatch.setattr(devices.Lane, door, original)
     assert refused
+
+
+def test_the_time_of_the_gpu_is_that_between_its_events(sim):
+    loader = gl.Loader(gl.arrays(x=np.zeros((400, 4), np.float32)), 4, ops=[gl.ops.Cast("float16")], device="gpu")
+    batches_of_epoch = [batch.records.size for batch in loader]
+    sim.finish()
+
+    stats = loader.stats()
+    assert sum(batches_of_epoch) == 400
+    assert stats["gpu_upload_s"] == stats["gpu_ops_s"] > 0
+    # Each pair of events of the simulation is 1 ms apart, and stands for a number of batches.
+    assert stats["gpu_upload_s"] * 1e3 % batches_module.TIMED_EVERY == pytest.approx(0, abs=1e-6)
+    assert {"upload", "ops"} <= {stage.name for stage in stats.stages}
