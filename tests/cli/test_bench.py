@@ -57,7 +57,7 @@ def test_images_are_decoded_and_resized_where_no_ops_are_given(tmp_path, capsys)
 
     document = json.loads(capsys.readouterr().out)
     assert document["limits"]["decode_images"] > 0
-    assert document["bytes_per_s"] >= 224 * 224 * 3 * document["records_per_s"]
+    assert document["bytes_per_s"] > 0.99 * 224 * 224 * 3 * document["records_per_s"]
 
 
 def test_ops_are_those_of_a_file(rows, tmp_path, capsys):
