@@ -75,7 +75,8 @@ class Loader:
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
         executor: ``"auto"``, ``"array"`` or ``"dali"``.
         num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
-            control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say.
+            control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say. Storage that answers many reads at a
+            time, as that of a network does, is read faster by several threads for each core.
         prefetch: steps that are worked on ahead; by default one large one, or more that are small.
         on_error: for a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
             error that names it. ``"replace"``: another record stands in its place, chosen by (seed, epoch, record), so

@@ -7,7 +7,8 @@
 
 In each cell the smoke test runs with the compiled core and without it, and mypy checks a user's program against the
 wheel. Packages come from the index of pip, as wheels alone; a cell whose packages do not exist is named and left out.
-The environments are below build/matrix, and each wheel is built once for a Python.
+The environments are below build/matrix. A wheel is built again when a file of gpuload is newer; that of Python 3.12
+is for all later ones, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "matrix"
+STABLE_ABI = 12  # from Python 3.12 on a wheel is for all later ones, too: setup.py
 PYTHONS, NUMPYS = ("3.10", "3.11", "3.12", "3.13"), ("1.26", "2")
 BRIDGES = {"torch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cpu": "tensorflow"}  # that an extra is for
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow", "google-crc32c", "nanobind==3.1.0", "setuptools")
@@ -67,9 +69,17 @@ def call(*command: str | Path, cwd: Path = FOLDER, **variables: str) -> str:
 
 def build_wheel(python: str, version: str) -> Path:
     """Return gpuload's wheel for a Python, with its compiled core."""
-    folder = FOLDER / f"wheel-{version}"
-    if not list(folder.glob("*.whl")):
-        source = FOLDER / f"source-{version}"
+    abi = version if int(version.partition(".")[2]) < STABLE_ABI else f"3.{STABLE_ABI}"
+    folder, source = FOLDER / f"wheel-{abi}", FOLDER / f"source-{abi}"
+    inputs = [
+        ROOT / "pyproject.toml",
+        ROOT / "setup.py",
+        *(ROOT / "gpuload").rglob("*.py"),
+        *ROOT.glob("gpuload/core/cpp/*"),
+    ]
+    changed_s = max(path.stat().st_mtime for path in inputs)
+    if not any(wheel.stat().st_mtime > changed_s for wheel in folder.glob("*.whl")):
+        shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(source, ignore_errors=True)
         shutil.copytree(ROOT / "gpuload", source / "gpuload", ignore=shutil.ignore_patterns("_native*", "__pycache__"))
         for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
@@ -98,8 +108,10 @@ def check_cell(python: str, version: str, numpy: str, tests: Sequence[str] | Non
     wheel, program = build_wheel(python, version), environment(python, f"{version}-numpy-{numpy}")
     install(program, f"numpy=={numpy}.*", wheel, "mypy>=1.15")
     result = call(program, ROOT / "tests" / "smoke.py", "compiled").strip().splitlines()[-1]
-    call(program, "-m", "mypy", "--strict", "--cache-dir", FOLDER / "mypy" / program.parts[-3],
-         ROOT / "tests" / "userprogram.py")  # fmt: skip
+    user = program.parents[1] / "user"  # outside of the checkout, so that gpuload is the one that is installed
+    user.mkdir()
+    shutil.copy(ROOT / "tests" / "userprogram.py", user)
+    call(program, "-m", "mypy", "--strict", "userprogram.py", cwd=user)
     if tests is not None:
         install(program, *TEST_PACKAGES, f"numpy=={numpy}.*")
         tree = FOLDER / f"tree-{version}"
@@ -132,8 +144,6 @@ def main() -> int:
     parser.add_argument("--tests", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for folder in FOLDER.glob("wheel-*"):  # of other source
-        shutil.rmtree(folder)
     failures = 0
     for version in arguments.python:
         python = interpreter(version)

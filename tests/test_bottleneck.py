@@ -125,6 +125,21 @@ def test_a_slow_disk_is_named_where_files_are_read(tmp_path: Path):
     assert "source.cache(memory=" in sentence
 
 
+@pytest.mark.parametrize("num_cores", [1, 2, 8, 64])
+def test_for_a_slow_disk_more_threads_are_named_until_there_are_four_for_each_core(num_cores: int):
+    counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9, "read.seconds": 18.0}
+    counts |= {"read.sampled": 9.0, "read.blocked": 8.0}
+
+    few, many = (
+        find_bottleneck(counts, Facts(num_threads=number * num_cores, num_cores=num_cores), Limits())
+        for number in (1, 4)
+    )
+
+    assert few.cause == many.cause == "slow disk"
+    assert few.remedy.startswith(f"num_threads={4 * num_cores} where the storage answers many reads at a time")
+    assert many.remedy.startswith("files on a faster disk")
+
+
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_slow_python_op_is_named(batch: bool):
     function = (lambda x: [busy(x) for _ in x] and x) if batch else busy
