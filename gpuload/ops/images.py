@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments
-from gpuload.spec import NUMBERS, Field
+from gpuload.spec import MASK, NUMBERS, Field
 
+LABELS = "'LABELS', "  # of a mask, whose numbers are no colours
 NO_PIXELS = "it is an image without pixels"
 
 
@@ -120,7 +121,7 @@ def numeric(op: Any, field: Field) -> None:
         raise SpecError(
             f"{op}: field {field.name!r} is an encoded image file",
             cause="the op acts on decoded pixels",
-            remedy=f"put gl.ops.Decode(on={field.name!r}) before it",
+            remedy=f"put gl.ops.Decode({LABELS if field.kind == MASK else ''}on={field.name!r}) before it",
         )
     if field.dtype.kind not in NUMBERS:
         raise SpecError(

@@ -3,8 +3,9 @@
 Fields  where they are not given, record 0 is read when the source is made: an array says dtype and shape, a list of
         arrays that all their axes vary, a list of bytes that they are uint8 of varying length, a list of str that they
         are text of any length.
-Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Nothing is converted
-        but the byte order.
+Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Arrays are not converted,
+        but for the byte order. Lists of numbers, which have no dtype, become the field's, where it holds them all; so
+        does an empty list, whose further axes are the field's.
 Access  one call for all records of a step that a thread reads at once. There are no raw bytes: `CallLeaf` says that
         records have none, and makes the values.
 """
@@ -186,9 +187,9 @@ def _values(field: Field, value: Any, numbers: Indices) -> Values:
     if isinstance(value, Ragged):
         value = list(value)
     if isinstance(value, (list, tuple)) and value and not _is_number(value[0]):
-        rows = [_array(item) for item in value]
+        rows = [_as_field(field.dtype, field.shape, item) for item in value]
     else:
-        array = _array(value)
+        array = _as_field(field.dtype, None, value)
         _check_count(field, len(array) if array.ndim else None, numbers)
         if field.uniform:
             _check_row(field, array.dtype, array.shape[1:], numbers[0])
@@ -221,6 +222,31 @@ def _array(value: Any) -> Array:
             cause=str(error),
             remedy="return arrays, or lists of them",
         ) from None
+
+
+def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
+    """Return a value as an array; numbers of Python in lists as this dtype, if it holds them all.
+
+    Args:
+        dtype: of the field.
+        shape: of a record of the field, for an empty list; None if that is not known.
+        value: from the function.
+    """
+    array, number = _array(value), value
+    while isinstance(number, (list, tuple)) and number:
+        number = number[0]
+    if isinstance(number, (np.ndarray, np.generic)) or not isinstance(number, (int, float, list, tuple)):
+        return array
+    if array.dtype.kind not in "iuf" or dtype.kind not in "iuf":
+        return array
+    if array.shape == (0,) and shape:
+        return np.empty((0, *(length or 0 for length in shape[1:])), dtype)
+    if array.dtype.kind == "f" and dtype.kind != "f":
+        return array
+    with np.errstate(over="ignore"):
+        result = array.astype(dtype)
+    fits = np.isfinite(result) == np.isfinite(array) if array.dtype.kind == "f" else result == array
+    return result if fits.all() else array
 
 
 def _check_count(field: Field, count: int | None, numbers: Indices) -> None:

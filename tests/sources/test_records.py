@@ -190,7 +190,8 @@ def wrong(result):
         (lambda i: {"x": X}, r"(?s)'x' has 10 records.*asked for 2"),
         (lambda i: {"x": np.float32(3)}, "'x' has no axis of records"),
         (lambda i: {"x": [X[0], X[1][:2]]}, r"'x' of record 4 has shape \(2,\)"),
-        (lambda i: {"x": [[1, 2], [3]]}, r"'x' of record 3 has dtype int64"),
+        (lambda i: {"x": [[1, 2], [3]]}, r"'x' of record 3 has shape \(2,\)"),
+        (lambda i: {"x": [[1, 2, 3, 2**24 + 1]] * 2}, r"'x' of record 3 has dtype int64"),
         (lambda i: {"x": [[[1], [2, 3]], [3]]}, "a list cannot be made an array"),
         (lambda i: {"x": np.array([None, None])}, r"'x' of record 3 has dtype object"),
         (lambda i: {"x": []}, r"(?s)'x' has 0 records"),
@@ -420,3 +421,31 @@ def test_a_record_with_another_number_of_texts_is_named():
 
     with pytest.raises(gl.GpuloadError, match=r"record 1: field 'x' has texts of shape \(1,\)"):
         source.read([2, 1])
+
+
+def test_lists_of_numbers_become_the_dtype_of_their_field():
+    boxes, labels = [[], [[10, 20.5, 30, 40]], [[1, 2, 3, 4], [5, 6, 7, 8]]], [[], [3], [1, 2]]
+    fields = {"boxes": ("float32", (None, 4)), "labels": ("int16", (None,)), "area": ("float32", ())}
+
+    def read(indices):
+        return {
+            "boxes": [boxes[n] for n in indices],
+            "labels": [labels[n] for n in indices],
+            "area": [1] * len(indices),
+        }
+
+    values = records(3, read, fields=fields).read([0, 1, 2])
+
+    assert [rows.dtype for rows in values["boxes"]] == [np.float32] * 3
+    assert [rows.shape for rows in values["boxes"]] == [(0, 4), (1, 4), (2, 4)]
+    assert values["boxes"][1].tolist() == [[10, 20.5, 30, 40]]
+    assert [rows.tolist() for rows in values["labels"]] == labels
+    assert values["area"].dtype == np.float32
+
+
+@pytest.mark.parametrize("numbers", [[1.5], [40000], [2**70], [True], ["1"], [np.int64(3)], np.array([3])])
+def test_lists_of_numbers_that_the_field_does_not_hold_are_refused(numbers):
+    source = records(1, lambda indices: {"labels": [numbers]}, fields={"labels": ("int16", (None,))})
+
+    with pytest.raises(SpecError, match="'labels' of record 0 has dtype"):
+        source.read([0])
