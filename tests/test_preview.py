@@ -12,6 +12,7 @@ import pytest
 import gpuload as gl
 from gpuload import cli, ops
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
+from gpuload.preview.pictures import LARGEST_SIDE
 
 Image = pytest.importorskip("PIL.Image")
 PHOTOS = np.random.default_rng(0).integers(0, 200, (6, 40, 60, 3), np.uint8)
@@ -231,6 +232,17 @@ def test_the_command_shows_the_ops_of_a_module(tmp_path, monkeypatch, capsys):
     for name, cause in (("train", "colon"), ("augment_of_preview:trane", "trane"), ("augment_of_preview:size", "int")):
         assert cli.main(["preview", "photos", "--ops", name]) == 2
         assert cause in capsys.readouterr().err
+
+
+def test_the_widest_picture_fits_into_its_cell_where_a_browser_would_draw_it_over_the_next():
+    source = gl.arrays(image=np.zeros((1, 8, 2000, 3), np.uint8))
+
+    page = gl.preview(gl.Loader(source, 1, ops=[ops.RandomFlip()], device="cpu"), records=1, epochs=1).to_html()
+
+    width = pictures(page)[0].shape[1]
+    cell = int(re.search(r"td,[^{]*{[^}]*max-width:(\d+)px", page)[1])
+    assert 480 < width <= LARGEST_SIDE
+    assert width + 6 <= cell  # the margin of a figure
 
 
 def test_a_page_that_cannot_be_written_is_an_error_and_leaves_no_part(tmp_path):
