@@ -83,6 +83,10 @@ class Op:
     takes_ragged: ClassVar[bool] = False
     """True if ``array_batch`` takes the values of a ``Ragged`` at once, though the op is not elementwise."""
 
+    drops_rows: ClassVar[bool] = False
+    """True if the op drops boxes, so that fields with a row for each of them must be marked to stay together with them.
+    """
+
     checks: ClassVar[bool] = False
     """True if there are values that the op cannot take: ``check`` finds them."""
 

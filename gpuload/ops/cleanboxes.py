@@ -43,6 +43,7 @@ class CleanBoxes(Op):
     needs_numpy: ClassVar[bool] = True
     any_size: ClassVar[bool] = True
     reads_marks: ClassVar[bool] = True
+    drops_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -547,7 +547,28 @@ def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
                 f"the image; remedy: source.mark({boxes[0]}='xyxy') (or 'xywh', 'cxcywh'), so that one draw "
                 f"serves all, or on={image!r}, if that is what you mean"
             )
-    return None
+    return _left_rows(graph, [name for name in names if name not in touched])
+
+
+def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return what to tell of rows that stay while an op without ``on=`` drops marked boxes; None if none do.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch that no op acts on.
+    """
+    boxes = next((field.name for field in graph.spec_in if field.holds_boxes), None)
+    op = next((op for op in graph.ops if op.drops_rows and op.on is None), None)
+    fields = [field for field in graph.spec_in if field.ragged and field.name in names]
+    rows = [field.name for field in fields if not field.is_marked and not field.encoded]
+    if boxes is None or op is None or not rows:
+        return None
+    on = boxes if type(op).__name__ == "CleanBoxes" else "image"
+    return (
+        f"{op} drops boxes of field {boxes!r}, and the rows of {rows} beside it stay; cause: nothing says that they "
+        f"have a row for each box; remedy: source.mark({rows[0]}='with boxes'), so that they go with them, or "
+        f"on={on!r}, if that is what you mean"
+    )
 
 
 def _are_boxes_by_name(field: Field) -> bool:

@@ -79,6 +79,7 @@ class Mosaic(Op):
     min_area: float = field(default=1.0, kw_only=True)
 
     moves_pixels: ClassVar[bool] = True
+    drops_rows: ClassVar[bool] = True
     mixes: ClassVar[bool] = True
     group: ClassVar[int] = GROUP
     per_field: ClassVar[tuple[str, ...]] = ("fill",)

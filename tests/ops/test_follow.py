@@ -392,3 +392,19 @@ def test_boxes_beside_images_on_a_gpu_are_those_of_the_cpu(monkeypatch):
     del batch
     gc.collect()
     sim.finish()
+
+
+@pytest.mark.parametrize("op", [ops.CleanBoxes(), ops.Mosaic(32)])
+def test_rows_of_boxes_that_are_dropped_are_told_of_where_they_are_not_marked(op):
+    image = Field("image", np.dtype(np.uint8), (60, 80, 3))
+    boxes = Field("boxes", np.dtype(np.float32), (None, 4), kind="xyxy")
+    labels = Field("labels", np.dtype(np.int64), (None,))
+    graph, names = compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(), op]), ("image", "boxes", "labels")
+
+    assert "source.mark(labels='with boxes')" in (left_behind(graph, names) or "")
+    assert left_behind(graph, ("image", "boxes")) is None
+    marked = Spec((image, boxes, labels.with_(rows_of="boxes")))
+    assert left_behind(compile_ops(marked, [ops.RandomFlip(), op]), names) is None
+    assert left_behind(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip()]), names) is None
+    meant = ops.CleanBoxes(on="boxes") if isinstance(op, ops.CleanBoxes) else ops.Mosaic(32, on="image")
+    assert left_behind(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(on="image"), meant]), names) is None
