@@ -124,6 +124,20 @@ def test_colours_on_a_terminal(tmp_path, capsys, monkeypatch):
     assert "\u2580" not in out
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_lines_are_no_wider_than_the_terminal(columns, files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    lengths = []
+    for name in ("photos", "pairs.npz", "some.tfrecord"):
+        assert inspect(name) == 0
+        text, _, _ = capsys.readouterr().out.partition("In Python:\n")
+        lengths += map(len, text.splitlines())
+
+    assert columns // 2 < max(lengths) <= columns
+
+
 def test_a_damaged_record_of_the_sample_is_named_and_is_status_1(files, capsys):
     (files / "photos" / "dog" / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(30))
 
