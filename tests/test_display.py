@@ -285,6 +285,25 @@ def test_of_a_batch_on_a_gpu_only_what_is_shown_is_copied(monkeypatch):
     sim.finish()
 
 
+@pytest.mark.parametrize(
+    ("library", "convert"),
+    [("jax.numpy", "asarray"), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in
+     (("tensorflow", "convert_to_tensor"), ("torch", "as_tensor")))],
+)  # fmt: skip
+def test_tensors_of_frameworks_are_shown_as_arrays_are(library, convert, caplog):
+    module = pytest.importorskip(library)
+    batch = batch_of(image=PHOTOS, label=np.arange(9, dtype=np.int32), half=np.zeros((9, 300), np.float16))
+
+    tensors = batch.with_fields(getattr(module, convert))
+
+    shown, expected = page(tensors), page(batch)
+    assert [picture.tolist() for picture in shown.pictures] == [picture.tolist() for picture in expected.pictures]
+    assert shown.cells[4:] == expected.cells[4:]
+    name = library.partition(".")[0]
+    assert f"label: {name} int32 (9,)" in repr(tensors)
+    assert not caplog.records
+
+
 def test_repr_has_dtype_shape_and_axes():
     batch = gl.Loader(gl.arrays(image=PHOTOS, t=np.zeros((9, 4))), 2, ops=[gl.ops.RandomFlip()], device="cpu").peek()
 

@@ -145,6 +145,9 @@ def _text(value: Any) -> str:
 
 
 def _to_host(value: Any) -> NDArray[Any]:
-    """Return an array of any library as one of NumPy; of CuPy and PyTorch it is copied from the device by a call."""
-    fetch = getattr(value, "get", None) or getattr(value, "cpu", None)
-    return np.asarray(fetch() if callable(fetch) and not isinstance(value, np.ndarray) else value)
+    """Return an array of any library as one of NumPy."""
+    if hasattr(value, "get"):  # of CuPy, which is copied by a call alone
+        value = value.get()
+    elif hasattr(value, "detach"):  # of PyTorch, too, where it is on a GPU or has a gradient
+        value = value.detach().cpu()
+    return np.asarray(value)
