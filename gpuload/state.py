@@ -78,7 +78,7 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     """
     fields = _of_this_version(state)
     differing = [name for name in IDENTITY if fields.get(name) != identity_fields[name]]
-    if differing == ["ops"] and (ops := _changed_ops(fields["ops"], identity_fields["ops"])):
+    if differing == ["ops"] and (ops := _changed_ops(fields.get("ops"), identity_fields["ops"])):
         raise StateError(
             f"the state was saved when {MEANING.sub('', ' and '.join(ops))} had another meaning",
             cause="the op makes other pixels of the same images since then; its docstring has the formula of today",

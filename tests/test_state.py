@@ -303,3 +303,12 @@ def test_a_state_with_an_integer_of_too_many_digits_is_refused_as_any_other(name
 
     with pytest.raises(StateError):
         loader.load_state_dict({**loader.state_dict(), name: 10**5000})
+
+
+@pytest.mark.parametrize("name", ["ops", "source", "seed", "epoch", "position"])
+def test_a_state_without_one_of_its_entries_is_refused(name):
+    with gl.Loader(gl.arrays(x=np.arange(23)), batch_size=3, device="cpu") as loader:
+        state = loader.state_dict()
+        del state[name]
+        with pytest.raises(StateError, match="None"):
+            loader.load_state_dict(state)

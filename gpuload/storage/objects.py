@@ -53,6 +53,7 @@ ANSWER_S, DEADLINE_S = 30.0, 120.0
 MOST_TRIES = 6
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 STATUS = re.compile(r"status code: (\d+)")  # in the errors of obstore, which have no number of their own
+METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 _lock = threading.Lock()
@@ -345,7 +346,7 @@ def _request(url: str, function: Callable[[], Result]) -> Result:
                 remedy="check the URL",
             ) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:  # type: ignore[union-attr]
-            if is_second_login:
+            if is_second_login or tries == MOST_TRIES:
                 raise _refusal(url, error) from None
             is_second_login = True
             _forget(place)  # the next one reads the credentials anew
@@ -363,7 +364,7 @@ def _is_final(error: BaseException) -> bool:
     return is_refusal or isinstance(error, (ValueError, import_package("obstore.exceptions").NotSupportedError))
 
 
-def _refusal(url: str, error: Exception) -> UnreadableFileError:
+def _refusal(url: str, error: BaseException) -> UnreadableFileError:
     if place_of(url).scheme in WEB:
         remedy = "check what the server lets everybody read; requests to web servers carry no password"
         return UnreadableFileError(f"{url} may not be read", cause=_first_line(error), remedy=remedy)
@@ -376,11 +377,13 @@ def _refusal(url: str, error: Exception) -> UnreadableFileError:
     )
 
 
-def _failure(url: str, error: Exception, tries: int) -> FileError:
+def _failure(url: str, error: BaseException, tries: int) -> FileError:
     proxy = next((f"{name}={os.environ[name]}" for name in PROXIES if os.environ.get(name)), "")
     if isinstance(error, import_package("obstore.exceptions").NotSupportedError):
         remedy = "the server must answer ranges (RFC 9110, section 14): use another one, or copy the files to a disk"
         return FileError(f"{url} cannot be read", cause=_first_line(error), remedy=remedy)
+    if METADATA in str(error):
+        return _refusal(url, error)
     remedy = "check that the store can be reached from this machine"
     remedy += (
         f", and the proxy that requests go through ({_without_password(proxy)}; NO_PROXY names hosts without)"

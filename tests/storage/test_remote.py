@@ -192,6 +192,16 @@ def test_a_refusal_has_the_credentials_read_anew_once(server: ObjectServer, rows
     assert objects._stores[server.url] is not stores[server.url]
 
 
+def test_a_refusal_of_the_last_try_is_an_error_too(
+    server: ObjectServer, rows: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = gl.npy(urls(server))
+    monkeypatch.setattr(objects, "MOST_TRIES", 1)
+    server.fault = lambda number, path: "403"
+    with pytest.raises(UnreadableFileError, match="everybody"):
+        source.read([0])
+
+
 def test_an_object_that_is_replaced(server: ObjectServer, rows: list[np.ndarray]) -> None:
     source = gl.npy(urls(server))
     server.objects["/data/b.npy"] = npy_bytes(rows[1] + 1)
