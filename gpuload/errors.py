@@ -190,6 +190,15 @@ def add_note(error: Exception, note: str) -> Exception:
     return error
 
 
+def changed_file(path: str, cause: str) -> ChangedFileError:
+    """Return the error for a file or an object that is no longer what it was when it was opened."""
+    return ChangedFileError(
+        f"{path} changed after it was opened",
+        cause=cause,
+        remedy="open it again, and write new data under a new name while a loader reads",
+    )
+
+
 def missing_package(
     package: str, *, needed_for: str, extra: str, error: ImportError | None = None
 ) -> MissingPackageError:

@@ -49,8 +49,8 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             self._answer(with_body=True)
 
         def _answer(self, *, with_body: bool) -> None:
-            wanted = self.headers.get("Range", "")
-            server.requests.append((self.command, self.path, wanted))
+            range_header = self.headers.get("Range", "")
+            server.requests.append((self.command, self.path, range_header))
             time.sleep(server.delay_s)
             fault = server.fault(len(server.requests) - 1, self.path)
             if fault == "reset":
@@ -65,7 +65,7 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 self.end_headers()
                 return
             first, last = 0, len(content) - 1
-            match = re.fullmatch(r"bytes=(\d+)-(\d+)", wanted)
+            match = re.fullmatch(r"bytes=(\d+)-(\d+)", range_header)
             is_range = match is not None and fault != "whole"
             if match is not None and is_range:
                 first, last = int(match[1]), min(int(match[2]), len(content) - 1)

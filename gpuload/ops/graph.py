@@ -533,20 +533,17 @@ def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
                 f"cause: without on= an op acts on {image!r} alone; remedy: on={(image, *beside)}, so that one draw "
                 f"serves all, or on={image!r}, if that is what you mean"
             )
-        objects = [field.name for field in candidates if field.name not in touched and _are_masks_by_name(field)]
-        if objects:
-            return (
-                f"{start} the masks in {objects} beside it stay where they are; cause: nothing says that they belong "
-                f"to the image; remedy: source.mark({objects[0]}='masks') (or 'masks with boxes'), so that one draw "
-                f"serves all, or on={image!r}, if that is what you mean"
-            )
-        boxes = [field.name for field in candidates if field.name not in touched and _are_boxes_by_name(field)]
-        if boxes:
-            return (
-                f"{start} the boxes in {boxes} beside it stay where they are; cause: nothing says that they belong to "
-                f"the image; remedy: source.mark({boxes[0]}='xyxy') (or 'xywh', 'cxcywh'), so that one draw "
-                f"serves all, or on={image!r}, if that is what you mean"
-            )
+        for kind, is_of_kind, mark, other_marks in (
+            ("masks", _are_masks_by_name, "masks", "'masks with boxes'"),
+            ("boxes", _are_boxes_by_name, "xyxy", "'xywh', 'cxcywh'"),
+        ):
+            unmarked = [field.name for field in candidates if field.name not in touched and is_of_kind(field)]
+            if unmarked:
+                return (
+                    f"{start} the {kind} in {unmarked} beside it stay where they are; cause: nothing says that they "
+                    f"belong to the image; remedy: source.mark({unmarked[0]}={mark!r}) (or {other_marks}), so that one "
+                    f"draw serves all, or on={image!r}, if that is what you mean"
+                )
     return _left_rows(graph, [name for name in names if name not in touched])
 
 

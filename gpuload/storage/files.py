@@ -35,6 +35,7 @@ from gpuload.errors import (
     MissingFileError,
     SpecError,
     UnreadableFileError,
+    changed_file,
 )
 from gpuload.progress import Progress
 from gpuload.storage import objects
@@ -374,11 +375,7 @@ class Files:
 
     def changed(self, number: int, cause: str) -> ChangedFileError:
         """Return the error for a file that changed."""
-        return ChangedFileError(
-            f"{self.paths[number]} changed after it was opened",
-            cause=cause,
-            remedy="open it again, and write new data under a new name while a loader reads",
-        )
+        return changed_file(self.paths[number], cause)
 
     def unreadable(self, number: int) -> FileError:
         """Return the error for a file that could not be read for a reason that was not reported.

@@ -36,6 +36,7 @@ from gpuload.errors import (
     MissingFileError,
     SpecError,
     UnreadableFileError,
+    changed_file,
     missing_package,
 )
 from gpuload.signalsafe import import_package
@@ -188,7 +189,7 @@ def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
     except (ChangedFileError, UnreadableFileError):
         raise
     except MissingFileError as error:
-        raise _changed_by(url, f"it is gone: {error.cause}") from None
+        raise changed_file(url, f"it is gone: {error.cause}") from None
     except FileError:
         now, _ = look(url, 0)  # of an object that is shorter now no range is there
         if now != stamp:
@@ -273,16 +274,8 @@ def _stamp(meta: Any) -> Stamp:
 def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:
     """Return the error for an object that is another one now."""
     if before[0] != now[0]:
-        return _changed_by(url, f"it had {before[0]} bytes, now it has {now[0]}")
-    return _changed_by(url, "its ETag or time is another one")
-
-
-def _changed_by(url: str, cause: str) -> ChangedFileError:
-    return ChangedFileError(
-        f"{url} changed after it was opened",
-        cause=cause,
-        remedy="open it again, and write new data under a new name while a loader reads",
-    )
+        return changed_file(url, f"it had {before[0]} bytes, now it has {now[0]}")
+    return changed_file(url, "its ETag or time is another one")
 
 
 def _obstore() -> Any:

@@ -143,15 +143,15 @@ def test_auto_leaves_an_executor_that_fails_where_the_other_does_not(photos, cap
 
     with caplog.at_level(logging.WARNING, "gpuload"), loader_of(photos) as loader:
         description = loader.describe()
-    with loader_of(photos, executor="array") as asked:
-        asked_description = asked.describe()
+    with loader_of(photos, executor="array") as array_loader:
+        array_description = array_loader.describe()
 
     (line,) = (line for line in description.splitlines() if line.startswith("executor:"))
     assert line.startswith("executor:  dali")
     assert line.endswith(f"({WHOLE})")
     assert f"DALI decodes images: {WHOLE}" in caplog.messages
-    assert "executor:  array" in asked_description
-    assert f"doctor:    {WHOLE}" in asked_description.splitlines()
+    assert "executor:  array" in array_description
+    assert f"doctor:    {WHOLE}" in array_description.splitlines()
 
 
 def test_where_both_fail_auto_is_as_ever_and_names_the_failure(photos):

@@ -230,12 +230,16 @@ BAD = {
 }
 
 
+def mover(name):
+    """Return an op that moves pixels."""
+    op = example(name)
+    return type(op)(24, 24) if name in ("Resize", "RandomResizedCrop", "ScaleJitter") else op
+
+
 @pytest.mark.parametrize("name", MOVERS)
 @pytest.mark.filterwarnings("error")
 def test_a_bad_annotation_is_an_error_with_its_record(name):
-    op = example(name)
-    if name in ("Resize", "RandomResizedCrop", "ScaleJitter"):
-        op = type(op)(24, 24)
+    op = mover(name)
 
     for cause, make_source in BAD.items():
         source = make_source()
@@ -251,9 +255,7 @@ def test_a_bad_annotation_is_an_error_with_its_record(name):
 @pytest.mark.parametrize("name", MOVERS)
 @pytest.mark.filterwarnings("error")
 def test_a_point_of_nan_is_a_point_that_is_not_there(name):
-    op = example(name)
-    if name in ("Resize", "RandomResizedCrop", "ScaleJitter"):
-        op = type(op)(24, 24)
+    op = mover(name)
 
     batch = run(points(NAN, NAN), op)
 

@@ -128,11 +128,11 @@ def test_all_operations_on_images_of_many_sizes_on_a_gpu():
     cupy, random = device.cupy(), np.random.default_rng(3)
     images = [random.integers(0, 256, (20 + row % 5, 23 + row % 3, 3), np.uint8) for row in range(40)]
     sizes = np.array([image.shape[:2] for image in images], np.int32)
-    several = [ops.GaussianBlur(5), ops.Contrast(0.2, 2), ops.Equalize(), ops.AutoContrast(), ops.RandomFlip()]
+    members = [ops.GaussianBlur(5), ops.Contrast(0.2, 2), ops.Equalize(), ops.AutoContrast(), ops.RandomFlip()]
     choices = [
         *(ops.RandAugment(3, 20, interpolation=name, fill=(1, 2, 3)) for name in policies.INTERPOLATIONS),
         *(ops.TimmAugment("rand-m10-n4-p1-mstd101", fill=7), ops.AugMix(10, 4), ops.AutoAugment("svhn")),
-        *(ops.OneOf(several[:4]), ops.OneOf(several), ops.Shuffle([ops.Sharpness(0, 3), ops.Hue(-0.4, 0.4)])),
+        *(ops.OneOf(members[:4]), ops.OneOf(members), ops.Shuffle([ops.Sharpness(0, 3), ops.Hue(-0.4, 0.4)])),
         ops.Sometimes(0.5, [ops.Grayscale(p=0.5), ops.Brightness(0.5, 1.5), ops.Invert()]),
     ]
     for op in choices:
