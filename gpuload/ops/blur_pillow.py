@@ -18,6 +18,7 @@ import numpy as np
 
 PASSES = 3
 BITS = 24  # of the fraction of a weight
+MOST_BOX = 1  # whole pixels: the radius of a box of sigma 2, timm's largest; edits have no larger one (pilblur.hpp)
 f32 = np.float32
 
 
@@ -29,16 +30,24 @@ def gaussian_blur(xp: ModuleType, x: Any, sigma: float) -> Any:
         x: uint8 ``[H, W, C]``.
         sigma: Pillow's ``radius``, pixels.
     """
-    radius = box_radius(sigma)
-    if not radius:
+    whole, weight, edge_weight = box(sigma)
+    if weight == 1 << BITS:
         return x
-    whole = int(radius)
-    weight = int(f32(1 << BITS) / (radius * f32(2) + f32(1)))
-    edge_weight = ((1 << BITS) - (2 * whole + 1) * weight) // 2
     for axis in (1, 0):
         for _ in range(PASSES):
             x = _box(xp, x, axis, whole, weight, edge_weight)
     return x
+
+
+def box(sigma: float) -> tuple[int, int, int]:
+    """Return the box of a blur: its radius in whole pixels, their weight, and that of the two pixels next to them.
+
+    Weights are whole numbers of 2**-24. A box whose middle pixel has all the weight changes nothing.
+    """
+    radius = box_radius(sigma)
+    whole = int(radius)
+    weight = int(f32(1 << BITS) / (radius * f32(2) + f32(1)))
+    return whole, weight, ((1 << BITS) - (2 * whole + 1) * weight) // 2
 
 
 def box_radius(sigma: float) -> np.float32:

@@ -40,7 +40,8 @@ Edits = NDArray[np.float64]
     PIL_TURN,  # quarters of a turn, 1 to 3, counter-clockwise
     PIL_MIX,  # share of the mix, number of chains; of each chain its weight, the count of its numbers, and its edits
     CLAHE,  # limit, tiles down, tiles across; see `ops.clahe`
-) = range(19)
+    PIL_BLUR,  # see `blur_pillow.box`
+) = range(20)
 FILTERS = ("nearest", "linear", "cubic")
 TABLE_NUMBERS = 32
 

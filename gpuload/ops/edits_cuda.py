@@ -18,6 +18,7 @@ from gpuload import device
 from gpuload.ops import clahe_cuda, colour_cuda, colour_pillow, edits, lab
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.blur import MEAN
+from gpuload.ops.blur_pillow import BITS, MOST_BOX
 from gpuload.ops.edits import Edits
 from gpuload.ops.pillow import LIMIT, UNIT
 from gpuload.ops.pixels import Pixels, reads
@@ -26,7 +27,7 @@ Numbers = NDArray[np.float64]
 CODES = (
     "SKIP", "TABLE", "BRIGHTNESS", "CONTRAST", "SATURATION", "HUE", "SHARPNESS", "GRAY", "AUTOCONTRAST", "EQUALIZE",
     "BLUR", "PIL_CONTRAST", "PIL_SATURATION", "PIL_SHARPNESS", "PIL_AUTOCONTRAST", "PIL_AFFINE", "PIL_TURN",
-    "PIL_MIX", "CLAHE",
+    "PIL_MIX", "CLAHE", "PIL_BLUR",
 )  # fmt: skip
 COUNTING = (edits.CONTRAST, edits.AUTOCONTRAST, edits.EQUALIZE, edits.PIL_CONTRAST, edits.PIL_AUTOCONTRAST)
 LOOK_UPS = (edits.TABLE, edits.BRIGHTNESS, *COUNTING)
@@ -230,6 +231,35 @@ __device__ inline float blurred(const Image& image, const double* numbers, int y
     }}
     return within(rintf(total));
 }}
+// A pass of Pillow's box. Both lines have the values about a place, so many on each side; the border is repeated.
+__device__ inline void add_box(const int* from, int from_reach, int* to, int to_reach, int place, int length,
+    const double* numbers)
+{{
+    int whole = (int)numbers[0], zero = from_reach - place;
+    for (int i = -to_reach; i <= to_reach; ++i) {{
+        int middle = clipped(place + i, length), first = clipped(middle - whole - 1, length);
+        unsigned sum = 0, edges = from[zero + first] + from[zero + clipped(middle + whole + 1, length)];
+        for (int j = middle - whole; j <= middle + whole; ++j) sum += from[zero + clipped(j, length)];
+        sum = sum * (unsigned)numbers[1] + edges * (unsigned)numbers[2];
+        to[to_reach + i] = (int)((sum + {1 << (BITS - 1)}u) >> {BITS});
+    }}
+}}
+__device__ inline int three_boxes(const int* values, int place, int length, const double* numbers) {{
+    int reach = (int)numbers[0] + 1, first[4 * {MOST_BOX} + 5], second[2 * {MOST_BOX} + 3], third;
+    add_box(values, 3 * reach, first, 2 * reach, place, length, numbers);
+    add_box(first, 2 * reach, second, reach, place, length, numbers);
+    add_box(second, reach, &third, 0, place, length, numbers);
+    return third;
+}}
+__device__ inline float pillow_blurred(const Image& image, const double* numbers, int y, int x, int channel) {{
+    int reach = 3 * ((int)numbers[0] + 1), row[6 * {MOST_BOX} + 7], column[6 * {MOST_BOX} + 7];
+    for (int j = -reach; j <= reach; ++j) {{
+        for (int i = -reach; i <= reach; ++i)
+            row[reach + i] = at(image, clipped(y + j, image.height), clipped(x + i, image.width), channel);
+        column[reach + j] = three_boxes(row, x, image.width, numbers);
+    }}
+    return (float)three_boxes(column, y, image.height, numbers);
+}}
 // The sum of chains: behind their number and their weights are their addresses.
 __device__ inline float mixed(const Image& image, const double* numbers, int y, int x, int channel) {{
     int count = (int)numbers[1], place = (y * image.width + x) * CHANNELS + channel;
@@ -267,6 +297,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         if (code == SHARPNESS) value = sharpened(image, y, x, channel, factor);
         if (code == PIL_SHARPNESS && is_inside) value = pillow_blend(smooth(image, y, x, channel), value, factor);
         if (code == BLUR) value = blurred(image, numbers, y, x, channel);
+        if (code == PIL_BLUR) value = pillow_blurred(image, numbers, y, x, channel);
         if (code == PIL_MIX) value = pillow_blend(value, mixed(image, numbers, y, x, channel), factor);
         to[channel] = (Out)value;
     }}

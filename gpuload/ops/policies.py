@@ -420,10 +420,6 @@ class TimmAugment(_Timm):
         """See ``_Timm``."""
         return not self._policy and (bool(self._parts()["inc"]) or self._choices is not TIMM_OPERATIONS)
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: but for the sets with Pillow's blur, which the core does not have."""
-        return None if "GaussianBlur" in self._choices else super().edit_form(draw, size, channels)
-
 
 @dataclass(frozen=True)
 class AugMix(_Timm):
@@ -582,6 +578,8 @@ def edit_of(
         return CODES[name], (value,)
     if name in TABLES:
         return edits.TABLE, _table(name, value)
+    if name == "GaussianBlur":
+        return edits.PIL_BLUR, blur_pillow.box(value)
     if name == "Rotate":
         turn = pillow.quarters(value, shape)
         if turn is not None:

@@ -10,7 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import core
-from gpuload.ops import CLAHE, blur, colour, colour_pillow, edits, lab, pillow, policies, tables
+from gpuload.ops import CLAHE, blur, blur_pillow, colour, colour_pillow, edits, lab, pillow, policies, tables
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
 RNG = np.random.default_rng(8)
@@ -125,6 +125,15 @@ def test_blurs_are_those_of_numpy(channels, window):
         expected = np.rint(blur.blur(np, image, down[0], across[0])).clip(0, 255).astype(np.uint8)
 
         np.testing.assert_array_equal(edit(image, numbers), expected)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_pillows_blurs_are_those_of_numpy(channels):
+    for image in images(channels, [*SIZES, (1, 9), (40, 2)]):
+        for sigma in (0.0, 0.1, 0.7, 1.414, 1.415, 2.0):
+            result = edit(image, of(edits.PIL_BLUR, *blur_pillow.box(sigma)))
+
+            np.testing.assert_array_equal(result, blur_pillow.gaussian_blur(np, image, sigma), str(sigma))
 
 
 def matrices(size):
@@ -246,6 +255,9 @@ STEPS = {  # an edit, and what it means
     ),
     "turn": (of(edits.PIL_TURN, 2), lambda x: np.rot90(x, 2)),
     "clahe": (of(edits.CLAHE, 2.5, 3, 2), lambda x: clahe(x, 2.5, 3, 2)),
+    "Pillow's blur": (
+        of(edits.PIL_BLUR, *blur_pillow.box(1.5)), lambda x: blur_pillow.gaussian_blur(np, x, 1.5),
+    ),
     "skip": (of(edits.SKIP, math.nan, math.inf), lambda x: x),
 }  # fmt: skip
 
@@ -316,6 +328,14 @@ AFFINE = [0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
     [edits.CLAHE, 3, 0, 8, 8],
     [edits.CLAHE, 3, NAN, 8, 8],
     [edits.CLAHE, 3, INF, 8, 8],
+    [edits.PIL_BLUR, 2, 0, 1],
+    [edits.PIL_BLUR, 3, 2, 1, 1],
+    [edits.PIL_BLUR, 3, -1, 1, 1],
+    [edits.PIL_BLUR, 3, 0, 1.5, 1],
+    [edits.PIL_BLUR, 3, 0, NAN, 1],
+    [edits.PIL_BLUR, 3, 0, 1, -1],
+    [edits.PIL_BLUR, 3, 1, 1 << 23, 1],
+    [edits.PIL_BLUR, 3, 0, 0, (1 << 23) + 1],
     [edits.GRAY],
     [edits.GRAY, 1],
     [edits.GRAY, -1],
@@ -323,7 +343,7 @@ AFFINE = [0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
     [edits.GRAY, 1e300],
     [0.5, 0],
     [-1, 0],
-    [19, 0],
+    [20, 0],
     [NAN, 0],
     [INF, 0],
     [edits.GRAY, 0, edits.BRIGHTNESS, 0],

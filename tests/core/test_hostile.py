@@ -58,7 +58,7 @@ def edits_of_rgb():
         of(1, edits.BLUR, 3, 5, *[0.25] * 8), of(1, edits.PIL_CONTRAST, 2), of(1, edits.PIL_SATURATION, 2),
         of(1, edits.PIL_SHARPNESS, 2), of(1, edits.PIL_AUTOCONTRAST), of(1, edits.PIL_AFFINE, 0, *AFFINE, 1, 2, 3),
         of(1, edits.PIL_TURN, 2), of(1, edits.PIL_MIX, 0.5, 1, 0.5, inner.size, *inner[0]), of(1, edits.SKIP, 1, 2),
-        of(1, edits.CLAHE, 2.5, 3, 2),
+        of(1, edits.CLAHE, 2.5, 3, 2), of(1, edits.PIL_BLUR, 1, 1 << 22, 1 << 20),
     ]  # fmt: skip
     return np.concatenate(parts, axis=1)[0]
 

@@ -14,6 +14,7 @@
 #include "colour.hpp"
 #include "lookup.hpp"
 #include "pilaffine.hpp"
+#include "pilblur.hpp"
 #include "pilcolour.hpp"
 
 namespace core {
@@ -44,8 +45,9 @@ enum class Code {
     PIL_TURN,
     PIL_MIX,
     CLAHE,
+    PIL_BLUR,
 };
-constexpr auto LAST = int64_t(Code::CLAHE);
+constexpr auto LAST = int64_t(Code::PIL_BLUR);
 
 bool is_whole(double number, int64_t least, int64_t most) {
     return number >= double(least) && number <= double(most) && number == std::floor(number);
@@ -79,7 +81,8 @@ struct Editor::Edit {
             case Code::PIL_AFFINE:
             case Code::PIL_TURN:
             case Code::PIL_MIX:
-            case Code::CLAHE: return true;
+            case Code::CLAHE:
+            case Code::PIL_BLUR: return true;
             default: return false;
         }
     }
@@ -126,6 +129,9 @@ struct Editor::Edit {
             case Code::CLAHE:
                 return size.pixels() <= MOST_TILED && count >= 3 && std::isfinite(numbers[0]) && numbers[0] > 0 && is_whole(numbers[1], 1, MOST_TILES) &&
                        is_whole(numbers[2], 1, MOST_TILES);
+            case Code::PIL_BLUR:
+                return count >= 3 && is_whole(numbers[0], 0, pillow::MOST_BOX) && is_whole(numbers[1], 0, pillow::ONE_BOX) &&
+                       is_whole(numbers[2], 0, pillow::ONE_BOX) && (2 * whole(0) + 1) * whole(1) + 2 * whole(2) <= pillow::ONE_BOX;
         }
         return false;
     }
@@ -233,6 +239,7 @@ void Editor::move(const Edit& edit, const uint8_t* from, uint8_t* to) {
             const Image<uint8_t> result{to, image.stride, height, width, channels};
             return channels == RGB ? tiles_.equalize_lightness(image, tiling, result) : tiles_.equalize(image, tiling, result);
         }
+        case Code::PIL_BLUR: return pillow::blur(image, {edit.whole(0), edit.whole(1), edit.whole(2)}, to);
         default: return mix(edit, from, to);
     }
 }

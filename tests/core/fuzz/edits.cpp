@@ -7,7 +7,7 @@
 namespace fuzz {
 namespace {
 
-constexpr int64_t NUM_CODES = 19, MIX = 17, CLAHE = 18;  // as in edit.cpp; there is no code 19
+constexpr int64_t NUM_CODES = 20, MIX = 17, CLAHE = 18, PIL_BLUR = 19;  // as in edit.cpp; there is no code 20
 constexpr int64_t MOST_EDITS = 5;
 
 double number_of(Input& input) {  // mostly a small number, else any
@@ -50,6 +50,8 @@ std::vector<double> arguments_of(Input& input, int64_t code, int64_t depth) {
     } else if (code == CLAHE) {  // a limit, tiles down and across
         numbers = {input.flag() ? number_of(input) : double(input.number(1, 300)) / 4, double(input.number(0, 30)),
                    input.byte() >= 250 ? number_of(input) : double(input.number(0, 30))};
+    } else if (code == PIL_BLUR) {  // a reach, and two weights of 2**-24
+        numbers = {double(input.number(0, 2)), double(input.number(0, 1 << 23)), double(input.number(0, 1 << 22))};
     } else if (code == MIX && depth == 0) {
         numbers = {number_of(input), double(input.number(0, 3))};
         for (auto chain = int64_t(numbers[1]); chain > 0; --chain) {
