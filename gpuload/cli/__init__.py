@@ -17,6 +17,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from types import FrameType
 
 import click
 
@@ -97,31 +98,66 @@ common_options(group)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit status, one of `STATUSES`.
 
+    Ctrl-C raises KeyboardInterrupt while the verb runs, and only once. Before the verb, after it, and from the first
+    Ctrl-C on, the system ends the process without a word. So Ctrl-C shows a traceback at no moment.
+
     Args:
         argv: the words behind ``gpuload``; None for those of this process, which ends after this call.
     """
     try:
-        return _main(argv)
-    except KeyboardInterrupt:  # before the verb, or while its error was printed
-        print("interrupted", file=sys.stderr)
+        if argv is not None:
+            return _main(list(argv))
+        end_at_interrupt()
+        _print_all_characters()  # if it was broken off, the streams would have no encoding any more
+        _raise_at_interrupt()
+        status = _main(sys.argv[1:], is_process=True)
+        end_at_interrupt()
+        return status
+    except KeyboardInterrupt:  # before the verb, behind it, or while its error was printed
+        _print_error("interrupted")
         return INTERRUPT
-    finally:
-        if argv is None:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done: Ctrl-C ends the rest without a word
 
 
-def _main(argv: Sequence[str] | None) -> int:
-    """Run a verb and return the exit status; its errors are messages."""
-    output, words = Output(), sys.argv[1:] if argv is None else list(argv)
+def end_at_interrupt() -> None:
+    """Let Ctrl-C end this process at once; a program that ignores it, or handles it in a way of its own, still does."""
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _interrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _raise_at_interrupt() -> None:
+    """Let the first Ctrl-C raise KeyboardInterrupt in the main thread, and the second one end the process at once."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        sys.unraisablehook = _report
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def _report(unraisable: sys.UnraisableHookArgs) -> None:
+    """Report an exception that Python can raise nowhere, as one in a finalizer; end the process if it is Ctrl-C."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        signal.raise_signal(signal.SIGINT)
+    sys.__unraisablehook__(unraisable)
+
+
+def _main(words: list[str], is_process: bool = False) -> int:
+    """Run a verb and return the exit status; its errors are messages.
+
+    Args:
+        words: the words behind ``gpuload``.
+        is_process: whether they are those of this process, which a shell may have started for completions.
+    """
+    output = Output()
     try:
-        if argv is None:
-            _print_all_characters()
-            if COMPLETE in os.environ:
-                from click.shell_completion import shell_complete
+        if is_process and COMPLETE in os.environ:
+            from click.shell_completion import shell_complete
 
-                return shell_complete(group, {"obj": output}, "gpuload", COMPLETE, os.environ[COMPLETE])
+            return shell_complete(group, {"obj": output}, "gpuload", COMPLETE, os.environ[COMPLETE])
         if not words:
-            print(click.Context(group, info_name="gpuload", **HELP).get_help(), file=sys.stderr)
+            _print_error(click.Context(group, info_name="gpuload", **HELP).get_help())
             return ERROR
         with group.make_context("gpuload", words, obj=output) as context:
             status = int(group.invoke(context))
@@ -142,9 +178,9 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
     status = INTERRUPT if isinstance(error, KeyboardInterrupt) else ERROR
     _leave_full_stdout()
     if output.is_debug:
-        traceback.print_exception(error)
+        _print_error("".join(traceback.format_exception(error)).rstrip())
     else:
-        print(_message(error, words), file=sys.stderr)
+        _print_error(_message(error, words))
     if output.is_json or (isinstance(error, click.UsageError) and "--json" in words):
         with contextlib.suppress(OSError):
             print_document({"error": _document(error), "status": status})
@@ -184,6 +220,12 @@ def _document(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, **dict(zip(("what", "cause", "remedy"), texts, strict=True))}
 
 
+def _print_error(text: str) -> None:
+    """Print lines on stderr, if it is there: a terminal may be closed, and a pipe that nobody reads."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
 def _program(words: list[str]) -> str:
     return " ".join(["gpuload", *[word for word in words if word in VERBS][:1]])
 
@@ -192,7 +234,8 @@ def _print_all_characters() -> None:
     """Have characters that a terminal has not printed as their numbers, and not raise an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with contextlib.suppress(OSError):  # the verb meets it again when it prints
+                stream.reconfigure(errors="backslashreplace")
 
 
 def _leave_full_stdout() -> None:

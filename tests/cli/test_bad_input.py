@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -173,40 +173,138 @@ INTERRUPTED = {
 }
 
 
+EACH_MOMENT = """
+import codecs, gc, os, signal, sys, traceback
+from gpuload import cli
+from gpuload.cli import base
+
+FILES = (cli.__file__, base.__file__, codecs.__file__)  # codecs has a part in the encoding of stdout and stderr
+
+
+def run(moment, report):
+    num_events = 0
+
+    def trace(frame, event, argument):
+        nonlocal num_events
+        if frame.f_code.co_filename in FILES:
+            num_events += 1
+            if num_events == moment:
+                os.write(report, f"{frame.f_code.co_name}, line {frame.f_lineno}, {event}".encode())
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as __main__ does, before the imports
+    sys.argv[0] = "gpuload"
+    sys.settrace(trace)
+    try:
+        status = cli.main()
+    except BaseException:
+        sys.settrace(None)
+        status = 1
+        os.write(2, traceback.format_exc().encode())
+    sys.settrace(None)
+    os._exit(status)  # Python's end takes more time than all else
+
+
+def answer(moment):
+    report, report_end = os.pipe()
+    errors, errors_end = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(errors_end, 2)
+        run(moment, report_end)
+    os.close(report_end)
+    os.close(errors_end)
+    with os.fdopen(report) as place, os.fdopen(errors) as text:
+        line = place.read(), text.read()
+    return (*line, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+gc.freeze()
+moment, place = 0, "first"
+answers = []
+while place:
+    moment += 1
+    place, text, status = answer(moment)
+    answers.append((place, text, status))
+print(repr(answers), file=sys.__stderr__)
+"""
+
+
+@pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["nonsense", "--json"], 2)], ids=str)
+def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(words, status, files, environment):
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", EACH_MOMENT, *words]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=files, env=environment, timeout=100)
+
+    assert process.returncode == 0, process.stderr
+    *answers, (_, _, last) = ast.literal_eval(process.stderr)
+    assert last == status  # this one ran to its end
+    assert len(answers) > 40
+    for place, text, number in answers:
+        is_end_by_signal = (number, "interrupted" in text) == (-signal.SIGINT, False)
+        is_end_by_message = (number, text.splitlines()[-1:]) == (130, ["interrupted"])
+        assert is_end_by_signal or is_end_by_message, (place, text, number)
+        assert "Traceback" not in text, (place, text)
+
+
+def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(files, environment):
+    program = """
+import runpy, signal, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, *rest):
+        if name == "click":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder)
+runpy.run_module("gpuload", run_name="__main__", alter_sys=True)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=files, env=environment, timeout=100
+    )
+
+    assert (process.returncode, process.stderr) == (-signal.SIGINT, "")
+
+
 @pytest.mark.parametrize("verb", INTERRUPTED)
-@pytest.mark.parametrize("wait_s", [0.0, 0.3])
-def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(verb, wait_s, files, environment):
+@pytest.mark.parametrize("num_calls", [30, 1000])
+def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(verb, num_calls, files, environment):
     (files / "big").mkdir()
     data = (files / "photos" / "0.png").read_bytes()
-    for number in range(3000):
+    for number in range(400):
         (files / "big" / f"{number:04}.png").write_bytes(data)
-    ready = """
-import sys
+    program = """
+import os, signal, sys
 from gpuload import cli
 
-class Output(cli.Output):
+FOLDER = os.path.dirname(os.path.dirname(cli.__file__))
+
+class Output(cli.Output):  # the first thing that a verb needs
     def __init__(self):
         super().__init__()
-        print("ready", flush=True)
+        sys.setprofile(profile)
 
+def profile(frame, event, argument):
+    global num_calls
+    code = frame.f_code
+    num_calls -= event == "call" and code.co_filename.startswith(FOLDER) and code.co_name != "<module>"
+    if num_calls == 0:
+        sys.setprofile(None)
+        print("now", flush=True)
+        signal.raise_signal(signal.SIGINT)
+
+num_calls = int(sys.argv.pop(1))
 cli.Output = Output
 sys.exit(cli.main())
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", ready, *INTERRUPTED[verb]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        cwd=files, env=environment, process_group=0 if sys.version_info >= (3, 11) else None,
-    ) as process:  # fmt: skip
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(wait_s)
-        process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+    command = [sys.executable, "-c", program, str(num_calls), *INTERRUPTED[verb]]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=files, env=environment, timeout=100)
 
-    if process.returncode == 0:  # the verb was done before
-        assert verb in ("health", "inspect")
-    else:
-        assert process.returncode in (130, -signal.SIGINT), (out, errors)
-        assert "Traceback" not in errors
+    assert "now\n" in process.stdout
+    assert "Traceback" not in process.stderr
+    assert process.returncode in (130, -signal.SIGINT), process.stderr
     if process.returncode == 130:
-        assert errors.splitlines()[-1] == "interrupted"
+        assert process.stderr.splitlines()[-1] == "interrupted"
     names = {path.name for path in (files / "out").iterdir()}
     assert not any(".part" in name for name in names if verb != "convert"), names
