@@ -32,8 +32,9 @@ from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
-from gpuload.ops.graph import Graph, check_mixes, compile_ops, left_behind
+from gpuload.ops.graph import Graph, check_mixes, compile_ops
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
@@ -153,9 +154,8 @@ class Loader:
         self._warned = set[str]()
         self._feeds = weakref.WeakSet[Session]()
         self._lines: dict[str, str] = {}
-        for line in (left_behind(self._graph, names), _requests_of(source, self._plan)):
-            if line is not None:
-                log.warning("%s", line)
+        for line in filter(None, (*advice(self._graph, names), _requests_of(source, self._plan))):
+            log.warning("%s", line)
         if "auto" in (device, executor):
             log.info("%s", self.describe())
         core.warn_if_missing()

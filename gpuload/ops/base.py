@@ -45,7 +45,8 @@ class Op:
     Args:
         on: the field or fields. Without it an op acts on the field ``"image"`` alone (``OneHot`` on ``"label"``), or on
             the only field that there is. A mask beside the image is not flipped with it unless both are named,
-            ``on=("image", "mask")``: then one draw serves both, so that they stay together.
+            ``on=("image", "mask")``: then one draw serves both, so that they stay together. Several views of an image
+            that shall differ need ops of their own: ``gl.ops.repeat``.
     """
 
     on: str | tuple[str, ...] | None = field(default=None, kw_only=True)
@@ -253,6 +254,13 @@ class Op:
     def field_after(self, field: Field) -> Field:
         """Return the field behind the op; raises ``SpecError`` where the op cannot act on it."""
         raise NotImplementedError
+
+    def advice(self, field: Field) -> str | None:
+        """Return what a loader logs as a warning, once, about the op on a field like this before it; None if nothing.
+
+        It is for what is allowed and rarely meant; what the op cannot do is an error of ``field_after``.
+        """
+        return None
 
     def fields_to_draw(self, before: Spec) -> tuple[str, ...]:
         """Return the fields of boxes that must be there before anything is drawn; then ``draw_beside`` draws.

@@ -26,9 +26,8 @@ from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
 from gpuload.ops import follow, images
 from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
-from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, Field, Spec
+from gpuload.spec import INSTANCES, MASK, Field, Spec
 
-BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 ELSEWHERE = -1  # in place of an op's place: it is in another part of the graph
 
 
@@ -507,93 +506,6 @@ def _check_beside(op: Op, on: tuple[str, ...], spec: Spec, changed: set[str]) ->
     )
 
 
-def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return a warning about an image that an op moves without ``on=`` while its mask or boxes stay; None if none do.
-
-    A mask is another field of images of the same height and width, known or not, that no op moves; boxes are four
-    numbers each in a field of such a name, that are not marked and that no op acts on.
-
-    Args:
-        graph: the ops.
-        names: the fields of a batch.
-    """
-    moving = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
-    touched = {name for on in graph.targets for name in on}
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        if op.on is not None or not op.moves_pixels:
-            continue
-        before, image = graph.before(place), on[0]
-        size, names_beside = _image_size(before[image]), set(names) - moving
-        candidates = [field for field in before if field.name in names_beside and not field.is_marked]
-        beside = [field.name for field in candidates if size is not None and _image_size(field) == size]
-        start = f"{op} moves the pixels of field {image!r}, and"
-        if beside:
-            return (
-                f"{start} those of {beside} beside it stay where they are; "
-                f"cause: without on= an op acts on {image!r} alone; remedy: on={(image, *beside)}, so that one draw "
-                f"serves all, or on={image!r}, if that is what you mean"
-            )
-        for kind, is_of_kind, mark, other_marks in (
-            ("masks", _are_masks_by_name, "masks", "'masks with boxes'"),
-            ("boxes", _are_boxes_by_name, "xyxy", "'xywh', 'cxcywh'"),
-        ):
-            unmarked = [field.name for field in candidates if field.name not in touched and is_of_kind(field)]
-            if unmarked:
-                return (
-                    f"{start} the {kind} in {unmarked} beside it stay where they are; cause: nothing says that they "
-                    f"belong to the image; remedy: source.mark({unmarked[0]}={mark!r}) (or {other_marks}), so that one "
-                    f"draw serves all, or on={image!r}, if that is what you mean"
-                )
-    return _left_rows(graph, [name for name in names if name not in touched])
-
-
-def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return what to tell of rows that stay while an op without ``on=`` drops marked boxes; None if none do.
-
-    Args:
-        graph: the ops.
-        names: the fields of a batch that no op acts on.
-    """
-    boxes = next((field.name for field in graph.spec_in if field.holds_boxes), None)
-    op = next((op for op in graph.ops if op.drops_rows and op.on is None), None)
-    fields = [field for field in graph.spec_in if field.ragged and field.name in names]
-    rows = [field.name for field in fields if not field.is_marked and not field.encoded]
-    if boxes is None or op is None or not rows:
-        return None
-    on = boxes if type(op).__name__ == "CleanBoxes" else "image"
-    return (
-        f"{op} drops boxes of field {boxes!r}, and the rows of {rows} beside it stay; cause: nothing says that they "
-        f"have a row for each box; remedy: source.mark({rows[0]}='with boxes'), so that they go with them, or "
-        f"on={on!r}, if that is what you mean"
-    )
-
-
-def _are_boxes_by_name(field: Field) -> bool:
-    """Return True if a field has the name and the shape of boxes."""
-    name = field.name.lower().rpartition("/")[2].rpartition("_")[2]  # "objects/bbox", "gt_boxes"
-    return name in BOX_NAMES and (field.shape or ())[1:] == (4,) and field.dtype.kind in "iuf"
-
-
-def _are_masks_by_name(field: Field) -> bool:
-    """Return True if a field has the name and the shape of masks of objects, ``[number, height, width]``."""
-    shape = field.shape or ()
-    if len(shape) != 3 or shape[0] is not None or field.dtype.kind not in "bui":
-        return False
-    return field.name.lower().endswith("masks") and (shape[2] is None or shape[2] > MOST_CHANNELS)
-
-
-def _image_size(field: Field) -> tuple[int | None, ...] | None:
-    """Return height and width of an image or a mask, None where they vary; None if a field is neither."""
-    if field.encoded or field.dtype.kind not in NUMBERS or field.shape is None or len(field.shape) not in (2, 3):
-        return None
-    if len(field.shape) == 2:
-        return None if field.ragged else field.shape
-    if _are_masks_by_name(field):
-        return None
-    height, width, *_ = _size_axes(field)
-    return field.shape[height], field.shape[width]
-
-
 def _how_to_list(value: object) -> str:
     if getattr(value, "__module__", None) == "gpuload.recipes":
         return f"call the recipe: ops=gl.recipes.{getattr(value, '__name__', '')}()"
@@ -626,7 +538,7 @@ def image_sizes(field: Field, values: Any, count: int) -> Sizes:
         return read_heads(values)
     if not _has_sizes(field):
         return np.zeros((count, 2), np.int32)
-    axes = _size_axes(field)
+    axes = size_axes(field)
     size = _known_size(field)
     if size is not None:
         return np.broadcast_to(size, (count, len(axes)))
@@ -663,7 +575,7 @@ def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int |
     return tuple(crops)
 
 
-def _size_axes(field: Field) -> tuple[int, ...]:
+def size_axes(field: Field) -> tuple[int, ...]:
     """Return the axes of height and width, and of volumes that of the slices."""
     if field.is_volume:
         return 1, 2, 0
@@ -674,7 +586,7 @@ def _known_size(field: Field) -> Sizes | None:
     """Return the size of the images of all records, as `image_sizes`; None where it varies or they are no images."""
     if field.encoded or not field.uniform or not (field.is_volume or len(field.fixed_shape) == 3):
         return None
-    return np.array([field.fixed_shape[axis] for axis in _size_axes(field)], np.int32)
+    return np.array([field.fixed_shape[axis] for axis in size_axes(field)], np.int32)
 
 
 def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:

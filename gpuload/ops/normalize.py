@@ -44,7 +44,9 @@ class Normalize(Op):
         ``gl.ops.Normalize(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4))``
 
     Args:
-        mean: one number, or one for each channel; in units of the pixels (0 to 255 for uint8).
+        mean: one number, or one for each channel; in units of the pixels (0 to 255 for uint8). torchvision's, for
+            images from 0 to 1, times 255: there is no ``ToDtype(scale=True)`` before it. A loader warns of such as
+            (0.485, 0.456, 0.406) beside bytes.
         std: likewise; not zero.
         dtype: ``"float32"`` or ``"float16"``.
     """
@@ -70,6 +72,20 @@ class Normalize(Op):
         if np.ndim(self.mean) or np.ndim(self.std):
             self._check_channels(field)
         return field.with_(dtype=np.dtype(self.dtype))
+
+    def advice(self, field: Field) -> str | None:
+        """Warn of statistics for images from 0 to 1, as torchvision has them, beside images of whole numbers."""
+        mean, std = (np.atleast_1d(np.asarray(numbers, np.float64)) for numbers in (self.mean, self.std))
+        white = {"uint8": 255, "uint16": 65535}.get(field.dtype.name)
+        is_for_parts = bool(((mean >= 0) & (mean <= 1)).all() and (std < 1).all())
+        if white is None or field.is_marked or len(field.shape or ()) < 2 or not is_for_parts:
+            return None
+        texts = (", ".join(f"{number * white:.6g}" for number in numbers) for numbers in (mean, std))
+        return (
+            f"{self} of field {field.name!r}, {field.dtype}; cause: mean and std are in units of the pixels, 0 to "
+            f"{white}, and these look like those of images from 0 to 1; remedy: {white} times as much, "
+            "gl.ops.Normalize(mean=({}), std=({}))".format(*texts)
+        )
 
     @property
     def constants(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -26,7 +26,9 @@ from gpuload.spec import Spec
 class Copy(Op):
     """Give the value of a field to new fields, so that each can have ops of its own; any field, encoded files too.
 
-    The field itself stays. Memory is copied where a batch hands out both, not where ops follow.
+    The field itself stays. Memory is copied where a batch hands out both, not where ops follow. One op on several of
+    these fields, ``RandomResizedCrop(224, on=("view_0", "view_1"))``, draws once and makes the same of all; for views
+    that differ write ``*gl.ops.repeat([gl.ops.RandomResizedCrop(224)], on=("view_0", "view_1"))``.
 
     Example:
         ``gl.ops.Copy("image", to=("view_0", "view_1"))``

@@ -13,9 +13,10 @@ import pytest
 import gpuload as gl
 from gpuload import ops
 from gpuload.errors import RecordError, SpecError
+from gpuload.ops.advice import advice
 from gpuload.ops.base import Op
 from gpuload.ops.follow import MoveAnnotations
-from gpuload.ops.graph import compile_ops, left_behind
+from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -28,6 +29,10 @@ IMAGES = RNG.integers(0, 256, (12, 60, 80, 3), np.uint8)
 MASKS = np.where(np.indices((12, 60, 80, 1)).sum(axis=0) % 31 < 15, 7, 0).astype(np.uint8)
 BOXES = [np.array([[2 + i, 4, 30 + n, 20 + i] for i in range(n % 4)], np.float32).reshape(-1, 4) for n in range(12)]
 LABELS = [np.arange(len(boxes)) for boxes in BOXES]
+
+
+def warning(graph, names):
+    return next(advice(graph, names), None)
 
 
 def op_of(case):
@@ -366,16 +371,16 @@ def test_whole_numbers_cannot_be_parts_of_an_image():
 def test_boxes_that_nobody_marked_and_that_stay_are_told_of_once(name, shape, is_told):
     image, boxes = Field("image", np.dtype("u1"), (9, 9, 3)), Field(name, np.dtype("f4"), shape)
 
-    line = left_behind(compile_ops(Spec((image, boxes)), [ops.RandomFlip(), ops.Resize(4, 4)]), ("image", name))
+    line = warning(compile_ops(Spec((image, boxes)), [ops.RandomFlip(), ops.Resize(4, 4)]), ("image", name))
 
     assert (line is not None) == is_told
     if is_told:
         assert f"source.mark({name}='xyxy')" in line
         assert line.count("RandomFlip") == 1
     marked = boxes.with_(kind="xyxy") if shape[-1] == 4 and len(shape) == 2 else boxes
-    assert left_behind(compile_ops(Spec((image, marked)), [ops.RandomFlip()]), ("image", name)) is None
+    assert warning(compile_ops(Spec((image, marked)), [ops.RandomFlip()]), ("image", name)) is None
     by_hand = gl.ops.Python(lambda image, boxes: (image, boxes), on=("image", name), out={})
-    assert left_behind(compile_ops(Spec((image, boxes)), [by_hand, ops.RandomFlip()]), ("image", name)) is None
+    assert warning(compile_ops(Spec((image, boxes)), [by_hand, ops.RandomFlip()]), ("image", name)) is None
 
 
 def test_boxes_beside_images_on_a_gpu_are_those_of_the_cpu(monkeypatch):
@@ -401,10 +406,10 @@ def test_rows_of_boxes_that_are_dropped_are_told_of_where_they_are_not_marked(op
     labels = Field("labels", np.dtype(np.int64), (None,))
     graph, names = compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(), op]), ("image", "boxes", "labels")
 
-    assert "source.mark(labels='with boxes')" in (left_behind(graph, names) or "")
-    assert left_behind(graph, ("image", "boxes")) is None
+    assert "source.mark(labels='with boxes')" in (warning(graph, names) or "")
+    assert warning(graph, ("image", "boxes")) is None
     marked = Spec((image, boxes, labels.with_(rows_of="boxes")))
-    assert left_behind(compile_ops(marked, [ops.RandomFlip(), op]), names) is None
-    assert left_behind(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip()]), names) is None
+    assert warning(compile_ops(marked, [ops.RandomFlip(), op]), names) is None
+    assert warning(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip()]), names) is None
     meant = ops.CleanBoxes(on="boxes") if isinstance(op, ops.CleanBoxes) else ops.Mosaic(32, on="image")
-    assert left_behind(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(on="image"), meant]), names) is None
+    assert warning(compile_ops(Spec((image, boxes, labels)), [ops.RandomFlip(on="image"), meant]), names) is None

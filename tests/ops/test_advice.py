@@ -1,0 +1,99 @@
+"""What a loader warns of once: views that are equal, and statistics for other units."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import ops
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (4, 12, 12, 3), np.uint8)
+VIEWS = ("g0", "g1")
+CROP = ops.RandomResizedCrop(6, scale=(0.1, 0.3), on=VIEWS)
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def warnings_of(caplog, chain, images=IMAGES, output=None, **fields):
+    """Return the lines that a loader logs, and its first batch."""
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="gpuload"):
+        loader = gl.Loader(gl.arrays(image=images, **fields), 2, ops=chain, output=output, device="cpu")
+        batch = loader.batch_at(0)
+    return [record.getMessage() for record in caplog.records], batch
+
+
+def test_views_that_one_op_made_equal_are_told_of_with_the_way_to_different_ones(caplog):
+    (line,), batch = warnings_of(caplog, [ops.Copy(to=VIEWS), CROP, ops.RandomFlip(on=VIEWS)], output=VIEWS)
+
+    assert (batch["g0"] == batch["g1"]).all()
+    assert "['g0', 'g1']" in line
+    assert "gl.ops.repeat([...], on=('g0', 'g1'))" in line
+    repeated = ops.repeat([ops.RandomResizedCrop(6, scale=(0.1, 0.3)), ops.RandomFlip()], on=VIEWS)
+    lines, batch = warnings_of(caplog, [ops.Copy(to=VIEWS), *repeated], output=VIEWS)
+    assert lines == []
+    assert (batch["g0"] != batch["g1"]).any()
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [ops.Copy(to=VIEWS), CROP, ops.Brightness(0.5, 0.9, on="g1")],
+        [ops.Copy(to=VIEWS), ops.Brightness(0.5, 0.9, on="g0"), CROP],
+        [ops.Copy(to=VIEWS), ops.RandomResizedCrop(6, interpolation={"g1": "nearest"}, on=VIEWS)],
+        [ops.Copy(to=VIEWS), ops.Resize(6, 6, on=VIEWS)],
+    ],
+    ids=["another look", "another begin", "another interpolation", "nothing random"],
+)
+def test_views_that_differ_or_are_not_random_are_not_told_of(caplog, chain):
+    assert warnings_of(caplog, chain, output=VIEWS)[0] == []
+
+
+def test_an_image_and_its_copy_that_share_every_draw_are_told_of(caplog):
+    (line,), batch = warnings_of(caplog, [ops.Copy(to="view"), ops.RandomFlip(on=("image", "view"))])
+    assert (batch["image"] == batch["view"]).all()
+    assert "['image', 'view']" in line
+    assert warnings_of(caplog, [ops.Copy(to="view"), ops.RandomFlip(on=("image", "view"))], output="view")[0] == []
+
+
+def test_an_image_and_its_mask_share_draws_without_a_word(caplog):
+    chain = [ops.RandomFlip(on=("image", "mask")), ops.RandomCrop(6, on=("image", "mask"))]
+    assert warnings_of(caplog, chain, mask=IMAGES[..., :1])[0] == []
+
+
+@pytest.mark.parametrize(
+    ("images", "numbers", "remedy"),
+    [
+        (IMAGES, IMAGENET, "mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375)"),
+        (IMAGES[..., 0], (0.1307, 0.3081), "mean=(33.3285), std=(78.5655)"),
+        (IMAGES[..., :1].astype(np.uint16), (0.5, 0.5), "mean=(32767.5), std=(32767.5)"),
+    ],
+)
+def test_statistics_of_images_from_0_to_1_are_told_of_beside_whole_numbers(caplog, images, numbers, remedy):
+    (line,), _ = warnings_of(caplog, [ops.Normalize(*numbers)], images)
+    assert remedy in line
+
+
+@pytest.mark.parametrize(
+    ("images", "numbers"),
+    [
+        (IMAGES, ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))),
+        (IMAGES, (0, 255)),
+        (IMAGES, (0, 1)),
+        (IMAGES.astype(np.float32) / 255, IMAGENET),
+        (IMAGES.astype(np.float32), (127.5, 127.5)),
+        (np.arange(4, dtype=np.uint8), (0.5, 0.5)),
+    ],
+)
+def test_other_statistics_are_taken_without_a_word(caplog, images, numbers):
+    assert warnings_of(caplog, [ops.Normalize(*numbers)], images)[0] == []
+
+
+def test_the_warning_of_statistics_knows_what_ops_before_made_of_the_image(caplog):
+    to_parts = [ops.Normalize(0, 255), ops.Normalize(*IMAGENET)]
+    lines, batch = warnings_of(caplog, to_parts)
+    assert lines == []
+    expected = (IMAGES[:2] / 255 - np.array(IMAGENET[0])) / np.array(IMAGENET[1])
+    np.testing.assert_allclose(batch["image"], expected, atol=1e-5)
