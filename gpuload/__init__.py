@@ -15,6 +15,7 @@ from gpuload.order import Blocks, Buckets
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
+from gpuload.synonyms import PACKAGE as _FORMS
 from gpuload.tracebacks import publish as _publish
 from gpuload.tracebacks import publish_methods as _publish_methods
 
@@ -96,6 +97,7 @@ _attach(
         "sources.mix": ("mix",),
         "sources.records": ("records",),
     },
+    _FORMS,
 )
 _publish(globals(), ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Source", "Spec", "open"))
 _publish_methods(

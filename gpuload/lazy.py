@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from gpuload import signalsafe, tracebacks
+from gpuload import signalsafe, synonyms, tracebacks
 
 
 class Package(ModuleType):
@@ -29,6 +29,7 @@ class Package(ModuleType):
         """Return an attribute that is not there yet; it is there from now on."""
         namespace = vars(self)
         if name not in namespace.get("_lazy_names", ()):
+            synonyms.answer(self.__name__.replace("gpuload", "gl", 1), name, namespace.get("_lazy_forms", {}))
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         module = signalsafe.import_package(f"{self.__name__}.{namespace['_lazy_names'][name]}")
         return namespace.setdefault(name, tracebacks.published(getattr(module, name), self.__name__))
@@ -43,16 +44,18 @@ class Package(ModuleType):
         return sorted({*super().__dir__(), *vars(self).get("_lazy_names", ())})
 
 
-def attach(package: str, modules: Mapping[str, Sequence[str]]) -> None:
+def attach(package: str, modules: Mapping[str, Sequence[str]], forms: dict[str, str] | None = None) -> None:
     """Give a package names that are imported, and made public (`tracebacks.published`), at their first use.
 
     Args:
         package: its name; it is being imported.
         modules: the modules below it, each with the names that are taken from it.
+        forms: names that other libraries have, see `synonyms`.
     """
     module = sys.modules[package]
     namespace = vars(module)
     namespace["_lazy_names"] = {name: path for path, names in modules.items() for name in names}
+    namespace["_lazy_forms"] = forms or {}
     for name in namespace["_lazy_names"]:
         if isinstance(namespace.get(name), ModuleType):
             del namespace[name]  # a module that was imported before

@@ -18,10 +18,14 @@ SOURCE = gl.arrays(x=np.arange(10, dtype=np.float32))
 
 
 def make(kind):
-    return gl.Loader(SOURCE, 4, device="cpu") if kind == "loader" else SOURCE
+    if kind == "loader":
+        return gl.Loader(SOURCE, 4, device="cpu")
+    return {"source": SOURCE, "gl": gl, "gl.ops": gl.ops}[kind]
 
 
-TABLES = [("loader", synonyms.LOADER), ("source", synonyms.SOURCE)]
+TABLES = [
+    ("loader", synonyms.LOADER), ("source", synonyms.SOURCE), ("gl", synonyms.PACKAGE), ("gl.ops", synonyms.OPS),
+]  # fmt: skip
 GUESSES = [(kind, name) for kind, forms in TABLES for name in forms]
 
 
@@ -42,6 +46,17 @@ def test_the_forms_name_what_there_is(kind, forms):
             thing = known_names[owner]
             for part in name.split("."):
                 thing = getattr(thing, part)
+
+
+def test_the_ops_of_the_forms_can_be_made():
+    for form in synonyms.OPS.values():
+        for call in re.findall(r"gl\.ops\.\w+\((?:[^()]|\([^()]*\))*\)", form):
+            eval(call, {"gl": gl, "function": np.negative})
+
+
+def test_names_that_are_there_have_no_synonym():
+    assert not set(synonyms.OPS) & set(gl.ops.__all__)
+    assert not set(synonyms.PACKAGE) & set(gl.__all__)
 
 
 def test_some_of_the_forms_do_what_was_asked_for():

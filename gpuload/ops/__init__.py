@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gpuload import lazy
+from gpuload import lazy, synonyms
 
 if TYPE_CHECKING:
     from gpuload.ops.affine import Affine, Shear, Translate
@@ -147,4 +147,5 @@ lazy.attach(
         "standardize": ("PerImageStandardization",),
         "views": ("Copy", "repeat"),
     },
+    synonyms.OPS,
 )
