@@ -70,7 +70,7 @@ build_wheel() {
     packages requirements build >"$work/requirements"
     pip_install --constraint "$(beside constraints.txt)" --requirement "$work/requirements"
     mkdir "$work/source"  # setuptools writes beside the sources, which may be read-only
-    for name in gpuload pyproject.toml setup.py MANIFEST.in README.md LICENSE; do
+    for name in gpuload gpuload_command.py pyproject.toml setup.py MANIFEST.in README.md LICENSE; do
         cp -R "$here/../$name" "$work/source"
     done
     rm -f "$work"/source/gpuload/core/_native*  # of the machine that builds

@@ -27,6 +27,8 @@ FOLDER = ROOT / "build" / "matrix"
 STABLE_ABI = 12  # from Python 3.12 on a wheel is for all later ones, too: setup.py
 PYTHONS, NUMPYS = ("3.10", "3.11", "3.12", "3.13"), ("1.26", "2")
 BRIDGES = {"torch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cpu": "tensorflow"}  # that an extra is for
+# Of the repository, what gpuload is built from, beside the folder gpuload.
+BUILD_FILES = ("gpuload_command.py", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow", "google-crc32c", "nanobind==3.1.0", "setuptools")
 
 
@@ -72,8 +74,7 @@ def build_wheel(python: str, version: str) -> Path:
     abi = version if int(version.partition(".")[2]) < STABLE_ABI else f"3.{STABLE_ABI}"
     folder, source = FOLDER / f"wheel-{abi}", FOLDER / f"source-{abi}"
     inputs = [
-        ROOT / "pyproject.toml",
-        ROOT / "setup.py",
+        *(ROOT / name for name in BUILD_FILES),
         *(ROOT / "gpuload").rglob("*.py"),
         *ROOT.glob("gpuload/core/cpp/*"),
     ]
@@ -82,7 +83,7 @@ def build_wheel(python: str, version: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(source, ignore_errors=True)
         shutil.copytree(ROOT / "gpuload", source / "gpuload", ignore=shutil.ignore_patterns("_native*", "__pycache__"))
-        for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        for name in BUILD_FILES:
             shutil.copy(ROOT / name, source)
         call(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, GPULOAD_CORE="1")
     (wheel,) = folder.glob("*.whl")

@@ -187,6 +187,7 @@ def test_only_what_is_needed_is_sent_to_the_builder():
         "README.md",
         "LICENSE",
         "gpuload/core/cpp/maps.cpp",
+        "gpuload_command.py",
     ):
         assert is_in_context(needs), needs
     for second in (

@@ -15,6 +15,7 @@ import pytest
 
 import gpuload as gl
 from tests.environments import BUILDERS, COMMAND, NUMPY, ROOT, Environment, builder, environment
+from tests.matrix import BUILD_FILES
 
 SMOKE = ROOT / "tests" / "smoke.py"
 LEFT_OUT = "gpuload is built without its compiled core and will work by NumPy, many times slower: "
@@ -33,7 +34,7 @@ def without_compiler(machine: Environment) -> dict[str, str]:
 def source_tree(folder: Path) -> Path:
     """Copy what gpuload is built from, without the core that was built in place."""
     shutil.copytree(ROOT / "gpuload", folder / "gpuload", ignore=shutil.ignore_patterns("_native*", "__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in BUILD_FILES:
         shutil.copy(ROOT / name, folder)
     return folder
 
@@ -72,13 +73,13 @@ def test_the_wheel_holds_the_core_and_the_sdist_what_it_is_built_from(gpuload_wh
         in_wheel = set(wheel.namelist())
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
 
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload").rglob("*.py")} | {"gpuload/py.typed"}
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload").rglob("*.py")}
+    modules |= {"gpuload/py.typed", "gpuload_command.py"}
     native = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload/core/cpp").iterdir()}
     (compiled,) = {name for name in in_wheel if name.endswith(".so")}
     assert re.fullmatch(r"gpuload/core/_native\.(abi3|cpython-\w+-[\w-]+)\.so", compiled)
     assert {name for name in in_wheel if ".dist-info/" not in name} == {*modules, compiled}
-    build_files = {"pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"}
-    assert {*modules, *native, *build_files} - in_sdist == set()
+    assert {*modules, *native, *BUILD_FILES} - in_sdist == set()
     assert not any(name.endswith(".so") or name.startswith("tests/") for name in in_sdist)
 
 

@@ -247,18 +247,26 @@ def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(words, statu
         assert "Traceback" not in text, (place, text)
 
 
-def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(files, environment):
-    program = """
-import runpy, signal, sys
+@pytest.mark.parametrize(
+    ("module", "start"),
+    [
+        ("numpy", "import gpuload_command; gpuload_command.main()"),
+        ("click", "import runpy; runpy.run_module('gpuload', run_name='__main__', alter_sys=True)"),
+    ],
+    ids=["gpuload", "python -m gpuload"],
+)
+def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(module, start, files, environment):
+    program = f"""
+import signal, sys
 
 class Finder:
     @staticmethod
     def find_spec(name, *rest):
-        if name == "click":
+        if name == "{module}":
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Finder)
-runpy.run_module("gpuload", run_name="__main__", alter_sys=True)
+{start}
 """
     process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=files, env=environment, timeout=100
