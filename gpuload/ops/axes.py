@@ -11,7 +11,7 @@ from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op
 from gpuload.ops.walk import Walk
-from gpuload.spec import Field
+from gpuload.spec import MOST_CHANNELS, Field
 
 ORDERS = {"HWC": (1, 2, 0), "CHW": (2, 0, 1)}  # to each from the other
 
@@ -103,11 +103,19 @@ class Transpose(Op):
         """The shape in the new order."""
         images.numeric(self, field)
         shape = field.shape
-        if shape is None or len(shape) != len(self.order) or (self.axes == field.axes):
+        subject = f"{self}: field {field.name!r} has shape {shape}{f' in {field.axes} order' if field.axes else ''}"
+        if shape is None or len(shape) != len(self.order):
+            remedy = "name other axes or fields, or give it other axes by gl.ops.Reshape before it"
+            if isinstance(self.axes, str) and shape is not None and len(shape) == 2 and None not in shape:
+                remedy = f"put gl.ops.Reshape({(*shape, 1)}) in its place, or Reshape({(1, *shape)}) before it"
+            raise SpecError(subject, cause=f"it has not {len(self.order)} axes", remedy=remedy)
+        if self.axes == (field.axes or _likely_order(field)):
+            twin = f"; if these are no channels, write Transpose({self.order})" if not field.axes else ""
+            recipe = "; of a recipe with images='CHW', write images='HWC'" if self.axes == "HWC" else ""
             raise SpecError(
-                f"{self}: field {field.name!r} has shape {shape}{f' in {field.axes} order' if field.axes else ''}",
-                cause="it has that order already" if self.axes == field.axes else f"it has not {len(self.order)} axes",
-                remedy="leave Transpose out, or name other axes or fields",
+                subject,
+                cause=f"it has that order already{', by the number of its channels' if not field.axes else ''}",
+                remedy=f"leave Transpose out{recipe}{twin}",
             )
         names = "".join(field.axes[axis] for axis in self.order) if field.axes else ""
         axes = self.axes if isinstance(self.axes, str) else names
@@ -132,3 +140,12 @@ class Transpose(Op):
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's way of writing."""
         return walk.with_(out_axes=self.axes) if isinstance(self.axes, str) and self.axes != walk.out_axes else None
+
+
+def _likely_order(field: Field) -> str:
+    """Return ``"HWC"`` or ``"CHW"`` where the first or the last axis alone can be that of channels, else ""."""
+    if field.is_channels_first:
+        return "CHW"
+    first, _, last = field.shape if field.shape is not None and len(field.shape) == 3 else (None, None, None)
+    has_few = last is not None and last <= MOST_CHANNELS
+    return "HWC" if has_few and (first is None or first > MOST_CHANNELS) else ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.errors import SpecError
 from gpuload.ops import RandomFlip, Reshape, Transpose
 from gpuload.ops.graph import compile_ops
@@ -42,6 +45,8 @@ class TestTranspose(OpContract):
     refused = (
         (Transpose("HWC"), uniform(np.uint8, 4, 5, 3, axes="HWC")),
         (Transpose("HWC"), uniform(np.uint8, 4, 5)),
+        (Transpose("HWC"), uniform(np.uint8, 32, 32, 3)),
+        (Transpose("CHW"), uniform(np.uint8, 1, 28, 28)),
         (Transpose((1, 0)), uniform(np.uint8, 4, 5, 3)),
     )
 
@@ -70,6 +75,25 @@ def test_a_transpose_by_numbers_keeps_the_names_of_the_axes():
     after = Transpose((2, 0, 1)).field_after(uniform(np.uint8, 4, 5, 3, axes="HWC"))
 
     assert after.axes == "CHW"
+
+
+@pytest.mark.parametrize(
+    ("shape", "remedy"),
+    [
+        ((32, 32, 3), r"leave Transpose out; of a recipe .* images='HWC'; .* Transpose\(\(1, 2, 0\)\)"),
+        ((28, 28, 1), "leave Transpose out"),
+        ((28, 28), r"put gl.ops.Reshape\(\(28, 28, 1\)\) in its place, or Reshape\(\(1, 28, 28\)\) before it"),
+        ((784,), "gl.ops.Reshape before it"),
+    ],
+)
+def test_a_recipe_for_images_in_another_form_names_the_way(shape, remedy):
+    source = gl.arrays(image=np.zeros((4, *shape), np.uint8), label=np.arange(4))
+    with pytest.raises(SpecError, match=f"Transpose(.|\n)*shape {re.escape(str(shape))}(.|\n)*{remedy}"):
+        gl.Loader(source, 2, ops=gl.recipes.cifar10(), device="cpu")
+
+
+def test_axes_by_number_take_what_looks_like_the_other_order():
+    assert Transpose((1, 2, 0)).field_after(uniform(np.uint8, 32, 30, 3)).shape == (30, 3, 32)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (-1, -1), (-2, 3), (2.5,), "HWC", None])
