@@ -38,6 +38,8 @@ EMULATED := build/emulated-gpu
 EMULATED_STAMP := $(EMULATED)/gpuload-$(VERSION).stamp
 EMULATED_PACKAGES := cupy-cuda13x nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-nvrtc numpy ml_dtypes pillow \
   opencv-python-headless hypothesis pytest pytest-timeout
+# And for reads straight to a GPU; kvikio asks for all of the toolkit, of which it needs cuFile.
+EMULATED_DIRECT := kvikio-cu13 libkvikio-cu13 rapids-logger nvidia-cufile
 
 # Tests beside torchvision and timm: their packages alone, beside .venv, which has torch for the benchmarks.
 TORCH := build/torch
@@ -173,6 +175,7 @@ emulated-gpu-if-possible: setup
 $(EMULATED_STAMP): constraints.txt | $(STAMP)
 	rm -rf $(EMULATED) && $(BIN)/python -m venv --without-pip $(EMULATED)
 	$(BIN)/python -m pip --python $(EMULATED)/bin/python install --quiet --disable-pip-version-check -c constraints.txt $(EMULATED_PACKAGES)
+	$(BIN)/python -m pip --python $(EMULATED)/bin/python install --quiet --disable-pip-version-check --no-deps -c constraints.txt $(EMULATED_DIRECT)
 	@touch $@
 
 # Damaged files, signals, kills, forks and threads at random, with new seeds; `make test-all` has a form of two minutes

@@ -430,6 +430,16 @@ class Lane:
             array.set(host, stream=self.stream)
             return array
 
+    def unused(self, num_bytes: int) -> Any:
+        """Return memory on the GPU, uint8 ``[num_bytes]``, that work of no stream uses: the host waits for the lane.
+
+        It is for what writes to the GPU in no order with the lane's work, as reads from files do.
+        """
+        with self:
+            memory = cupy().empty(num_bytes, np.uint8)
+            self.mark().synchronize()  # memory that was freed in the order of the stream may still be read there
+            return memory
+
     def mark(self, *, timed: bool = False) -> Event:
         """Return an event that passes when all that was queued on the lane up to now has run.
 

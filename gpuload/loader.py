@@ -45,6 +45,7 @@ from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
+from gpuload.storage.direct import DirectReader
 from gpuload.storage.objects import is_remote
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ class Loader:
             class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``, with a row for each record. To log
             it, to undo it, or to test it.
         quarantine: a file to which a line of JSON is appended for each damaged record that ``bad_records`` gets.
+        direct: True has rows of a GPU read straight from their files into its memory, by kvikio (GPUDirect Storage),
+            without a copy on the host. ``describe()`` says which way they go; where it is by the host after all, that
+            is logged. For large records, or ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
         trace: a file that tells what each thread did when, ``"trace.json"`` for https://ui.perfetto.dev. It is
             written when an epoch ends and when the loader is closed, and has 200,000 events at most.
 
@@ -117,6 +121,7 @@ class Loader:
         max_bad: float = 0.01,
         quarantine: str | os.PathLike[str] | None = None,
         drawn: bool = False,
+        direct: bool = False,
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name != "self"}
@@ -145,6 +150,8 @@ class Loader:
         all_ops = (*source.ops, *ops)
         self._labels = dict(zip(streams(all_ops), labels(all_ops), strict=True)) if _is_flag("drawn", drawn) else None
         self._counters = Counters(None if trace is None else Trace(trace))
+        self._lines: dict[str, str] = {}
+        self._reader = self._direct_reader() if _is_flag("direct", direct) else None
         _mark_ranges()
         self._session = self._make_session(names)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
@@ -153,7 +160,6 @@ class Loader:
         self._past = _Past()
         self._warned = set[str]()
         self._feeds = weakref.WeakSet[Session]()
-        self._lines: dict[str, str] = {}
         for line in filter(None, (*advice(self._graph, names), _requests_of(source, self._plan))):
             log.warning("%s", line)
         if "auto" in (device, executor):
@@ -185,6 +191,7 @@ class Loader:
             any_length=executor.kind == "batches" and executor.any_length,
             mends=self._damage is not None,
             labels=self._labels,
+            reader=self._reader,
         )
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
@@ -198,6 +205,22 @@ class Loader:
             counters=self._counters,
             damage=self._damage,
         )
+
+    def _direct_reader(self) -> DirectReader:
+        """Return what reads rows straight to the GPU; say so where they go by way of the host."""
+        if self.device == "cpu" or self._damage is not None:
+            cause, remedy = (
+                (f"batches are made on the CPU ({self._device_reason})", 'use device="gpu"')
+                if self.device == "cpu"
+                else ("damaged records are looked for on the host", 'use on_error="raise"')
+            )
+            raise SpecError("direct=True", cause=cause, remedy=f"{remedy}, or leave direct=True out")
+        reader = DirectReader(self.num_threads)
+        path = reader.path
+        self._lines["direct"] = path.line
+        if not path.is_direct:
+            log.warning("direct=True, but rows come by %s", path.line)
+        return reader
 
     def _make_executor(self) -> RowExecutor | BatchExecutor:
         def make() -> RowExecutor | BatchExecutor:
@@ -283,7 +306,16 @@ class Loader:
             names: these fields.
 
         The caller keeps it: a loader may be fed to something new in each epoch.
+
+        Raises:
+            SpecError: rows of this loader go straight to the GPU.
         """
+        if self._reader is not None:
+            raise SpecError(
+                "direct=True with batches that are made ready on the host",
+                cause="rows go straight to the GPU",
+                remedy="leave direct=True out",
+            )
         recipe = make_recipe(
             self.source,
             self._graph,

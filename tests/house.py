@@ -50,6 +50,7 @@ OWNERS = {
     "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
     "pyarrow": ("formats/csv/parse.py",),
     "pytest": ("testing/*",),
+    "kvikio": ("storage/direct.py",),
     "obstore": ("storage/objects.py",),
     "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*", "cli/parity*"),
     "rich": ("cli/*",),

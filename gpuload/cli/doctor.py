@@ -39,7 +39,7 @@ from gpuload.errors import FileError
 from gpuload.executors import trials
 from gpuload.ops.decode import REGIONS_ON_GPU
 from gpuload.progress import Progress
-from gpuload.storage import memory
+from gpuload.storage import direct, memory
 
 OK, ABSENT, PROBLEM = "ok", "-", "PROBLEM"
 STYLES = {OK: "green", ABSENT: "dim", PROBLEM: "bold red"}
@@ -306,7 +306,8 @@ def _gpu() -> Iterator[Finding]:
             yield Finding(section, f"gpu:{number}", OK, about)
     yield Finding(section, "regions of images", OK, REGIONS_ON_GPU)
     gds = "its driver is loaded" if os.path.isdir("/proc/driver/nvidia-fs") else "its driver is not loaded"
-    yield Finding(section, "GPUDirect Storage", OK, f"{gds}; gpuload reads by way of the host, and does not need it")
+    kvikio = "" if direct.is_installed() else ", which needs kvikio"
+    yield Finding(section, "GPUDirect Storage", OK, f"{gds}; only gl.Loader(direct=True) uses it{kvikio}")
 
 
 def _machine() -> Iterator[Finding]:

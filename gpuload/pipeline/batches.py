@@ -431,6 +431,13 @@ def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
     """
     recipe, on_device = step.recipe, step.on_device(lane.upload)
     fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
+    if recipe.reader is not None:
+        for route in recipe.routes:
+            if route.layout is not None:
+                layout = _needed_layout(route.layout, recipe, ())
+                raw = step.read_on_device(recipe.reader, route, route.layout, lane.unused)
+                fields |= rawdecode.decode(devices.cupy(), raw, layout)
+        return fields
     for route in recipe.routes:
         if route.layout is not None and (region := raw_region(route.group)) in fields:
             layout = _needed_layout(route.layout, recipe, step.arrays)

@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.batch import Output
-from gpuload.errors import RecordIndexError
+from gpuload.errors import RecordIndexError, SpecError
 from gpuload.executors.base import RowExecutor
 from gpuload.ops.graph import Graph
 from gpuload.order import MAX_LENGTH, Plan
 from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
+from gpuload.sources.leaf import Group
 from gpuload.spec import Layout, Part, Spec
+from gpuload.storage.direct import DirectReader
 
 JOINED_BYTES, MAX_JOINED_STEPS = 13 << 19, 16  # short steps are done together up to this size and number
 RESULT_BYTES = 4  # of results on a GPU, for a byte that is uploaded there: steps done together have no more
@@ -69,6 +71,7 @@ class Route:
         direct: the region that takes the raw bytes as they are, or None where they are decoded from scratch memory.
         to_slot: the parts of a record that are decoded into regions.
         to_ops: the parts of a record that are handed to the ops at once.
+        is_direct: True if the raw bytes go straight from files to a GPU, and the host does nothing.
     """
 
     group: int
@@ -77,6 +80,7 @@ class Route:
     direct: str | None
     to_slot: Layout
     to_ops: Layout
+    is_direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Recipe:
         num_ahead: how many of these are begun before the first of them is taken.
         num_stretched: of how many of these records and draws are found out at once.
         labels: of the ops, by their streams, where batches carry their draws; else None.
+        reader: reads the routes that are direct.
     """
 
     source: Source
@@ -121,6 +126,7 @@ class Recipe:
     num_ahead: int = 2
     num_stretched: int = 1
     labels: dict[int, str] | None = None
+    reader: DirectReader | None = None
 
     @property
     def on_rows(self) -> bool:
@@ -211,6 +217,7 @@ def make_recipe(
     source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], output: Output, device: str,
     on_host: tuple[int, ...], executor: RowExecutor | None, num_threads: int, prefetch: int | None,
     any_length: bool = False, mends: bool = False, labels: dict[int, str] | None = None,
+    reader: DirectReader | None = None,
 ) -> Recipe:  # fmt: skip
     """Return the recipe for a loader.
 
@@ -228,19 +235,26 @@ def make_recipe(
         any_length: as of the recipe.
         mends: True if other records are to stand for damaged ones.
         labels: of the ops, by their streams, where batches carry their draws; else None.
+        reader: reads records of fixed size straight to the GPU; None to read them by way of the host.
+
+    Raises:
+        SpecError: there is a reader, and fields that it cannot read.
     """
     needed_fields = frozenset(names) | graph.touched
     host = graph.part(on_host)
     rest = graph.part([place for place in range(len(graph.ops)) if place not in on_host], host.spec_out)
-    regions = _regions(source, host, rest, names, device)
+    regions = {} if reader else _regions(source, host, rest, names, device)
     routes = tuple(
-        _route(number, group.spec, group.layout, needed_fields, host, regions)
+        _direct_route(number, group, needed_fields, host)
+        if reader
+        else _route(number, group.spec, group.layout, needed_fields, host, regions)
         for number, group in enumerate(source.groups)
         if not needed_fields.isdisjoint(group.spec.names)
     )
     recipe = Recipe(
-        source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length
-    )
+        source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length,
+        reader=reader,
+    )  # fmt: skip
     recipe = replace(recipe, is_copied=not mends and labels is None and _is_copied(recipe), labels=labels)
     return _divided(recipe, num_threads, prefetch)
 
@@ -301,6 +315,24 @@ def _route(
     if direct is not None:
         to_slot = ()
     return Route(number, spec, layout, direct, replace(layout, parts=to_slot), replace(layout, parts=to_ops))
+
+
+def _direct_route(number: int, group: Group, needed_fields: frozenset[str], host: Graph) -> Route:
+    """Return the way of a group of the source straight to a GPU; SpecError if some of its fields cannot go there."""
+    fields = [field for field in group.spec if field.name in needed_fields]
+    problems = [
+        *(f"{field.name} comes from Python, or varies in size" for field in fields if group.layout is None),
+        *(f"{field.name} stays on the host: {field}" for field in fields if field.host_only),
+        *(f"an op on {field.name} runs on NumPy alone" for field in fields if field.name in host.touched),
+    ]
+    if group.layout is None or problems:
+        raise SpecError(
+            f"direct=True with {', '.join(field.name for field in fields)}",
+            cause=f"only numbers of a fixed size, and ops that run on the GPU, need no host: {problems[0]}",
+            remedy="leave direct=True out, or name the fields that fit by output=",
+        )
+    no_parts = Layout(0, ())
+    return Route(number, group.spec, group.layout, None, no_parts, no_parts, is_direct=True)
 
 
 def _is_copied(recipe: Recipe) -> bool:

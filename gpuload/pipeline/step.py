@@ -34,9 +34,10 @@ from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned, aligned_copy
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, concatenate
-from gpuload.sources.leaf import Share, Values, fill, values
+from gpuload.sources.leaf import Share, Values, fill, places, values
 from gpuload.spec import Layout
 from gpuload.stats import Counters, Watch
+from gpuload.storage.direct import DirectReader
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -417,6 +418,8 @@ class Step:
         fields: dict[str, Any] = {}
         for route in self.recipe.routes:
             watch.enter("read")
+            if route.is_direct:  # read when the step goes to the GPU
+                continue
             if route.layout is None:
                 fields.update(self._read_varying(route, shares, part, begin, end))
             else:
@@ -548,6 +551,23 @@ class Step:
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
         memory = upload(self._slot.array(0, UINT8, (end,)))
         return {name: _view_as(memory, begins[name], self.arrays[name]) for name in names}
+
+    def read_on_device(self, reader: DirectReader, route: Route, layout: Layout, empty: Callable[[int], Any]) -> Any:
+        """Return the raw records of a route, uint8 ``[n, record_bytes]`` on a GPU, read straight from their files.
+
+        Args:
+            reader: reads them.
+            route: which.
+            layout: of its records.
+            empty: returns uint8 ``[num_bytes]`` on the GPU, which no work that was queued uses.
+        """
+        first, count = self._first, self.records.size
+        memory = empty(count * layout.record_bytes)
+        shares = self._ready_stretch.shares(first, first + count)
+        for files, extents, rows in places(shares, route.group, layout, count):
+            reader.read(files, extents, memory, rows * layout.record_bytes)
+        self._counters.add(**{"read.bytes": memory.nbytes})
+        return memory.reshape(count, layout.record_bytes)
 
     def separate(self) -> list[Step]:
         """Return steps that were done together each by itself, done anew in the calling thread."""

@@ -26,6 +26,8 @@ from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.spec import Field, Layout, Part, Shape, Spec
+from gpuload.storage.extents import Extents
+from gpuload.storage.files import Files
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -111,6 +113,15 @@ class Leaf(ABC):
         """
         del plan, numbers, rows, block
         return False
+
+    def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
+        """Return the files and where in them the bytes of each record lie in one piece; None where they do not.
+
+        Args:
+            numbers: as for ``read``.
+        """
+        del numbers
+        return None
 
     @abstractmethod
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -222,6 +233,33 @@ def add_to(plan: Plan, shares: Sequence[Share], group: int, layout: Layout, coun
     if layout.texts or not all(_is_copied(share, layout) for share in group_shares):
         return False
     return all(share.leaf.add_to(plan, share.numbers, share.rows, group) for share in group_shares)
+
+
+def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> list[tuple[Files, Extents, Indices]]:
+    """Return where the bytes lie that `fill` would copy: for each leaf the files, the extents, and the row of each.
+
+    Args:
+        shares: from ``Source.resolve``.
+        group: which of ``source.groups``.
+        layout: that group's.
+        count: how many records were asked for.
+
+    Raises:
+        SpecError: some of the records do not lie in one piece in a file of this machine, as the layout has them.
+    """
+    results = list[tuple[Files, Extents, Indices]]()
+    for share in _shares_of(shares, group, count):
+        check_numbers(share.numbers, share.leaf.num_records)
+        leaf_places = share.leaf.places(plain(share.numbers)) if _is_copied(share, layout) else None
+        if leaf_places is None:
+            raise SpecError(
+                f"the bytes of {', '.join(layout.spec.names)} cannot go straight from files to a GPU",
+                cause="they are converted, unpacked or put together on the host before: only records that lie in one "
+                f"piece in files of this machine need nothing of that (they come by {share.leaf.how or 'Python'})",
+                remedy="leave direct=True out; or convert the files once with gl.convert",
+            )
+        results.append((*leaf_places, _rows(share)))
+    return results
 
 
 def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:

@@ -31,7 +31,7 @@ from gpuload.sources.leaf import (
     starts_of,
 )
 from gpuload.spec import Layout
-from gpuload.storage import open_storage
+from gpuload.storage import direct, open_storage
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
 
@@ -139,6 +139,11 @@ class RowLeaf(FormLeaf):
         size = self.layout.record_bytes
         plan.add(maps, self._starts, self._files, self._offsets, size, plain(numbers), rows, block)
         return True
+
+    def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
+        """Return the files and where in them the bytes of each record lie; see ``Leaf.places``."""
+        files = self._storage.files
+        return (files, self._extents(numbers)) if direct.is_readable(files) else None
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         self._storage.read(self._extents(numbers), out, begins)

@@ -48,7 +48,7 @@ class PositionedStorage:
         check_inside(self.files, extents)
         check_places(self.files, extents, out, begins)
         order = _in_order(extents)
-        extents, begins = _join(extents.take(order), begins[order])
+        extents, begins = join_neighbours(extents.take(order), begins[order])
         for first, after in _stretches(extents.files[1:] != extents.files[:-1], len(extents)):
             self._read_file(int(extents.files[first]), extents.take(slice(first, after)), out, begins[first:after])
 
@@ -109,7 +109,7 @@ def _in_order(extents: Extents) -> Int64s:
     return order[extents.lengths[order] > 0]
 
 
-def _join(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
+def join_neighbours(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
     """Return extents and begins; extents that are neighbours in the file and in memory are joined."""
     files, offsets, lengths = extents.files, extents.offsets, extents.lengths
     is_gap = (files[1:] != files[:-1]) | (np.diff(offsets) != lengths[:-1]) | (np.diff(begins) != lengths[:-1])

@@ -719,7 +719,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   return cudaSuccess;
 }
 
-// ---- the driver: modules and launches
+// ---- the driver: names of errors, and contexts
 
 CUresult cuGetErrorName(CUresult error, const char** name) {
   *name = cudaGetErrorName(static_cast<cudaError_t>(error));
@@ -731,12 +731,16 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
   return CUDA_SUCCESS;
 }
 
+// The context of device N is the number N + 1; only the primary ones exist.
 CUresult cuCtxGetCurrent(CUcontext* context) {
-  *context = reinterpret_cast<CUcontext>(state.options.num_devices + 1);
+  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(current_device) + 1);
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(CUcontext context) {
+  if (context) current_device = static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1;
+  return CUDA_SUCCESS;
+}
 
 CUresult cuCtxGetDevice(CUdevice* device) {
   *device = current_device;
@@ -746,6 +750,144 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
 
 CUresult cuStreamGetCtx(CUstream, CUcontext* context) { return cuCtxGetCurrent(context); }
+
+// ---- the driver, as kvikio calls it to read files: the same memory and streams by the driver's names
+
+static thread_local std::vector<CUcontext> pushed_contexts;
+
+static CUresult driver_error(cudaError_t error) { return static_cast<CUresult>(error); }
+
+static void* as_pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+
+// NVRTC asks for tables that NVIDIA does not document, and does without them where there are none.
+CUresult cuGetExportTable(const void**, const CUuuid*) { return CUDA_ERROR_NOT_FOUND; }
+
+CUresult cuDriverGetVersion(int* version) { return driver_error(cudaDriverGetVersion(version)); }
+
+CUresult cuDeviceGet(CUdevice* device, int number) {
+  *device = number;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int* number) { return driver_error(cudaGetDeviceCount(number)); }
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  return driver_error(cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device));
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  CUcontext current;
+  cuCtxGetCurrent(&current);
+  pushed_contexts.push_back(current);
+  return cuCtxSetCurrent(context);
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (pushed_contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context) cuCtxGetCurrent(context);
+  cuCtxSetCurrent(pushed_contexts.back());
+  pushed_contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate(CUcontext*, CUctxCreateParams*, unsigned, CUdevice) { return CUDA_ERROR_NOT_SUPPORTED; }
+
+CUresult cuCtxDestroy(CUcontext) { return CUDA_ERROR_NOT_SUPPORTED; }
+
+CUresult cuMemHostAlloc(void** address, size_t num_bytes, unsigned flags) {
+  return driver_error(cudaHostAlloc(address, num_bytes, flags));
+}
+
+CUresult cuMemFreeHost(void* address) { return driver_error(cudaFreeHost(address)); }
+
+CUresult cuMemHostRegister(void* address, size_t num_bytes, unsigned flags) {
+  return driver_error(cudaHostRegister(address, num_bytes, flags));
+}
+
+CUresult cuMemHostUnregister(void* address) { return driver_error(cudaHostUnregister(address)); }
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr target, const void* origin, size_t num_bytes, CUstream stream) {
+  return driver_error(cudaMemcpyAsync(as_pointer(target), origin, num_bytes, cudaMemcpyHostToDevice, stream));
+}
+
+CUresult cuMemcpyDtoHAsync(void* target, CUdeviceptr origin, size_t num_bytes, CUstream stream) {
+  return driver_error(cudaMemcpyAsync(target, as_pointer(origin), num_bytes, cudaMemcpyDeviceToHost, stream));
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr origin, size_t num_bytes, CUstream stream) {
+  const cudaMemcpyKind kinds[2][2] = {{cudaMemcpyHostToHost, cudaMemcpyHostToDevice},
+                                      {cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice}};
+  const cudaMemcpyKind kind = kinds[is_device(as_pointer(origin))][is_device(as_pointer(target))];
+  return driver_error(cudaMemcpyAsync(as_pointer(target), as_pointer(origin), num_bytes, kind, stream));
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr* targets, CUdeviceptr* origins, size_t* sizes, size_t number, CUmemcpyAttributes*,
+                            size_t*, size_t, CUstream stream) {
+  for (size_t i = 0; i < number; i++)
+    if (CUresult error = cuMemcpyAsync(targets[i], origins[i], sizes[i], stream)) return error;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  cudaPointerAttributes attributes;
+  if (cudaError_t error = cudaPointerGetAttributes(&attributes, as_pointer(address))) return driver_error(error);
+  if (attributes.type == cudaMemoryTypeUnregistered) return CUDA_ERROR_INVALID_VALUE;
+  const bool on_device = attributes.type == cudaMemoryTypeDevice;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return cuDevicePrimaryCtxRetain(static_cast<CUcontext*>(value), attributes.device);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(value) = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<CUdeviceptr*>(value) = address; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(value) = attributes.device; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<unsigned*>(value) = 0; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+// One that cannot be told is left as it is, as CUDA does with memory that is not its own.
+CUresult cuPointerGetAttributes(unsigned number, CUpointer_attribute* attributes, void** values, CUdeviceptr address) {
+  for (unsigned i = 0; i < number; i++) cuPointerGetAttribute(values[i], attributes[i], address);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr* begin, size_t* num_bytes, CUdeviceptr address) {
+  Lock lock(state.mutex);
+  const auto* block = find_block(state.device_blocks, as_pointer(address));
+  if (!block) return CUDA_ERROR_NOT_FOUND;
+  if (begin) *begin = reinterpret_cast<CUdeviceptr>(block->first);
+  if (num_bytes) *num_bytes = block->second.num_bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) { return driver_error(cudaStreamCreateWithFlags(stream, flags)); }
+
+CUresult cuStreamDestroy(CUstream stream) { return driver_error(cudaStreamDestroy(stream)); }
+
+CUresult cuStreamSynchronize(CUstream stream) { return driver_error(cudaStreamSynchronize(stream)); }
+
+CUresult cuEventCreate(CUevent* event, unsigned flags) { return driver_error(cudaEventCreateWithFlags(event, flags)); }
+
+CUresult cuEventDestroy(CUevent event) { return driver_error(cudaEventDestroy(event)); }
+
+CUresult cuEventRecord(CUevent event, CUstream stream) { return driver_error(cudaEventRecord(event, stream)); }
+
+CUresult cuEventQuery(CUevent event) { return driver_error(cudaEventQuery(event)); }
+
+CUresult cuEventSynchronize(CUevent event) { return driver_error(cudaEventSynchronize(event)); }
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  return driver_error(cudaLaunchHostFunc(stream, function, data));
+}
+
+// ---- the driver: modules and launches
 
 struct Kernel {
   void (*run)(void** arguments, const unsigned* grid_and_block);
