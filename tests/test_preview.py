@@ -144,6 +144,38 @@ def test_each_view_is_shown():
     ]  # fmt: skip
 
 
+VOLUME = np.random.default_rng(1).integers(0, 256, (2, 20, 32, 40), np.uint8)
+
+
+@pytest.mark.parametrize(("axes", "volume"), [("DHW", VOLUME), ("DHWC", np.stack([VOLUME] * 3, axis=-1))])
+def test_of_a_volume_the_middle_slice_is_shown(axes, volume):
+    source = gl.arrays(scan=volume).mark(scan=axes)
+    cells = gl.preview(loader_of([ops.RandomCrop(16, 20, depth=6)], source), records=1, epochs=1).rows[0]
+
+    (name, pixels, note), (_, _, crop_note) = (cell.pictures[0] for cell in cells)
+    middle = VOLUME[0, 10].repeat(4, 0).repeat(4, 1)
+    np.testing.assert_array_equal(pixels, np.stack([middle] * 3, axis=-1))
+    assert (name, note) == ("scan", f"uint8 20 x 32 x 40{' x 3' * (axes == 'DHWC')}, slice 10")
+    assert crop_note == f"uint8 6 x 16 x 20{' x 3' * (axes == 'DHWC')}, slice 3"
+
+
+def test_images_without_channels_are_shown():
+    (cell,) = gl.preview(loader_of([], gl.arrays(image=PHOTOS[..., 0])), records=1).rows[0][:1]
+
+    ((name, pixels, _),) = cell.pictures
+    np.testing.assert_array_equal(pixels[..., 0], PHOTOS[0, :, :, 0].repeat(3, 0).repeat(3, 1))
+    assert name == "image"
+
+
+def test_an_image_without_masks_of_objects_shows_that():
+    masks = np.zeros((2, 0, 9, 12), np.uint8)
+    source = gl.arrays(image=PHOTOS[:2, :9, :12], masks=masks).mark(masks="masks")
+
+    (cell,) = gl.preview(loader_of([], source), records=1).rows[0][:1]
+
+    assert [(name, note) for name, _, note in cell.pictures][1] == ("masks", "0 masks, 9 x 12")
+
+
 def test_records_without_images_are_texts(tmp_path):
     source = gl.arrays(x=np.arange(6) / 4, name=np.array(["ann", "bob"] * 3))
 

@@ -65,7 +65,7 @@ def cell(values: Any, row: int, field: Field) -> str:
         value = values[row]
         if field.encoded:
             return _file_cell(value, field.name)
-        picture = _picture(value, _axes(value, field), is_mask=field.kind in (MASK, INSTANCES))
+        picture = _picture(value, image_axes(value, field), is_mask=field.kind in (MASK, INSTANCES))
         return markup.escape(_text(value)) if picture is None else markup.image(picture, field.name)
     except Exception as error:  # of any library
         cause = error.cause or error.what if isinstance(error, GpuloadError) else str(error)
@@ -90,30 +90,45 @@ def _picture(value: Any, axes: str, *, is_mask: bool) -> Pixels | None:
 
     Args:
         value: on any device.
-        axes: of the value, from ``_axes``; "" if it is no image.
+        axes: of the value, from `image_axes`; "" if it is no image.
         is_mask: its numbers are labels.
     """
     shape = dict(zip(axes, getattr(value, "shape", ()), strict=False))
     if not shape or 0 in shape.values():
         return None
-    longest = max(shape["H"], shape["W"])
-    lines = slice(None, None, max(1, longest // (SAMPLES * MOST_SIDE)))
-    channels = slice(None) if shape.get("C") == 3 else slice(1)
-    parts = {"H": lines, "W": lines, "C": channels, "D": shape.get("D", 0) // 2, "N": slice(MOST_OBJECTS)}
-    image = _to_host(value[tuple(parts[axis] for axis in axes)])
+    image = middle_plane(value, axes, max(1, max(shape["H"], shape["W"]) // (SAMPLES * MOST_SIDE)))
     if image.dtype.kind not in NUMBERS:
         return None
-    if axes == "NHW":
-        image = object_labels(image)
-    elif "C" not in axes:
-        image = image[..., None]
-    elif axes == "CHW":
-        image = np.moveaxis(image, 0, -1)
     step = max(1, -(-max(image.shape[:2]) // MOST_SIDE))
     return enlarge(rgb_pixels(image, step, is_mask=is_mask)[0], LEAST_SIDE)[0]
 
 
-def _axes(value: Any, field: Field) -> str:
+def middle_plane(value: Any, axes: str, step: int = 1) -> NDArray[Any]:
+    """Return an image as it is shown, on the host, ``[height, width, channels]``.
+
+    Args:
+        value: on any device, with at least one pixel; of slices the middle one is shown, of masks of objects the first
+            `MOST_OBJECTS` as labels, of other than 3 channels the first one.
+        axes: of the value, from `image_axes`.
+        step: 1 for all rows and columns, 2 for every second one, and so on.
+    """
+    shape, lines = dict(zip(axes, value.shape, strict=True)), slice(None, None, step)
+    channels = slice(None) if shape.get("C") == 3 else slice(1)
+    parts = {"H": lines, "W": lines, "C": channels, "D": middle_slice(shape.get("D", 0)), "N": slice(MOST_OBJECTS)}
+    image = _to_host(value[tuple(parts[axis] for axis in axes)])
+    if axes == "NHW":
+        return object_labels(image)
+    if "C" not in axes:
+        return image[..., None]
+    return np.moveaxis(image, 0, -1) if axes == "CHW" else image
+
+
+def middle_slice(count: int) -> int:
+    """Return the number of the slice that is shown of so many."""
+    return count // 2
+
+
+def image_axes(value: Any, field: Field) -> str:
     """Return the axes of a value that is an image, ``"HWC"`` say, of masks of objects ``"NHW"``; "" for any other."""
     shape = tuple(getattr(value, "shape", ()))
     if field.kind == INSTANCES:

@@ -6,7 +6,8 @@
 Rows     are records: as the source has them (image files decoded), and behind all ops in the first epochs, with the
          draws of the ops for the record. Other fields are texts.
 Pixels   of uint8 are shown as they are. Others are stretched, each image by itself, from its least value to its
-         greatest, which is written below. Of other than 3 channels the first one is shown; labels of masks are colours.
+         greatest, which is written below. Of other than 3 channels the first one is shown, of a volume the middle
+         slice; labels of masks are colours.
          Small images are enlarged by a whole factor; of large ones each pixel is the mean of a square.
 Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its label.
 Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names that.
@@ -29,13 +30,14 @@ from numpy.typing import NDArray
 from gpuload.batch import Batch
 from gpuload.display import markup
 from gpuload.display.pictures import Pixels, png
+from gpuload.display.values import image_axes
 from gpuload.errors import FileError, SpecError
 from gpuload.loader import Loader
 from gpuload.ops import Decode
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
-from gpuload.spec import is_whole
+from gpuload.spec import INSTANCES, NUMBERS, is_whole
 
 MAX_TEXT = 200  # characters of a value beside a picture
 TITLE_SCALE, LEAST_TITLE = 2, 120  # of letters above columns, in a picture, and pixels that they may take
@@ -250,7 +252,9 @@ def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     spec, values = loader.spec_out, {name: np.asarray(column[0]) for name, column in batch.items()}
     pictures, texts = [], []
     for field in spec:
-        if field.may_be_image:
+        value = values[field.name]
+        has_pixels = 0 not in value.shape[field.kind == INSTANCES :]  # there may be no masks of objects
+        if has_pixels and value.dtype.kind in NUMBERS and image_axes(value, field):
             pictures.append((field.name, *image_pixels(spec, values, field)))
         else:
             texts.append(f"{field.name}: {_text(values[field.name])[:MAX_TEXT]}")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.display.pictures import Pixels, enlarge, object_labels, rgb_pixels
+from gpuload.display.values import image_axes, middle_plane, middle_slice
 from gpuload.ops import boxes, follow
 from gpuload.preview import font
 from gpuload.spec import INSTANCES, MASK, Field, Spec
@@ -30,11 +31,13 @@ def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixe
         field: the field of the image; boxes and points that belong to it are drawn into it.
     """
     value = np.asarray(values[field.name])
+    axes = image_axes(value, field)
     if field.kind == INSTANCES:
         image, note = object_labels(value), f"{len(value)} masks, {' x '.join(map(str, value.shape[1:]))}"
     else:
-        image = np.moveaxis(value, 0, -1) if field.is_channels_first else value
-        note = f"{value.dtype} {' x '.join(map(str, value.shape))}"
+        image, note = middle_plane(value, axes), f"{value.dtype} {' x '.join(map(str, value.shape))}"
+    if axes.startswith("D"):
+        note += f", slice {middle_slice(len(value))}"
     step = max(1, -(-max(image.shape[:2]) // LARGEST_SIDE))
     small, about = rgb_pixels(image, step, is_mask=field.kind in (MASK, INSTANCES))
     pixels, times = enlarge(small, LEAST_SIDE)
