@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import signalsafe, threads
-from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
+from gpuload.errors import ClosedError, DeviceError, SpecError, install_command, missing_package
 
 PAGE_BYTES = 4096
-INSTALL = 'pip install ".[cuda12]" in a checkout of gpuload'
+INSTALL = install_command("cuda12")
 CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
 FOREIGN_GROUP = (
     8  # so many arrays that foreign streams read are freed together, by a thread that waits for the whole GPU

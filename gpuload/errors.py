@@ -199,10 +199,18 @@ def changed_file(path: str, cause: str) -> ChangedFileError:
     )
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra of pyproject.toml.
+
+    It holds wherever gpuload was installed, from a checkout or a wheel: pip takes the gpuload that is there.
+    """
+    return f'pip install "gpuload[{extra}]"'
+
+
 def missing_package(
     package: str, *, needed_for: str, extra: str, error: ImportError | None = None
 ) -> MissingPackageError:
-    """Return the error that names the extra to install for ``package``; gpuload is on no package index.
+    """Return the error that names the extra to install for ``package``.
 
     Args:
         package: its name on package indexes.
@@ -214,5 +222,5 @@ def missing_package(
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
         cause=f"it is installed, but cannot be imported: {error}" if is_there else "it is not installed",
-        remedy=f'pip install ".[{extra}]" in a checkout of gpuload',
+        remedy=install_command(extra),
     )

@@ -62,7 +62,7 @@ def test_a_place_is_put_in_front():
 
 def test_a_missing_package_names_its_extra():
     error = errors.missing_package("pyarrow", needed_for="speed", extra="cpu")
-    assert 'pip install ".[cpu]"' in str(error)
+    assert 'pip install "gpuload[cpu]"' in str(error)
 
 
 def test_a_package_that_is_there_and_cannot_be_imported_says_why():

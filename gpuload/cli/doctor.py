@@ -35,7 +35,7 @@ import gpuload as gl
 from gpuload import core, device, signalsafe, threads
 from gpuload.cli import parity_images
 from gpuload.cli.base import Output, verb
-from gpuload.errors import FileError
+from gpuload.errors import FileError, install_command
 from gpuload.executors import trials
 from gpuload.ops.decode import REGIONS_ON_GPU
 from gpuload.progress import Progress
@@ -52,6 +52,7 @@ IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 TRY_IMAGES = (
     "import sys; from gpuload.cli.doctor import try_images; try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 )
+CUDA_OR_CPU = f"{install_command('cuda12')}, without a GPU {install_command('cpu')}"
 
 
 class Package(NamedTuple):
@@ -67,12 +68,12 @@ class Package(NamedTuple):
 PACKAGES = (
     Package(
         "Pillow", "PIL.Image", ("pillow",), "images without nvImageCodec; GIF, AVIF",
-        'pip install "gpuload[images]"',
+        install_command("images"),
     ),
-    Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV", 'pip install "gpuload[csv]"'),
+    Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV", install_command("csv")),
     Package(
         "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU",
-        'pip install "gpuload[cuda12]", "gpuload[cpu]" without a GPU',
+        CUDA_OR_CPU,
     ),
     Package(
         "nvImageCodec", "nvidia.nvimgcodec", ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13"), "decoding images",
@@ -80,18 +81,18 @@ PACKAGES = (
     ),
     Package(
         "CuPy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "records on a GPU",
-        'pip install "gpuload[cuda12]"',
+        install_command("cuda12"),
     ),
     Package(
         "TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu"), "gpuload.bridges.tensorflow",
-        'pip install "gpuload[cuda12]", "gpuload[cpu]" without a GPU',
+        CUDA_OR_CPU,
     ),
     Package(
         "DALI's plugin", "nvidia.dali.plugin.tf", ("nvidia-dali-tf-plugin-cuda120", "nvidia-dali-tf-plugin-cuda130"),
         "DALI in tf.data", "make tf-plugin, in a checkout",
     ),
-    Package("PyTorch", "torch", ("torch",), "gpuload.bridges.torch", "pip install torch"),
-    Package("JAX", "jax", ("jax",), "gpuload.bridges.jax", "pip install jax"),
+    Package("PyTorch", "torch", ("torch",), "gpuload.bridges.torch", install_command("torch")),
+    Package("JAX", "jax", ("jax",), "gpuload.bridges.jax", install_command("jax")),
 )  # fmt: skip
 
 
@@ -262,7 +263,7 @@ def misfits() -> Iterator[tuple[str, str, str]]:
             f"CUDA {kind}: {', '.join(name for name in of_cuda if of_cuda[name] == kind)}"
             for kind in sorted(set(of_cuda.values()))
         )
-        remedy = f'pip uninstall {" ".join(of_cuda)}, then pip install "gpuload[cuda12]" (or cuda13)'
+        remedy = f"pip uninstall {' '.join(of_cuda)}, then {install_command('cuda12')} (or cuda13)"
         yield "CUDA", f"packages for different versions of CUDA: {kinds}", remedy
     for package in PACKAGES:
         distributions = versions(package.distributions)

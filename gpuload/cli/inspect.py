@@ -79,6 +79,7 @@ class Inspection:
         damage: a line for each of them that is damaged.
         record, place: the record that is shown, and where it lies.
         code: lines of Python that load the records.
+        picture_problem: why the image of the record cannot be shown, and the remedy; "" if it can, or if it has none.
     """
 
     format: str
@@ -93,6 +94,7 @@ class Inspection:
     record: int
     place: str
     code: str
+    picture_problem: str
 
 
 @verb
@@ -110,7 +112,7 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
         if image is None:
             raise SpecError(
                 f"--picture {picture}",
-                cause=f"no image can be shown of record {inspection.record}",
+                cause=inspection.picture_problem or f"record {inspection.record} has no image that can be shown",
                 remedy="leave --picture out",
             )
         write_file(picture, png(image))
@@ -123,6 +125,8 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
             output.draw()
             for row in _colour_blocks(image, output.console) or _gray_blocks(image):
                 output.draw(row, is_wrapped=False)
+        if inspection.picture_problem:
+            output.draw(f"\nNo picture: {inspection.picture_problem}")
         output.draw(Text(f"\nIn Python:\n\n{textwrap.indent(inspection.code, INDENT)}"), is_wrapped=False)
     output.result(**asdict(inspection))
     return 1 if inspection.damage else 0
@@ -152,11 +156,17 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
         records, damage = _sample(source, record)
         files = source.file_paths()
         fields = tuple(_report(source, field, records, record) for field in source.spec)
+        image, picture_problem = None, ""
+        if record in records:
+            try:
+                image = _image(source, record)
+            except MissingPackageError as error:
+                picture_problem = f"{error.what}; {error.remedy}"
         inspection = Inspection(
             title, call, len(source), len(files), sum(map(os.path.getsize, files)), source.describe(), fields,
-            len(records) + len(damage), damage, record, place, _code(source, paths),
+            len(records) + len(damage), damage, record, place, _code(source, paths), picture_problem,
         )  # fmt: skip
-        return inspection, _image(source, record) if record in records else None
+        return inspection, image
 
 
 def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tuple[str, ...]]:
@@ -238,15 +248,12 @@ def _image_field(source: Source) -> Field | None:
 
 
 def _image(source: Source, record: int) -> Pixels | None:
-    """Return the image of a record; None if it has none, or nothing is installed that decodes it."""
+    """Return the image of a record, None if it has none; raises ``MissingPackageError`` if nothing decodes it."""
     field = _image_field(source)
     if field is None:
         return None
-    try:
-        loader = gl.Loader(source.select([record]), 1, device="cpu", executor="array", output=field.name)
-        cell = gl.preview(loader, records=1).rows[0][0]
-    except MissingPackageError:
-        return None
+    loader = gl.Loader(source.select([record]), 1, device="cpu", executor="array", output=field.name)
+    cell = gl.preview(loader, records=1).rows[0][0]
     return cell.pictures[0][1]
 
 

@@ -67,7 +67,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setattr(demo, "is_installed", lambda package: package != "sklearn")
 
     assert cli.main(["demo"]) == 2
-    assert 'pip install ".[demo]"' in capsys.readouterr().err
+    assert 'pip install "gpuload[demo]"' in capsys.readouterr().err
 
 
 # its data

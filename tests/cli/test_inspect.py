@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -181,3 +182,23 @@ def test_a_pipe_that_nobody_reads_any_more_is_no_error(files):
         errors = process.stderr.read()
 
     assert (errors, process.returncode) == (b"", 141)
+
+
+def test_where_nothing_decodes_images_the_missing_picture_is_explained(files):
+    """Without a codec, in a process of its own: the codec is chosen once."""
+    program = """
+import sys
+sys.modules["nvidia.nvimgcodec"] = sys.modules["PIL.Image"] = None
+from gpuload.cli import main
+print(main(["inspect", "photos"]), main(["inspect", "photos", "--picture", "x.png"]), flush=True)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=files, timeout=100,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GPULOAD_CORE": "0"},
+    )  # fmt: skip
+
+    assert process.stdout.splitlines()[-1] == "0 2"
+    problem = "decoding images without DALI needs the package 'pillow'; pip install \"gpuload[images]\""
+    assert f"No picture: {problem}" in " ".join(process.stdout.split())
+    assert f"--picture x.png\n  cause:  {problem}\n" in process.stderr
+    assert not (files / "x.png").exists()

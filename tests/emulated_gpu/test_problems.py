@@ -63,7 +63,7 @@ def run(install: str = "", before: str = "", name: str = "gpu") -> str:
         (
             {"install": "driver=12040"},
             "the driver supports CUDA 12.4, and CuPy is built for CUDA 13.",
-            'update the NVIDIA driver, or pip install ".[cuda12]"',
+            'update the NVIDIA driver, or pip install "gpuload[cuda12]"',
         ),
         ({"install": "driver=11080"}, "the driver supports CUDA 11.8", "update the NVIDIA driver, or use device="),
         ({"install": "devices=0"}, "the CUDA driver shows no GPU", "CUDA_VISIBLE_DEVICES"),

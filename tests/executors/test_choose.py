@@ -74,7 +74,7 @@ def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wa
 
     assert text in caught.value.what
     assert "executor=" not in str(caught.value)
-    assert caught.value.remedy.startswith('pip install ".[')
+    assert caught.value.remedy.startswith('pip install "gpuload[')
 
 
 @pytest.mark.parametrize(

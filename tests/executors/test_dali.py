@@ -549,7 +549,7 @@ class TestRefusals:
 
     def test_without_dali_the_error_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "nvidia.dali", None)
-        with pytest.raises(MissingPackageError, match=r'pip install "\.\[cpu\]"'):
+        with pytest.raises(MissingPackageError, match=r'pip install "gpuload\[cpu\]"'):
             DaliExecutor(training(), batch_size=4, num_threads=1)
 
     def test_a_dali_that_makes_other_pixels_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -429,7 +429,7 @@ class TestChoice:
             monkeypatch.setitem(sys.modules, name, None)
 
         assert codec() is None
-        with pytest.raises(MissingPackageError, match=r'pip install "\.\[images\]"'):
+        with pytest.raises(MissingPackageError, match=r'pip install "gpuload\[images\]"'):
             decoded(JPEGS["4:2:0"])
 
     def test_no_codec_is_imported_before_an_image_is_decoded(self):

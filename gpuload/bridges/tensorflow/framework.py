@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuload import device, signalsafe
 from gpuload.bridges import common
-from gpuload.errors import ClosedError, DeviceError, missing_package
+from gpuload.errors import ClosedError, DeviceError, install_command, missing_package
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
@@ -38,7 +38,7 @@ def check_gpu(name: str) -> None:
         raise DeviceError(
             f"the loader is on {name}, and TensorFlow sees {num_seen} GPUs",
             cause="TensorFlow cannot load its CUDA libraries" if built else "this TensorFlow was built without CUDA",
-            remedy='pip install ".[cuda12]" in a checkout, without tensorflow-cpu, or use device="cpu"',
+            remedy=f'{install_command("cuda12")}, without tensorflow-cpu, or use device="cpu"',
         )
 
 
