@@ -46,7 +46,7 @@ STATUSES = {
     CLOSED_PIPE: "nobody reads the output any more, as behind `| head`",
 }
 USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
-COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for completions
+COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for its script, or for completions
 
 
 class Verbs(click.Group):
@@ -153,9 +153,9 @@ def _main(words: list[str], is_process: bool = False) -> int:
     output = Output()
     try:
         if is_process and COMPLETE in os.environ:
-            from click.shell_completion import shell_complete
+            from gpuload.cli.completion import complete
 
-            return shell_complete(group, {"obj": output}, "gpuload", COMPLETE, os.environ[COMPLETE])
+            return complete(group, output, COMPLETE)
         if not words:
             _print_error(click.Context(group, info_name="gpuload", **HELP).get_help())
             return ERROR

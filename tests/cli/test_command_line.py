@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -201,6 +203,20 @@ def test_a_fault_of_code_is_a_message_and_with_debug_its_place(files):
 # completion
 
 
+@pytest.fixture
+def shell_environment(tmp_path):
+    """Return the environment of a shell that finds the command."""
+    program = tmp_path / "gpuload"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpuload "$@"\n')
+    program.chmod(0o755)
+    return {**ENVIRONMENT, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def need(shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -210,12 +226,8 @@ def test_a_fault_of_code_is_a_message_and_with_debug_its_place(files):
         ("gpuload health --executor ", ["auto", "array", "dali"]),
     ],
 )
-def test_bash_completes(line, words, tmp_path):
-    if shutil.which("bash") is None:
-        pytest.skip("there is no bash")
-    program = tmp_path / "gpuload"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpuload "$@"\n')
-    program.chmod(0o755)
+def test_bash_completes(line, words, shell_environment):
+    need("bash")
     script = f"""
 eval "$(_GPULOAD_COMPLETE=bash_source gpuload)" || exit 3
 line='{line}'
@@ -226,14 +238,73 @@ function=$(complete -p gpuload | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 "$function" gpuload
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    environment = {**ENVIRONMENT, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-
     process = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, env=environment, timeout=60, check=False
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, env=shell_environment, timeout=60, check=False
     )
 
     assert process.returncode == 0, process.stderr
     assert process.stdout.split() == words
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("gpuload in", [f"inspect\t{cli.VERBS['inspect']}"]),
+        ("gpuload ch", [f"check\t{cli.VERBS['check']}"]),
+        ("gpuload health --executor da", ["dali"]),
+        ("gpuload check r", ["rows.npy"]),
+    ],
+)
+def test_fish_completes_with_whole_descriptions(line, lines, files, shell_environment):
+    need("fish")
+    script = f"_GPULOAD_COMPLETE=fish_source gpuload | source; complete --do-complete '{line}'"
+    process = subprocess.run(
+        ["fish", "--no-config", "-c", script], capture_output=True, text=True, env=shell_environment, cwd=files,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("gpuload insp", "gpuload inspect "),
+        ("gpuload check --num", "gpuload check --num-threads "),
+        ("gpuload health --executor da", "gpuload health --executor dali "),
+        ("gpuload check r", "gpuload check rows.npy "),
+    ],
+)
+def test_zsh_completes_on_a_terminal(line, whole, files, shell_environment):
+    """The Tab key is pressed behind the line; then Ctrl-X writes the line to a file and ends the shell."""
+    need("zsh")
+    setup = """
+unsetopt zle_bracketed_paste
+autoload -U compinit
+compinit -u -D
+eval "$(_GPULOAD_COMPLETE=zsh_source gpuload)"
+finish() { print -rn -- "$BUFFER" > line; exit; }
+zle -N finish
+bindkey '^X' finish
+"""
+    (files / ".zshrc").write_text(f"{setup}print re''ady\n")
+    terminal, program_end = pty.openpty()
+    with subprocess.Popen(
+        ["zsh", "-d", "-i"], stdin=program_end, stdout=program_end, stderr=program_end, start_new_session=True,
+        cwd=files, env={**shell_environment, "TERM": "dumb", "ZDOTDIR": str(files)},
+    ):  # fmt: skip
+        os.close(program_end)
+        text = b""
+        while b"ready" not in text:
+            text += os.read(terminal, 1000)
+        os.write(terminal, f"{line}\t\x18".encode())
+        with contextlib.suppress(OSError):  # the end of a terminal is an error on Linux
+            while data := os.read(terminal, 1000):
+                text += data
+    os.close(terminal)
+
+    assert (files / "line").read_text() == whole, text
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
