@@ -28,7 +28,8 @@ from types import TracebackType
 from typing import Any
 
 from gpuload.errors import FileError
-from gpuload.storage.files import NO_LINKS, look_at, open_error
+from gpuload.storage.files import look_at, open_error
+from gpuload.storage.privatefiles import NO_LINKS
 
 try:
     import fcntl

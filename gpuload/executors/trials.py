@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 from gpuload import signalsafe
 from gpuload.errors import FileError
-from gpuload.storage import derivedfiles, keptfile
+from gpuload.storage import derivedfiles, keptfile, privatefiles
 
 SWITCH = "GPULOAD_DOCTOR"
 FOLDER = "doctor"  # in the cache folder
@@ -66,7 +66,7 @@ def save(failures: Sequence[Failure]) -> str:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             return path
-        derivedfiles.make_folder(os.path.dirname(path))
+        privatefiles.make_folder(os.path.dirname(path))
         with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, origin) as writer:
             writer.write(json.dumps([asdict(failure) for failure in failures]).encode("ascii"))
             writer.end()

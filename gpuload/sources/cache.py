@@ -39,7 +39,7 @@ from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import Array, Bytes, Fields, Group, Indices, Leaf, Values, check_places, gather_rows
 from gpuload.sources.readable import Readable
 from gpuload.spec import Field, Layout, Part, Spec
-from gpuload.storage import derivedfiles, keptfile, open_storage
+from gpuload.storage import derivedfiles, keptfile, open_storage, privatefiles
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import check_name, read_bytes
 
@@ -162,7 +162,7 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     }
 
     if os.path.isdir(path):
-        derivedfiles.check_private(os.path.realpath(path))
+        privatefiles.check_private(os.path.realpath(path))
 
     def load(index: str) -> CachedValues | None:
         return _load(index, about, columns, source)

@@ -5,9 +5,7 @@
 
 Where    Small ones stand beside the file, if its folder can be written; others in the cache folder: ``GPULOAD_CACHE``,
          ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log names each file that is written, and its size.
-Private  The cache folder has the mode 0700 and its files 0600. Where other users may write to the folder that is named,
-         a folder in it that belongs to this user alone is used, ``user-1000``. ``GPULOAD_CACHE_SHARED=1`` says that
-         these users are trusted: then all of them use the same files.
+Private  `privatefiles.py`: only this user may read and write them.
 Name     In the cache folder it begins with a digest of path, size, time and beginning of the file, and of all that the
          derived file depends on besides: of a changed file another one is made, and an old one is never believed.
 Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of one.
@@ -23,9 +21,7 @@ import errno
 import hashlib
 import logging
 import os
-import platform
 import re
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +29,8 @@ from typing import TypeVar
 
 from gpuload.errors import FileError
 from gpuload.progress import Progress
-from gpuload.storage.files import NO_LINKS, REMEDIES, Files, read_bytes
+from gpuload.storage.files import REMEDIES, Files, read_bytes
+from gpuload.storage.privatefiles import NO_LINKS, STALE_S, check_private, machine, make_folder, own_folder
 
 try:
     import fcntl
@@ -42,12 +39,11 @@ except ImportError:  # Windows
 
 Result = TypeVar("Result")
 
-FOLDER, SHARED = "GPULOAD_CACHE", "GPULOAD_CACHE_SHARED"
+FOLDER = "GPULOAD_CACHE"
 HEAD_BYTES = 1 << 16  # of a file, that its key depends on
 PART = ".part-"  # the name of an unfinished file ends in this, the machine, and a random number
 LOCK = ".lock"
 LOOK_S = 0.02  # a process that waits for another one looks so often
-STALE_S = 3600.0  # a file that did not grow for so long has no writer any more
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
 log = logging.getLogger("gpuload")
@@ -59,12 +55,7 @@ def folder() -> str:
     Raises:
         FileError: there is no home folder, and no variable names another one.
     """
-    base = _cache_folder()
-    try:
-        is_open = bool(distrust(os.stat(base)))
-    except OSError:  # it is not there, or cannot be used: `make_folder` raises the error
-        is_open = False
-    return os.path.join(base, f"user-{os.geteuid()}") if is_open else base
+    return own_folder(_cache_folder())
 
 
 def _cache_folder() -> str:
@@ -84,58 +75,6 @@ def _cache_folder() -> str:
             "there is no cache folder", cause="no home folder is known", remedy=f"set {FOLDER} to a folder to write to"
         )
     return os.path.join(expanded, "gpuload")
-
-
-def is_shared() -> bool:
-    """Return True if ``GPULOAD_CACHE_SHARED`` is set: all users with write access to the cache folder are trusted."""
-    return os.environ.get(SHARED, "") not in ("", "0")
-
-
-def distrust(status: os.stat_result, owners: Sequence[int] = ()) -> str:
-    """Return the reason why another user may have written to a file or folder; "" if only this user may.
-
-    A group whose number is that of its owner is the group of that user alone, as Linux distributions have it.
-
-    Args:
-        status: of the file or folder.
-        owners: trusted users beside this user and root.
-    """
-    if is_shared() or os.name != "posix":
-        return ""
-    if status.st_uid not in (os.geteuid(), 0, *owners):
-        return f"it belongs to the user {status.st_uid}"
-    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid):
-        return f"its mode is {stat.S_IMODE(status.st_mode):04o}, so that other users may write to it"
-    return ""
-
-
-def check_private(path: str) -> None:
-    """Refuse a folder that other users may write to.
-
-    Raises:
-        FileError: they may, or it is a link, or no folder.
-    """
-    status = os.lstat(path)
-    reason = distrust(status) if stat.S_ISDIR(status.st_mode) else "it is no folder"
-    if reason:
-        raise FileError(
-            f"{path} is no place for files that gpuload keeps",
-            cause=f"{reason}, and files of other users must not become your data",
-            remedy="name a folder that is not there yet, or one of your own (chmod 700); "
-            f"{SHARED}=1 trusts all users that may write there",
-        )
-
-
-def make_folder(path: str) -> None:
-    """Make a folder that belongs to this user alone, with the folders above it."""
-    os.makedirs(path, mode=0o777 if is_shared() else 0o700, exist_ok=True)
-
-
-def open_new(path: str, mode: int = 0o600) -> int:
-    """Return a descriptor of a new file to write to; only this user may read it, unless ``mode`` says more."""
-    mode = 0o666 if is_shared() else mode
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS
-    return os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), mode)
 
 
 def cache_path(name: str) -> str:
@@ -314,36 +253,6 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         with contextlib.suppress(OSError):
             os.unlink(part)
     log.info("wrote %s, %d bytes", place, num_bytes)
-
-
-def machine() -> str:
-    """Return a digest of this machine's name, for the names of unfinished files: eight hexadecimal digits."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-
-
-def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) -> bool:
-    """Return True if a process left this unfinished file or folder and will not go on with it.
-
-    That process was one of this machine and is gone, or had the number of this process; or nothing was written to it
-    for STALE_S.
-
-    Args:
-        path: of a file, or of a folder of files.
-        of_machine: the result of `machine` there; None if it is not known.
-        process: the number of the process, as it stands in the name.
-    """
-    if of_machine == machine() and os.name == "posix":
-        try:
-            os.kill(int(process), 0)
-        except (ProcessLookupError, OverflowError):
-            return True
-        except OSError:  # another user's process
-            pass
-        return int(process) == os.getpid()
-    with contextlib.suppress(OSError):
-        entries = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []
-        return time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries]) > STALE_S
-    return False
 
 
 def _remove_parts(place: str, own_suffix: str | None) -> None:

@@ -62,7 +62,6 @@ READ_AT = getattr(os, "preadv", None)  # nor this
 MOST_CHUNK = 64 if ADVISE is not None else 1  # files a thread has open, to ask for all before it reads the first
 # Non-blocking: opening a pipe must not wait for its writer. Binary: Windows would change line ends.
 OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
-NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # for files that gpuload writes: a link at their name is not followed
 REMEDIES = {
     errno.EMFILE: "let this process open more files: ulimit -n 4096 in the shell that starts it, or close some",
     errno.ENFILE: "close files in other processes: all of them together have as many open as the system allows",

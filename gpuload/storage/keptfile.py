@@ -4,7 +4,7 @@ Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; 
          the values that the writer adds; an end of END.size bytes: magic, bytes of the content, bytes of the JSON,
          CRC-32 of all bytes behind the content. Numbers are little-endian.
 Trust    A file is used if it is a regular file, no link, of this user or of root, if only trusted users may write to it
-         (`derivedfiles.distrust`), if it has the very same origin, and if its blocks have their checksums.
+         (`privatefiles.distrust`), if it has the very same origin, and if its blocks have their checksums.
 When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
          larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
          the file is removed, and the next opening makes it anew.
@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 
 from gpuload.core.face import Maps
 from gpuload.errors import ChangedFileError
-from gpuload.storage import derivedfiles, files
+from gpuload.storage import files
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
-from gpuload.storage.files import NO_LINKS, OPEN_FLAGS, Files, Handle, Seal, Stamp, read_at, stamp_of
+from gpuload.storage.files import OPEN_FLAGS, Files, Handle, Seal, Stamp, read_at, stamp_of
+from gpuload.storage.privatefiles import NO_LINKS, distrust, open_new
 
 Result = TypeVar("Result")
 
@@ -101,7 +102,7 @@ class Writer:
 
     def __init__(self, path: str, made_of: Any, mode: int = 0o600) -> None:
         self.path, self._made_of = path, made_of
-        self._file = os.fdopen(derivedfiles.open_new(path, mode), "wb", 1 << 20)
+        self._file = os.fdopen(open_new(path, mode), "wb", 1 << 20)
         self._checksums = list[int]()
         self._checksum = 0
         self.num_bytes = 0
@@ -370,7 +371,7 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
         return
     try:
         status = os.fstat(descriptor)
-        reason = derivedfiles.distrust(status, owners) if stat.S_ISREG(status.st_mode) else "it is no regular file"
+        reason = distrust(status, owners) if stat.S_ISREG(status.st_mode) else "it is no regular file"
         if reason:
             _warn(path, reason)
         yield None if reason else descriptor

@@ -20,7 +20,7 @@ tf = pytest.importorskip("tensorflow")
 import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
 from gpuload.errors import FileError, SpecError, StateError  # noqa: E402
-from gpuload.storage import derivedfiles  # noqa: E402
+from gpuload.storage import privatefiles  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -205,7 +205,7 @@ def test_a_save_that_was_broken_off_is_not_taken_up(tmp_path, whole, monkeypatch
 def test_drafts_of_processes_that_are_gone_go_and_all_else_stays(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait(60)
-    here = derivedfiles.machine()
+    here = privatefiles.machine()
     drafts = {
         "gone": tmp_path / f"draft-{here}-{gone.pid}",
         "this process": tmp_path / f"draft-{here}-{os.getpid()}",
@@ -249,7 +249,7 @@ def test_a_folder_of_others_with_the_name_of_a_save_is_refused_and_stays(tmp_pat
 def test_a_state_is_written_beside_the_drafts_of_others(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait(60)
-    left = tmp_path / f"state.json.{derivedfiles.machine()}-{gone.pid}.tmp"
+    left = tmp_path / f"state.json.{privatefiles.machine()}-{gone.pid}.tmp"
     left.write_text("half")
     link = tmp_path / f"state.json.{os.getpid()}.tmp"
     link.symlink_to(tmp_path / "victim")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpuload.errors import ChangedFileError, FileError, FormatError, GpuloadError, MissingFileError
-from gpuload.storage import derivedfiles
+from gpuload.storage import derivedfiles, privatefiles
 from gpuload.storage.files import look_at
 
 ROOT = Path(__file__).parents[2]
@@ -385,7 +385,7 @@ def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
 def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_ago_goes(home, monkeypatch):
     place = home / "a"
     home.mkdir()
-    monkeypatch.setattr(derivedfiles.platform, "node", lambda: "other")
+    monkeypatch.setattr(privatefiles.platform, "node", lambda: "other")
     parts = []
 
     def make(path):
@@ -555,7 +555,7 @@ def test_the_group_of_the_user_alone_may_write(tmp_path):
     (tmp_path / "a").chmod(0o770)
     status = os.stat(tmp_path / "a")
 
-    assert (derivedfiles.distrust(status) == "") == (status.st_gid == status.st_uid)
+    assert (privatefiles.distrust(status) == "") == (status.st_gid == status.st_uid)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o666])

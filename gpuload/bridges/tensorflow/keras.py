@@ -26,7 +26,7 @@ from gpuload.bridges.tensorflow.framework import tf
 from gpuload.errors import FileError, SpecError, StateError
 from gpuload.order import check_count
 from gpuload.spec import is_whole
-from gpuload.storage import derivedfiles
+from gpuload.storage import privatefiles
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
@@ -146,9 +146,9 @@ class Checkpoint(_Counting):
         name = re.compile(re.escape(Path(self._path).name) + r"\.([0-9a-f]{8})-(\d+)\.tmp")
         for old in home.iterdir():
             owner = name.fullmatch(old.name)
-            if owner and derivedfiles.is_left(old, *owner.groups()) and old.is_file() and not old.is_symlink():
+            if owner and privatefiles.is_left(old, *owner.groups()) and old.is_file() and not old.is_symlink():
                 old.unlink(missing_ok=True)
-        draft = f"{self._path}.{derivedfiles.machine()}-{os.getpid()}.tmp"
+        draft = f"{self._path}.{privatefiles.machine()}-{os.getpid()}.tmp"
         with open(draft, "x", encoding="utf-8") as file:
             file.write(text + "\n")
         os.replace(draft, self._path)
@@ -248,7 +248,7 @@ class ResumeLoader(_Counting):
         name = f"epoch-{position.epoch:06}-step-{position.step:09}"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_drafts()
-        draft = self._folder / f"draft-{derivedfiles.machine()}-{os.getpid()}"
+        draft = self._folder / f"draft-{privatefiles.machine()}-{os.getpid()}"
         for path in (draft, self._folder / name):
             if os.path.lexists(path) and not _is_save(path):
                 raise FileError(
@@ -291,7 +291,7 @@ class ResumeLoader(_Counting):
         """Remove the drafts of processes that were killed while they saved."""
         for draft in self._folder.glob("draft-*"):
             owner = DRAFT.fullmatch(draft.name)
-            if owner and _is_save(draft) and derivedfiles.is_left(draft, *owner.groups()):
+            if owner and _is_save(draft) and privatefiles.is_left(draft, *owner.groups()):
                 shutil.rmtree(draft, ignore_errors=True)
 
     def _latest(self) -> Path | None:
