@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gpuload.sources.compose import zip as zip
     from gpuload.sources.mix import mix
     from gpuload.sources.records import records
+    from gpuload.storage.stores import Remote
 
 __all__ = [
     "Batch",
@@ -51,6 +52,7 @@ __all__ = [
     "Loader",
     "Ragged",
     "Raw",
+    "Remote",
     "Source",
     "Sparse",
     "Spec",
@@ -96,6 +98,7 @@ _attach(
         "sources.compose": ("concat", "zip"),
         "sources.mix": ("mix",),
         "sources.records": ("records",),
+        "storage.stores": ("Remote",),
     },
     _FORMS,
 )

@@ -46,7 +46,7 @@ from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
 from gpuload.storage.direct import DirectReader
-from gpuload.storage.objects import is_remote
+from gpuload.storage.stores import is_remote
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -51,7 +51,7 @@ OWNERS = {
     "pyarrow": ("formats/csv/parse.py",),
     "pytest": ("testing/*",),
     "kvikio": ("storage/direct.py",),
-    "obstore": ("storage/objects.py",),
+    "obstore": ("storage/retries.py", "storage/stores.py"),
     "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*", "cli/parity*"),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),

@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import FileError
-from gpuload.storage import derivedfiles, keptfile, objects
+from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import Files, read_bytes
 from gpuload.storage.keptfile import Writer
+from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 12
 SMALL_BYTES = 1 << 20
@@ -72,14 +73,14 @@ def load_or_walk(
             walk_errors.append(error)
             raise
         # Each user that may read the file may read an index beside it; the cache folder is closed to others.
-        mode = 0o600 if objects.is_remote(path) else 0o600 | os.stat(path).st_mode & 0o044
+        mode = 0o600 if is_remote(path) else 0o600 | os.stat(path).st_mode & 0o044
         with Writer(to, made_of(files, number), mode) as writer:
             writer.write(head_of(kind))
             writer.write(offsets[0].astype("<i8").tobytes())
             writer.end()
 
     folder, name = os.path.split(path)
-    beside = [] if objects.is_remote(path) else [os.path.join(folder, f".{name}.gpuload-index")]
+    beside = [] if is_remote(path) else [os.path.join(folder, f".{name}.gpuload-index")]
     for place in beside:
         if (offsets_beside := _load(files, number, kind, first, place)) is not None:
             return offsets_beside

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuload.storage import keptfile, maps, objects, pread, remote
+from gpuload.storage import keptfile, maps, pread, remote
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
+from gpuload.storage.stores import is_remote
 
 __all__ = ["Extents", "Files", "Storage", "open_storage"]
 
@@ -19,7 +20,7 @@ __all__ = ["Extents", "Files", "Storage", "open_storage"]
 def open_storage(files: Files) -> Storage:
     """Return the fastest storage for these files that works here: maps, or positioned reads; ranges of objects."""
     plain_files = replace(files, seals=()) if files.seals else files
-    if any(map(objects.is_remote, files.paths)):
+    if any(map(is_remote, files.paths)):
         return remote.RemoteStorage(files)
     storage: Storage = maps.MappedStorage(plain_files) if maps.supported() else pread.PositionedStorage(plain_files)
     return keptfile.VerifiedStorage(files, storage) if files.seals else storage

@@ -20,9 +20,9 @@ import numpy as np
 from gpuload import signalsafe
 from gpuload.errors import FileError, missing_package
 from gpuload.storage.extents import Extents, Int64s, check_inside
-from gpuload.storage.files import Files, Stamp
-from gpuload.storage.objects import is_remote
+from gpuload.storage.files import Files
 from gpuload.storage.pread import join_neighbours
+from gpuload.storage.stores import Stamp, is_remote
 
 MOST_OPEN_FILES = 128
 THREADS_VARIABLE = "KVIKIO_NTHREADS"

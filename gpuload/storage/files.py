@@ -40,6 +40,7 @@ from gpuload.errors import (
 from gpuload.progress import Progress
 from gpuload.storage import objects
 from gpuload.storage.memory import cache_bytes
+from gpuload.storage.stores import SCHEMES, Remote, Stamp, is_remote
 from gpuload.threads import parallel_map
 
 try:
@@ -47,9 +48,8 @@ try:
 except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
-Path = str | os.PathLike[str]
+Path = str | os.PathLike[str] | Remote
 Paths = Path | Iterable[Path]
-Stamp = objects.Stamp
 Handle = int | objects.Reader  # an open file: its descriptor, or what reads an object
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -81,13 +81,16 @@ def as_folder(argument: Paths) -> str | None:
 
     The URL of a folder of an object store ends in a slash.
     """
+    if isinstance(argument, Remote):
+        urls = argument.object_urls()
+        return urls[0] if len(urls) == 1 and urls[0].endswith("/") else None
     if (
         not isinstance(argument, (str, os.PathLike))
         or not isinstance(os.fspath(argument), str)
         or not os.fspath(argument)
     ):
         return None
-    if objects.is_remote(os.fspath(argument)):
+    if is_remote(os.fspath(argument)):
         url = os.fspath(argument)
         return url if url.endswith("/") else None
     path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
@@ -103,8 +106,9 @@ def expand(paths: Paths) -> list[str]:
         expand(["z/*.npy", "a.npy"])   z/1.npy z/2.npy a.npy
 
     Args:
-        paths: a path, a string with the wildcards ``* ? [...] **``, or a list of these. ``~`` is the home folder.
-            A wildcard never means a directory or a hidden file. The name of an existing file is no wildcard.
+        paths: a path, a string with the wildcards ``* ? [...] **``, URLs with the settings of their store (`Remote`),
+            or a list of these. ``~`` is the home folder. A wildcard never means a directory or a hidden file. The name
+            of an existing file is no wildcard.
 
     Raises:
         MissingFileError: a wildcard matches no file.
@@ -127,9 +131,8 @@ def _as_list(paths: Paths) -> list[Path]:
             cause="it has no order, and records are numbered in the order of their files",
             remedy="pass a list: sorted(paths)",
         )
-    is_single = (
-        isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable) or not getattr(paths, "ndim", 1)
-    )
+    is_path = isinstance(paths, (str, bytes, os.PathLike, Remote))
+    is_single = is_path or not isinstance(paths, Iterable) or not getattr(paths, "ndim", 1)
     return [paths] if is_single else list(paths)  # type: ignore[list-item,arg-type]
 
 
@@ -144,7 +147,7 @@ def _check_named_once(paths: Sequence[str]) -> None:
     for path in paths:
         folder, name = os.path.split(path)
         if folder not in folders:
-            folders[folder] = folder if objects.is_remote(path) else os.path.realpath(folder)
+            folders[folder] = folder if is_remote(path) else os.path.realpath(folder)
         before = first.setdefault((folders[folder], name), path)
         if before is not path:
             raise SpecError(
@@ -155,7 +158,9 @@ def _check_named_once(paths: Sequence[str]) -> None:
 
 
 def _matches(name: Path) -> list[str]:
-    """Return the absolute paths of one path or wildcard."""
+    """Return the absolute paths of one path or wildcard, or of the URLs of a `Remote`."""
+    if isinstance(name, Remote):
+        return [path for url in name.object_urls() for path in objects.names_of(url)]
     if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
         raise SpecError(
             f"{name!r} as a path",
@@ -163,7 +168,7 @@ def _matches(name: Path) -> list[str]:
             remedy="pass a path, a string with wildcards, or a list of these",
         )
     text = os.path.expanduser(os.fspath(name))
-    if objects.is_remote(text):
+    if is_remote(text):
         return objects.names_of(text)
     _check_text(text)
     path = os.path.abspath(text)
@@ -187,7 +192,7 @@ def _check_text(text: str) -> None:
     if URL.match(text) and not os.path.lexists(text):
         raise SpecError(
             f"{text} as a path",
-            cause=f"it is a URL, and of those {', '.join(objects.SCHEMES)} are read, with :// behind; files of this "
+            cause=f"it is a URL, and of those {', '.join(SCHEMES)} are read, with :// behind; files of this "
             "machine are named by their path alone",
             remedy="copy the files to a local disk, or mount their storage, and pass that path",
         )
@@ -355,7 +360,7 @@ class Files:
 
     def check(self, number: int) -> None:
         """Raise ``ChangedFileError`` if the stamp of a file is no longer that of its opening."""
-        if objects.is_remote(self.paths[number]):
+        if is_remote(self.paths[number]):
             now, _ = objects.look(self.paths[number], 0)
             if now != self.stamp(number):
                 raise objects.changed(self.paths[number], self.stamp(number), now)
@@ -405,7 +410,7 @@ class Files:
             ChangedFileError: the file changed, or is gone.
             FileError: it cannot be opened.
         """
-        if objects.is_remote(self.paths[number]):
+        if is_remote(self.paths[number]):
             yield objects.Reader(self.paths[number], self.stamp(number))
             return
         try:
@@ -509,7 +514,7 @@ def look_at(
 
 def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple[Stamp, bytes]]:
     """Return stamp and beginning of a few files; files of at most ``whole_bytes`` bytes are requested as a whole."""
-    if any(map(objects.is_remote, paths)):
+    if any(map(is_remote, paths)):
         return _look_at_objects(paths, head_bytes)
     open_files: list[tuple[str, int, os.stat_result]] = []
     try:
@@ -528,7 +533,7 @@ def _look_at_objects(paths: Sequence[str], head_bytes: int) -> list[tuple[Stamp,
     """Return stamp and beginning of paths of which some are URLs; their requests are under way together."""
 
     def look(path: str) -> tuple[Stamp, bytes]:
-        return objects.look(path, head_bytes) if objects.is_remote(path) else _look([path], head_bytes, 0)[0]
+        return objects.look_at_listing(path, head_bytes) if is_remote(path) else _look([path], head_bytes, 0)[0]
 
     return parallel_map(look, paths, objects.REQUESTS)
 
@@ -569,14 +574,14 @@ def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
 
 def open_binary(path: str) -> BinaryIO:
     """Return a file of Python's, open for reading, for libraries that read files; of an object, too."""
-    if objects.is_remote(path):
+    if is_remote(path):
         return cast(BinaryIO, objects.File(objects.Reader(path, objects.look(path, 0)[0])))
     return open(path, "rb")
 
 
 def open_handle(path: str) -> Handle:
     """Return what `read_at` reads a file by; `close_handle` closes it."""
-    if objects.is_remote(path):
+    if is_remote(path):
         return objects.Reader(path, objects.look(path, 0)[0])
     return os.open(path, OPEN_FLAGS)
 
@@ -613,7 +618,7 @@ def _read_once(descriptor: int, to: memoryview, offset: int) -> int:
 
 def read_bytes(path: str, num_bytes: int) -> bytes:
     """Return the first ``num_bytes`` bytes of a file, or all where it has fewer."""
-    if objects.is_remote(path):
+    if is_remote(path):
         return objects.look(path, num_bytes)[1]
     try:
         with open(path, "rb") as file:

@@ -33,8 +33,9 @@ from gpuload.core.face import Maps
 from gpuload.errors import ChangedFileError
 from gpuload.storage import files
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
-from gpuload.storage.files import OPEN_FLAGS, Files, Handle, Seal, Stamp, read_at, stamp_of
+from gpuload.storage.files import OPEN_FLAGS, Files, Handle, Seal, read_at, stamp_of
 from gpuload.storage.privatefiles import NO_LINKS, distrust, open_new
+from gpuload.storage.stores import Stamp
 
 Result = TypeVar("Result")
 

@@ -1,106 +1,42 @@
-"""Objects of object stores and web servers, by obstore: what a URL means, and ranges of its bytes.
+"""Objects of object stores and web servers: their names, their stamps, and ranges of their bytes.
 
-Stores     one for each bucket or server and process. Credentials, region, endpoint and proxy come from the environment,
-           as the stores' own programs take them (``AWS_PROFILE``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_...``,
-           ``HTTPS_PROXY``), so none of them is ever pickled. A refused request makes the store anew, once.
-Stamps     size, time of modification, and a digest of the ETag. Each answer carries those of the object that it is a
-           part of, so bytes of another version are never taken.
+Stamps     size, time of modification in whole seconds, and a digest of the ETag. Each answer carries those of its
+           object, so bytes of another version are never taken. A listing has them, too: an object that was listed is
+           not asked for once more when it is opened.
 Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken connection.
-Retries    obstore repeats requests that a server refused for the moment (5xx) or that were cut off before their answer
-           began; what breaks off later is repeated here. The waits grow, and are random, so that many ranks that failed
-           together do not come back together.
-Deadline   DEADLINE_S for a range with all retries; a server that says nothing is left after ANSWER_S.
-Fork       the threads of obstore do not live in a forked child, where a request would wait forever: it is refused.
+Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked for as a whole,
+           once. An object without an ETag cannot be told from its successor, so it is not stored.
 
-Sources  obstore 0.12, https://developmentseed.org/obstore; RFC 9110 (ranges: section 14, ETag: section 8.8.3)
+Source  RFC 9110 (ranges: section 14, ETag: section 8.8.3)
 """
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import io
 import itertools
+import logging
 import os
-import random
 import re
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from gpuload.errors import (
-    ChangedFileError,
-    FileError,
-    MissingFileError,
-    SpecError,
-    UnreadableFileError,
-    changed_file,
-    missing_package,
-)
-from gpuload.signalsafe import import_package
+import numpy as np
+from numpy.typing import NDArray
 
-Stamp = tuple[int, int, int]
-Result = TypeVar("Result")
+from gpuload.errors import ChangedFileError, FileError, MissingFileError, UnreadableFileError, changed_file
+from gpuload.storage import blockcache
+from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
+from gpuload.storage.retries import EmptyRangeError, ShortError, request
+from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, obstore, place_of, remote_of
 
-SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
-WEB = ("http", "https")
-URL = re.compile(rf"({'|'.join(SCHEMES)})://([^/]+)(?:/(.*))?", re.DOTALL)
 WILDCARDS = re.compile(r"[*?[]")
 REQUESTS = 32  # under way at a time, for one call
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
-ANSWER_S, DEADLINE_S = 30.0, 120.0
-MOST_TRIES = 6
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
-STATUS = re.compile(r"status code: (\d+)")  # in the errors of obstore, which have no number of their own
-METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-
-_lock = threading.Lock()
-_stores: dict[str, Any] = {}
-_process: list[int] = []  # the process whose stores these are
-
-
-@dataclass(frozen=True)
-class Place:
-    """A URL in its parts.
-
-    Attributes:
-        scheme: of SCHEMES.
-        host: the bucket, container or server.
-        key: of the object there.
-    """
-
-    scheme: str
-    host: str
-    key: str
-
-    @property
-    def root(self) -> str:
-        """The URL of the store."""
-        return f"{self.scheme}://{self.host}"
-
-
-def is_remote(path: str) -> bool:
-    """Return True for the URL of an object."""
-    return "://" in path and URL.fullmatch(path) is not None
-
-
-def place_of(url: str) -> Place:
-    """Return the parts of a URL.
-
-    Raises:
-        SpecError: it names no object.
-    """
-    parts = URL.fullmatch(url)
-    if parts is None or not parts[3]:
-        raise SpecError(
-            f"{url} as a path",
-            cause="it names a store, and no object in it",
-            remedy=f"name objects: {url.rstrip('/')}/*",
-        )
-    return Place(parts[1], parts[2], parts[3])
+PIECE_BYTES = 1 << 22  # of a request, at most
+log = logging.getLogger("gpuload")
 
 
 def names_of(url: str) -> list[str]:
@@ -113,25 +49,25 @@ def names_of(url: str) -> list[str]:
         MissingFileError: no object matches.
         UnreadableFileError, FileError: the store cannot be listed.
     """
-    place = place_of(url)
-    if place.scheme in WEB or WILDCARDS.search(place.key) is None:
+    place, remote = place_of(url), remote_of(url)
+    if place.scheme in WEB or place.version or WILDCARDS.search(place.key) is None:
         return [url]
     fixed = WILDCARDS.split(place.key)[0]
     prefix = fixed[: fixed.rfind("/") + 1]
     patterns = place.key.split("/")
 
-    def keys() -> list[str]:
-        chunks: Iterable[Any] = _obstore().list(_store(place), prefix or None, chunk_size=1000)
-        return [entry["path"] for chunk in chunks for entry in chunk]
+    def entries() -> list[Any]:
+        chunks: Iterable[Any] = obstore().list(client(url), prefix or None, chunk_size=1000)
+        return [entry for chunk in chunks for entry in chunk if _matches(entry["path"].split("/"), patterns)]
 
-    matches = sorted(key for key in _request(url, keys) if _matches(key.split("/"), patterns))
+    matches = sorted(request(url, entries), key=lambda entry: str(entry["path"]))
     if not matches:
         raise MissingFileError(
             f"no object matches {url}",
             cause=f"none of those that begin with {place.root}/{prefix} has such a name",
             remedy="check the bucket, the folder and the wildcard",
         )
-    return [f"{place.root}/{key}" for key in matches]
+    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in matches]
 
 
 def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -147,23 +83,34 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
-    """Return the stamp of an object, and its first ``num_bytes`` bytes, or all where it has fewer.
+    """Return the stamp of an object as it is now, and its first ``num_bytes`` bytes, or all where it has fewer.
 
     Raises:
         MissingFileError, UnreadableFileError, FileError: there is no such object, or it cannot be read.
     """
-    place = place_of(url)
 
     def head() -> tuple[Stamp, bytes]:
-        meta = _obstore().head(_store(place), place.key)
-        stamp = _stamp(meta)
-        length = min(num_bytes, stamp[0])
-        if not length:
-            return stamp, b""
-        answer = _obstore().get(_store(place), place.key, options={"range": (0, length)})
-        return _stamp(answer.meta), _whole(answer, length)
+        return _stamp(_get(url, {"head": True}).meta), b""
 
-    return _request(url, head)
+    def beginning() -> tuple[Stamp, bytes]:
+        answer = _get(url, {"range": (0, num_bytes)})
+        stamp = _stamp(answer.meta)
+        return stamp, _whole(answer, min(num_bytes, stamp[0]))
+
+    if not num_bytes:
+        return request(url, head)
+    try:
+        return request(url, beginning)
+    except EmptyRangeError:  # an empty object has no range
+        return request(url, head)
+
+
+def look_at_listing(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
+    """Return what `look` does; if a listing has the stamp of the object, no request is sent for the stamp alone."""
+    stamp = url.take_stamp() if isinstance(url, ObjectURL) else None
+    if stamp is None or (num_bytes and stamp[0]):
+        return look(url, num_bytes)
+    return stamp, b""
 
 
 def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
@@ -173,28 +120,122 @@ def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         ChangedFileError: the object is no longer that of the stamp.
         MissingFileError, UnreadableFileError, FileError: it is gone, or cannot be read.
     """
-    place = place_of(url)
+    blocks = open_blocks(url, stamp)
+    if blocks is None:
+        fetch(url, stamp, memory, offset)
+        return
+    pieces = {
+        number: Piece(begin, length, place)
+        for number, begin, length, place in _pieces(offset, len(memory))
+        if not blocks.load(number, [Piece(begin, length, place)], memory)
+    }
+    for first, after in blocks.runs(pieces):
+        content = blocks.fetch(first, after)
+        for number in range(first, after):
+            piece = pieces[number]
+            begin = (number - first) * BLOCK_BYTES + piece.begin
+            memory[piece.place : piece.place + piece.length] = content.data[begin : begin + piece.length]
+
+
+def _pieces(offset: int, num_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the number of each block of a range, the first byte in the block, the bytes there, and their place."""
+    for number in range(offset // BLOCK_BYTES, -(-(offset + num_bytes) // BLOCK_BYTES)):
+        begin = max(offset, number * BLOCK_BYTES)
+        end = min(offset + num_bytes, (number + 1) * BLOCK_BYTES)
+        if end > begin:
+            yield number, begin - number * BLOCK_BYTES, end - begin, begin - offset
+
+
+def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
+    """Fill memory as `read` does, by one request to the store."""
     if not len(memory):
         return
 
-    def fetch() -> None:
-        answer = _obstore().get(_store(place), place.key, options={"range": (offset, offset + len(memory))})
+    def send() -> None:
+        answer = _get(url, {"range": (offset, offset + len(memory))})
         now = _stamp(answer.meta)
         if now != stamp:
             raise changed(url, stamp, now)
         memory[:] = _whole(answer, len(memory))
 
     try:
-        _request(url, fetch)
+        request(url, send)
     except (ChangedFileError, UnreadableFileError):
         raise
     except MissingFileError as error:
         raise changed_file(url, f"it is gone: {error.cause}") from None
-    except FileError:
+    except (FileError, EmptyRangeError) as error:
         now, _ = look(url, 0)  # of an object that is shorter now no range is there
         if now != stamp:
             raise changed(url, stamp, now) from None
-        raise
+        if isinstance(error, FileError):
+            raise
+        raise FileError(
+            f"{url} cannot be read", cause=f"its server has no range at byte {offset}", remedy="check the server"
+        ) from None
+
+
+class CachedObject:
+    """The blocks of an object, some of which are in a cache.
+
+    Args:
+        url: of the object.
+        stamp: of the object when it was opened.
+        cache: the cache.
+    """
+
+    def __init__(self, url: str, stamp: Stamp, cache: BlockCache) -> None:
+        self.url, self.stamp, self._cache = url, stamp, cache
+        self._digest = blockcache.digest_of(address(url), stamp)
+
+    def load(self, number: int, pieces: Sequence[Piece], memory: memoryview) -> bool:
+        """Copy pieces of a block to memory; return False if it is not in the cache."""
+        return self._cache.load(self._block(number), pieces, memory)
+
+    def fetch(self, first: int, after: int) -> NDArray[np.uint8]:
+        """Return the bytes of neighbouring blocks, by one request to the store, and store them in the cache.
+
+        Raises:
+            ChangedFileError: the object is no longer that of the stamp.
+            MissingFileError, UnreadableFileError, FileError: it is gone, or cannot be read.
+        """
+        content = np.empty(min(after * BLOCK_BYTES, self.stamp[0]) - first * BLOCK_BYTES, np.uint8)
+        fetch(self.url, self.stamp, content.data, first * BLOCK_BYTES)
+        for number in range(first, after):
+            begin = (number - first) * BLOCK_BYTES
+            self._cache.store(self._block(number), content.data[begin : begin + BLOCK_BYTES])
+        return content
+
+    @staticmethod
+    def runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Yield first and after-last of the blocks, in rising order, that one request asks for."""
+        first = after = -1
+        for number in numbers:
+            if number != after or (after + 1 - first) * BLOCK_BYTES > PIECE_BYTES:
+                if after > first:
+                    yield first, after
+                first = number
+            after = number + 1
+        if after > first:
+            yield first, after
+
+    def _block(self, number: int) -> Block:
+        return Block(self._digest, number, min(BLOCK_BYTES, self.stamp[0] - number * BLOCK_BYTES))
+
+
+def open_blocks(url: str, stamp: Stamp) -> CachedObject | None:
+    """Return the blocks of an object; None if its URL carries no cache, or it has no ETag.
+
+    Raises:
+        FileError: the folder of the cache cannot be used.
+    """
+    remote = remote_of(url)
+    if remote.cache is None:
+        return None
+    if not stamp[2]:
+        _warn_of_tags(place_of(url).root)
+        return None
+    return CachedObject(url, stamp, blockcache.open_cache(os.fspath(remote.cache), int(remote.cache_bytes)))
 
 
 class Reader:
@@ -254,21 +295,30 @@ class File(io.RawIOBase):
         return num_read
 
 
-class _ShortError(Exception):
-    """An answer that has fewer bytes than it was to have."""
+@functools.cache
+def _warn_of_tags(root: str) -> None:
+    log.warning("%s sends no ETags, by which a replaced object is known: its objects are not stored in the cache", root)
+
+
+def _get(url: str, options: dict[str, Any]) -> Any:
+    place = place_of(url)
+    if place.version:
+        options["version"] = place.version
+    return obstore().get(client(url), place.key, options=options)
 
 
 def _whole(answer: Any, num_bytes: int) -> bytes:
     content = bytes(answer.bytes())
     if len(content) != num_bytes:
-        raise _ShortError(f"{len(content)} of {num_bytes} bytes came")
+        raise ShortError(f"{len(content)} of {num_bytes} bytes came")
     return content
 
 
 def _stamp(meta: Any) -> Stamp:
-    tag = meta.get("e_tag") or ""
+    """Return the stamp of an object; listings have its time in ms or s, answers in s, and some leave the quotes out."""
+    tag = (meta.get("e_tag") or "").strip('"')
     digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True) if tag else 0
-    return int(meta["size"]), int(meta["last_modified"].timestamp() * 1000) * 1_000_000, digest
+    return int(meta["size"]), int(meta["last_modified"].timestamp()) * 1_000_000_000, digest
 
 
 def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:
@@ -276,123 +326,3 @@ def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:
     if before[0] != now[0]:
         return changed_file(url, f"it had {before[0]} bytes, now it has {now[0]}")
     return changed_file(url, "its ETag or time is another one")
-
-
-def _obstore() -> Any:
-    try:
-        return import_package("obstore")
-    except ImportError as error:
-        raise missing_package("obstore", needed_for="a remote path", extra="remote", error=error) from None
-
-
-def _store(place: Place) -> Any:
-    with _lock:
-        if not _process:
-            _process.append(os.getpid())
-        if _process[0] != os.getpid():
-            raise FileError(
-                f"{place.root} in a process that was forked",
-                cause="its parent had read remote files before, and the threads that read them do not live here",
-                remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork before the first read',
-            )
-        store = _stores.get(place.root)
-        if store is None:
-            stores, timedelta = import_package("obstore.store"), import_package("datetime").timedelta
-            options: dict[str, Any] = {"timeout": timedelta(seconds=ANSWER_S), "connect_timeout": timedelta(seconds=10)}
-            if place.scheme == "http" or os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
-                options["allow_http"] = True
-            retries = {
-                "max_retries": MOST_TRIES,
-                "retry_timeout": timedelta(seconds=DEADLINE_S / 2),
-                "backoff": {
-                    "init_backoff": timedelta(seconds=FIRST_WAIT_S),
-                    "max_backoff": timedelta(seconds=LONGEST_WAIT_S),
-                },
-            }
-            store = stores.from_url(place.root, client_options=options, retry_config=retries)
-            _stores[place.root] = store
-        return store
-
-
-def _forget(place: Place) -> None:
-    with _lock:
-        _stores.pop(place.root, None)
-
-
-def _request(url: str, function: Callable[[], Result]) -> Result:
-    """Return ``function()``, which sends a request, and do it again where that may help.
-
-    Raises:
-        FileError: of the kind that its failure is.
-    """
-    exceptions = import_package("obstore.exceptions") if _obstore() else None
-    place, begin_s, is_second_login = place_of(url), time.monotonic(), False
-    for tries in range(1, MOST_TRIES + 1):
-        try:
-            return function()
-        except FileError:
-            raise
-        except FileNotFoundError as error:
-            raise MissingFileError(
-                f"{url} is missing",
-                cause=f"the store has no such object, or hides it: {_first_line(error)}",
-                remedy="check the URL",
-            ) from None
-        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:  # type: ignore[union-attr]
-            if is_second_login or tries == MOST_TRIES:
-                raise _refusal(url, error) from None
-            is_second_login = True
-            _forget(place)  # the next one reads the credentials anew
-        except (exceptions.BaseError, _ShortError, OSError, ValueError) as error:  # type: ignore[union-attr]
-            if tries == MOST_TRIES or time.monotonic() - begin_s > DEADLINE_S or _is_final(error):
-                raise _failure(url, error, tries) from None
-            time.sleep(random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tries))
-    raise AssertionError("the last try returns or raises")
-
-
-def _is_final(error: BaseException) -> bool:
-    """Return True for an error that another try cannot mend."""
-    status = STATUS.search(str(error))
-    is_refusal = status is not None and status[1].startswith("4") and status[1] not in ("408", "429")
-    return is_refusal or isinstance(error, (ValueError, import_package("obstore.exceptions").NotSupportedError))
-
-
-def _refusal(url: str, error: BaseException) -> UnreadableFileError:
-    if place_of(url).scheme in WEB:
-        remedy = "check what the server lets everybody read; requests to web servers carry no password"
-        return UnreadableFileError(f"{url} may not be read", cause=_first_line(error), remedy=remedy)
-    return UnreadableFileError(
-        f"{url} may not be read",
-        cause=_first_line(error),
-        remedy="check the credentials in the environment (AWS_PROFILE or AWS_ACCESS_KEY_ID, "
-        "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME), that they have not expired, and what they allow; "
-        "AWS_SKIP_SIGNATURE=true reads a public bucket",
-    )
-
-
-def _failure(url: str, error: BaseException, tries: int) -> FileError:
-    proxy = next((f"{name}={os.environ[name]}" for name in PROXIES if os.environ.get(name)), "")
-    if isinstance(error, import_package("obstore.exceptions").NotSupportedError):
-        remedy = "the server must answer ranges (RFC 9110, section 14): use another one, or copy the files to a disk"
-        return FileError(f"{url} cannot be read", cause=_first_line(error), remedy=remedy)
-    if METADATA in str(error):
-        return _refusal(url, error)
-    remedy = "check that the store can be reached from this machine"
-    remedy += (
-        f", and the proxy that requests go through ({_without_password(proxy)}; NO_PROXY names hosts without)"
-        if proxy
-        else ""
-    )
-    return FileError(f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy)
-
-
-def _without_password(text: str) -> str:
-    name, _, value = text.partition("=")
-    parts = import_package("urllib.parse").urlsplit(value)
-    return f"{name}={parts.scheme}://{parts.hostname}:{parts.port}" if parts.password else text
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what an error of obstore says first; behind it stand the requests and Rust's own form of the error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]

@@ -5,6 +5,8 @@ Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so th
             connections.
 Threads     of our own, objects.REQUESTS for each read; they wait for answers without the interpreter's lock.
 Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to its place at once.
+Blocks      of objects with a cache (`blockcache.py`): those that are missing there are asked for as a whole, neighbours
+            together.
 Local       files among the objects are read as `pread.py` does.
 """
 
@@ -17,13 +19,16 @@ import numpy as np
 
 from gpuload.core.face import Maps
 from gpuload.storage import objects
+from gpuload.storage.blockcache import BLOCK_BYTES, Piece
 from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, plain
 from gpuload.storage.files import Files
+from gpuload.storage.objects import PIECE_BYTES, CachedObject
 from gpuload.storage.pread import PositionedStorage
+from gpuload.storage.stores import is_remote, remote_of
 from gpuload.threads import parallel_map
 
 GAP_BYTES = 1 << 14  # 1 GB/s over 32 connections sends so much in half a millisecond, the shortest answer of a store
-PIECE_BYTES = 1 << 22
+LOCAL, RANGES, BLOCKS = 0, 1, 2  # how a file is read
 
 
 @dataclass(frozen=True)
@@ -50,22 +55,32 @@ class RemoteStorage:
         files: objects, and perhaps files of this machine.
     """
 
-    how = f"ranges of remote objects, {objects.REQUESTS} requests at a time"
-
     def __init__(self, files: Files) -> None:
         self.files, self._positioned = files, PositionedStorage(files)
-        self._is_remote = np.fromiter(map(objects.is_remote, files.paths), bool, len(files))
+        ways = [self._way(number, path) for number, path in enumerate(files.paths)]
+        self._ways = np.array(ways, np.int8)
+        self.how = f"ranges of remote objects, {objects.REQUESTS} requests at a time"
+        folders = {str(remote_of(path).cache) for path, way in zip(files.paths, ways, strict=True) if way == BLOCKS}
+        self.how += f"; their blocks are stored in {' and '.join(sorted(folders))}" if folders else ""
+
+    def _way(self, number: int, path: str) -> int:
+        if not is_remote(path):
+            return LOCAL
+        return RANGES if objects.open_blocks(path, self.files.stamp(number)) is None else BLOCKS
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
         extents, begins = check_arrays(extents, out, begins)
         check_inside(self.files, extents)
         check_places(self.files, extents, out, begins)
-        is_remote = self._is_remote[extents.files]
-        if not is_remote.all():
-            self._positioned.read(extents.take(~is_remote), out, begins[~is_remote])
+        ways = self._ways[extents.files]
+        for way, read in ((LOCAL, self._positioned.read), (RANGES, self._read_ranges), (BLOCKS, self._read_blocks)):
+            rows = np.flatnonzero((ways == way) & (extents.lengths > 0))
+            if rows.size:
+                read(extents.take(rows), out, begins[rows])
+
+    def _read_ranges(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         order = np.lexsort((extents.offsets, extents.files))
-        order = order[(extents.lengths[order] > 0) & is_remote[order]]
         extents, begins = extents.take(order), begins[order]
         memory = out.data
 
@@ -73,10 +88,10 @@ class RemoteStorage:
             url, stamp = self.files.paths[request.file], self.files.stamp(request.file)
             if request.after == request.first + 1:
                 begin = int(begins[request.first]) + request.begin - int(extents.offsets[request.first])
-                objects.read(url, stamp, memory[begin : begin + request.end - request.begin], request.begin)
+                objects.fetch(url, stamp, memory[begin : begin + request.end - request.begin], request.begin)
                 return
             content = np.empty(request.end - request.begin, np.uint8)
-            objects.read(url, stamp, content.data, request.begin)
+            objects.fetch(url, stamp, content.data, request.begin)
             members = slice(request.first, request.after)
             places = extents.offsets[members] - request.begin
             for place, length, begin in zip(
@@ -85,6 +100,29 @@ class RemoteStorage:
                 out[begin : begin + length] = content[place : place + length]
 
         parallel_map(fetch, requests_of(extents), objects.REQUESTS)
+
+    def _read_blocks(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
+        """Copy the extents from blocks in the cache; then ask the store for the other blocks."""
+        cached_objects = {
+            file: blocks
+            for file in np.unique(extents.files).tolist()
+            if (blocks := objects.open_blocks(self.files.paths[file], self.files.stamp(file))) is not None
+        }
+        missing: dict[int, dict[int, list[Piece]]] = {}
+        for file, number, pieces in blocks_of(extents, begins):
+            if not cached_objects[file].load(number, pieces, out.data):
+                missing.setdefault(file, {})[number] = pieces
+
+        def fetch(run: tuple[int, int, int]) -> None:
+            file, first, after = run
+            content = cached_objects[file].fetch(first, after)
+            for number in range(first, after):
+                for piece in missing[file][number]:
+                    begin = (number - first) * BLOCK_BYTES + piece.begin
+                    out[piece.place : piece.place + piece.length] = content[begin : begin + piece.length]
+
+        runs = [(file, *run) for file, numbers in missing.items() for run in CachedObject.runs(numbers)]
+        parallel_map(fetch, runs, objects.REQUESTS)
 
     def maps(self) -> Maps | None:
         """Return None: there are no maps."""
@@ -116,3 +154,25 @@ def requests_of(extents: Extents) -> list[Request]:
         else:
             requests.append(Request(file, begin, end, first, after))
     return requests
+
+
+def blocks_of(extents: Extents, begins: Int64s) -> list[tuple[int, int, list[Piece]]]:
+    """Return file, block and pieces for extents that have bytes: each block once, in the order of the files."""
+    first = extents.offsets // BLOCK_BYTES
+    counts = (extents.offsets + extents.lengths - 1) // BLOCK_BYTES - first + 1
+    rows = np.repeat(np.arange(len(extents)), counts)
+    numbers = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(rows.size)
+    starts = np.maximum(extents.offsets[rows], numbers * BLOCK_BYTES)
+    ends = np.minimum(extents.offsets[rows] + extents.lengths[rows], (numbers + 1) * BLOCK_BYTES)
+    places = begins[rows] + starts - extents.offsets[rows]
+    files = extents.files[rows]
+    order = np.lexsort((starts, numbers, files))
+    edges = np.flatnonzero((np.diff(files[order]) != 0) | (np.diff(numbers[order]) != 0)) + 1
+    columns = [
+        column[order].tolist() for column in (files, numbers, starts - numbers * BLOCK_BYTES, ends - starts, places)
+    ]
+    blocks = list[tuple[int, int, list[Piece]]]()
+    for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), rows.size], strict=True):
+        pieces = [Piece(*row) for row in zip(*(column[begin:end] for column in columns[2:]), strict=True)]
+        blocks.append((columns[0][begin], columns[1][begin], pieces))
+    return blocks

@@ -48,6 +48,7 @@ from gpuload.storage.files import (
     open_error,
     read_bytes,
 )
+from gpuload.storage.stores import is_remote, like
 
 # Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
 OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
@@ -95,7 +96,7 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
         paths = expand(root_or_paths)
         root = _common_folder(paths)
     else:
-        root = folder.rstrip("/") if objects.is_remote(folder) else folder
+        root = like(folder, folder.rstrip("/")) if is_remote(folder) else folder
         paths = _images_below(root)
     check_on_error(on_error)
     files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
@@ -187,7 +188,7 @@ def _below(root: str, path: str) -> str:
 def _common_folder(paths: list[str]) -> str:
     """Return the deepest folder in which all paths lie; of URLs, too."""
     folders = [os.path.dirname(path) for path in paths]
-    if not any(map(objects.is_remote, paths)):
+    if not any(map(is_remote, paths)):
         return os.path.commonpath(folders)
     first, last = min(folders).split("/"), max(folders).split("/")  # commonpath makes one slash of those at the store
     return "/".join(
@@ -197,7 +198,7 @@ def _common_folder(paths: list[str]) -> str:
 
 def _remote_images_below(root: str) -> list[str]:
     """Return the URLs of all images in a folder of a store and its folders, sorted."""
-    paths = [url for url in objects.names_of(f"{root}/**") if url.lower().endswith(SUFFIXES)]
+    paths = [url for url in objects.names_of(like(root, f"{root}/**")) if url.lower().endswith(SUFFIXES)]
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
@@ -209,7 +210,7 @@ def _remote_images_below(root: str) -> list[str]:
 
 def _images_below(root: str) -> list[str]:
     """Return the paths of all images in a folder and its folders, sorted; log the number of other files."""
-    if objects.is_remote(root):
+    if is_remote(root):
         return _remote_images_below(root)
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
@@ -283,7 +284,7 @@ def _folders_of(paths: list[str], root: str, *, is_root: bool) -> tuple[list[str
         return folders, sorted(set(folders))
     inside = [_below(root, path) for path in paths]
     folders = [path.partition(os.sep)[0] for path in inside]
-    if objects.is_remote(root):
+    if is_remote(root):
         classes = sorted({folder for folder, path in zip(folders, inside, strict=True) if folder != path})
     else:
         classes = _class_folders(root)

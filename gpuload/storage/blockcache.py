@@ -1,0 +1,324 @@
+"""Block cache: blocks of remote objects on a local disk, bounded in bytes, for all processes of a user.
+
+Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a head (magic, digest, number of the block,
+         its bytes, checksum of the head), CRC-32C of each PAGE_BYTES of the block as uint32, and the bytes. HOME/parts
+         has files that are being written, HOME/lock the bytes of all files, int64. Numbers are little-endian.
+Key      a digest of address, version, size, time and ETag of the object: a block of a replaced object is never found
+         again, and goes when it is the oldest.
+Trust    The folder is private (`privatefiles.py`). Each page is compared with its checksum whenever it is read. A
+         damaged block is removed, the log names it, and it is read from the store again.
+Whole    A block is written under another name and renamed: no reader sees half of one. It is not flushed, since a block
+         that a crash of the machine cut short is found damaged, and read again.
+Bound    The lock keeps the sum of all bytes, also of the blocks that are being written. A process that would go beyond
+         the limit lists the files, removes those that were not used for longest, an eighth of the limit more than it
+         has to, and corrects the sum. Parts of killed processes go then, and when a process begins.
+Use      is noted in the time of modification of the block, once a minute at most.
+Full     If the disk is full, or the folder cannot be written, the log says so once a process, which goes on with the
+         blocks that are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import logging
+import os
+import re
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import core
+from gpuload.errors import FileError
+from gpuload.storage.privatefiles import NO_LINKS, check_private, is_left, machine, make_folder, open_new, own_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+BLOCK_BYTES = 1 << 20  # a store sends so much nearly as soon as a record
+PAGE_BYTES = 1 << 14  # is compared for a record of a few bytes: 2 us
+HEAD = struct.Struct("<16s16sqq")
+SUM = struct.Struct("<q")
+SUMS = HEAD.size + SUM.size  # where the checksums of the pages begin
+NAME = re.compile("[0-9a-f]{32}-[0-9]+")
+PART = re.compile("([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})[0-9a-f]{8}")
+PROCESS = os.urandom(4).hex()  # tells this process from one before it that had its number, as in containers
+NOTE_S = 60.0  # a block that was used less than so long ago is not noted as used again
+OPEN_FLAGS = os.O_RDONLY | NO_LINKS | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
+checksum: Callable[[memoryview | bytes], int]
+if core.native is not None:
+    MAGIC, checksum = b"gpuload block 1\n", core.native.crc32c
+else:  # blocks of a process with the core are others: NumPy takes too long for CRC-32C
+    MAGIC, checksum = b"gpuload block 1z", zlib.crc32
+log = logging.getLogger("gpuload")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of an object.
+
+    Attributes:
+        digest: of the object.
+        number: of the block in it.
+        num_bytes: BLOCK_BYTES, or what the object has left.
+    """
+
+    digest: bytes
+    number: int
+    num_bytes: int
+
+    @property
+    def num_pages(self) -> int:
+        """The number of pages, of which the last may be shorter."""
+        return -(-self.num_bytes // PAGE_BYTES)
+
+    def head(self) -> bytes:
+        """Return the head of the block's file."""
+        fields = HEAD.pack(MAGIC, self.digest, self.number, self.num_bytes)
+        return fields + SUM.pack(checksum(fields))
+
+    @property
+    def begin(self) -> int:
+        """The place of the block's first byte in its file."""
+        return SUMS + 4 * self.num_pages
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of its file."""
+        return self.begin + self.num_bytes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a block, and where it goes.
+
+    Attributes:
+        begin: the first byte in the block.
+        length: bytes, at least 1.
+        place: where they go in memory.
+    """
+
+    begin: int
+    length: int
+    place: int
+
+    def pages(self) -> range:
+        """Return the pages that hold its bytes."""
+        return range(self.begin // PAGE_BYTES, (self.begin + self.length - 1) // PAGE_BYTES + 1)
+
+
+def digest_of(*details: object) -> bytes:
+    """Return the digest of an object by all that tells it from others; `repr` must tell the details apart."""
+    return hashlib.sha256(repr(details).encode("utf-8", "surrogateescape")).digest()[:16]
+
+
+@functools.cache
+def open_cache(folder: str, limit_bytes: int) -> BlockCache:
+    """Return the cache in a folder; one object a process.
+
+    Raises:
+        FileError: the folder cannot be made, or other users may write to it.
+    """
+    return BlockCache(folder, limit_bytes)
+
+
+class BlockCache:
+    """Blocks in a folder; threads and processes may use one at the same time.
+
+    Args:
+        folder: an absolute path; it is made where it is not there.
+        limit_bytes: the most bytes of all blocks together.
+
+    Raises:
+        FileError: the folder cannot be made, or other users may write to it.
+    """
+
+    def __init__(self, folder: str, limit_bytes: int) -> None:
+        self.folder, self.limit_bytes = folder, limit_bytes
+        self._home = os.path.join(own_folder(folder), "blocks")
+        self._parts = os.path.join(self._home, "parts")
+        self._is_off = False
+        self._lock = threading.Lock()
+        try:
+            for path in (os.path.dirname(self._home), self._home, self._parts):
+                make_folder(path)
+        except OSError as error:
+            if not os.path.isdir(self._home):
+                raise FileError(
+                    f"{folder} cannot be the cache of remote files",
+                    cause=str(error.strerror or error),
+                    remedy="name a folder that can be written: gl.Remote(..., cache=...)",
+                ) from None
+            self._stop_writing(error)
+        check_private(self._home)
+        self._remove_parts()
+
+    def load(self, block: Block, pieces: Sequence[Piece], memory: memoryview) -> bool:
+        """Copy pieces of a block to memory; return False if the block is not there, or is damaged."""
+        path = self._path(block)
+        try:
+            descriptor = os.open(path, OPEN_FLAGS)
+        except OSError:  # it is not there; and what else hinders is the same as a block that is not there
+            return False
+        with io.FileIO(descriptor) as file:
+            try:
+                first, content = _read_pages(file, block, pieces)
+                used_s = os.fstat(descriptor).st_mtime
+            except (OSError, ValueError) as error:
+                log.warning("%s is not used; cause: %s; it is read from the store again", path, error)
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                return False
+        view = content.data
+        for piece in pieces:
+            begin = piece.begin - first * PAGE_BYTES
+            memory[piece.place : piece.place + piece.length] = view[begin : begin + piece.length]
+        if time.time() - used_s > NOTE_S:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return True
+
+    def store(self, block: Block, content: memoryview) -> None:
+        """Write a block; where that is not possible the log says so, once."""
+        path = self._path(block)
+        if self._is_off or os.path.exists(path):
+            return
+        part = os.path.join(self._parts, f"{machine()}-{os.getpid()}-{PROCESS}{os.urandom(4).hex()}")
+        view = memoryview(content).cast("B")
+        sums = [checksum(view[begin : begin + PAGE_BYTES]) for begin in range(0, block.num_bytes, PAGE_BYTES)]
+        try:
+            make_folder(os.path.dirname(path))
+            with io.FileIO(self._reserve(part, block.file_bytes), "w") as file:
+                for data in (memoryview(block.head() + np.array(sums, "<u4").tobytes()), view):
+                    while data:
+                        data = data[file.write(data) :]
+            os.replace(part, path)
+        except OSError as error:
+            self._stop_writing(error)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+
+    def _path(self, block: Block) -> str:
+        name = block.digest.hex()
+        return os.path.join(self._home, name[:2], f"{name}-{block.number}")
+
+    def _reserve(self, part: str, num_bytes: int) -> int:
+        """Make room for a file, and return the descriptor of a new one that counts with all its bytes."""
+        with self._locked() as sum_file:
+            text = sum_file.read(SUM.size) or b""
+            total = SUM.unpack(text)[0] if len(text) == SUM.size else -1
+            if not 0 <= total <= self.limit_bytes - num_bytes:
+                total = self._make_room(num_bytes)
+            sum_file.seek(0)
+            sum_file.write(SUM.pack(total + num_bytes))
+            descriptor = open_new(part)
+            os.truncate(descriptor if os.truncate in os.supports_fd else part, num_bytes)
+            return descriptor
+
+    def _make_room(self, num_bytes: int) -> int:
+        """Remove the blocks that were not used for longest, if a new one needs room; return the bytes of the others."""
+        self._remove_parts()
+        files = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in self._files()]
+        total = sum(size for _, size, _ in files)
+        if total > self.limit_bytes - num_bytes:
+            for _, size, path in sorted(files):
+                if total <= self.limit_bytes * 7 // 8 - num_bytes:
+                    break
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                    total -= size
+        return total + sum(entry.stat().st_size for entry in _entries(self._parts))
+
+    def _files(self) -> Iterator[os.DirEntry[str]]:
+        for folder in _entries(self._home):
+            if len(folder.name) == 2:
+                yield from (entry for entry in _entries(folder.path) if NAME.fullmatch(entry.name))
+
+    def _remove_parts(self) -> None:
+        """Remove the parts of processes that were killed."""
+        for entry in _entries(self._parts):
+            writer = PART.fullmatch(entry.name)
+            if writer is not None and writer[3] != PROCESS and is_left(entry.path, writer[1], writer[2]):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[io.FileIO]:
+        """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are locks."""
+        flags = os.O_RDWR | os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        with self._lock, io.FileIO(os.open(os.path.join(self._home, "lock"), flags, 0o600), "r+") as file:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):  # some network file systems have none: then the sum is a guess
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+            try:
+                yield file
+            finally:
+                if fcntl is not None:  # a child that was forked meanwhile has the file, too
+                    with contextlib.suppress(OSError):
+                        fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+
+    def _stop_writing(self, error: OSError) -> None:
+        if not self._is_off:
+            self._is_off = True
+            log.warning(
+                "%s takes no more blocks of remote files; cause: %s; this process reads the others from their store "
+                "in each epoch",
+                *(self._home, error.strerror or error),
+            )
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _read_pages(file: io.FileIO, block: Block, pieces: Sequence[Piece]) -> tuple[int, NDArray[np.uint8]]:
+    """Return the number of the first page that pieces need, and the bytes from it to the last one; gaps are undefined.
+
+    Raises:
+        ValueError: a page is damaged, or the head is not that of the block.
+        OSError: the file cannot be read.
+    """
+    head = file.read(block.begin) or b""
+    if len(head) != block.begin or not head.startswith(block.head()):
+        raise ValueError("its head is damaged")
+    sums = np.frombuffer(head, "<u4", block.num_pages, SUMS)
+    pages = sorted({page for piece in pieces for page in piece.pages()})
+    first, after = pages[0], pages[-1] + 1
+    content = np.empty(min(after * PAGE_BYTES, block.num_bytes) - first * PAGE_BYTES, np.uint8)
+    for begin_page, after_page in _runs(pages):
+        begin = (begin_page - first) * PAGE_BYTES
+        view = content.data[begin : min((after_page - first) * PAGE_BYTES, content.size)]
+        file.seek(block.begin + begin_page * PAGE_BYTES)
+        if file.readinto(view) != len(view):
+            raise ValueError("it is cut short")
+        for page in range(begin_page, after_page):
+            place = (page - begin_page) * PAGE_BYTES
+            if checksum(view[place : place + PAGE_BYTES]) != sums[page]:
+                raise ValueError(f"it is damaged between byte {page * PAGE_BYTES} and {(page + 1) * PAGE_BYTES}")
+    return first, content
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and after-last of the runs of neighbours among rising numbers."""
+    first = before = numbers[0]
+    for number in numbers[1:]:
+        if number != before + 1:
+            yield first, before + 1
+            first = number
+        before = number
+    yield first, before + 1

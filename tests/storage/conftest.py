@@ -1,0 +1,33 @@
+"""What the tests of remote files share: a server, and stores without a proxy, credentials or clients of other tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from gpuload.storage import blockcache, retries, stores
+from tests import objectserver
+from tests.objectserver import ObjectServer
+
+SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
+
+
+@pytest.fixture
+def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in list(os.environ):
+        if name in stores.PROXIES or name.startswith(SETTINGS):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(stores, "FIRST_WAIT_S", 0.001)
+    stores._clients.clear()
+    yield
+    stores._clients.clear()
+    blockcache.open_cache.cache_clear()
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with objectserver.running() as running:
+        yield running

@@ -1,0 +1,311 @@
+"""Object stores as their servers answer: S3, Google and Azure; credentials, versions, regions, busy days."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import ChangedFileError, FileError, MissingFileError, UnreadableFileError
+from gpuload.storage import objects, retries, stores
+from gpuload.storage.objects import names_of
+from tests.objectserver import ObjectServer
+
+pytest.importorskip("obstore")
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("clean_stores")]
+SCHEMES = ["s3", "gs", "az"]
+ACCOUNT_KEY = "bm8ga2V5IGF0IGFsbA=="
+VERSION_NAMES = {"s3": "versionId", "gs": "generation", "az": "versionid"}
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.fixture
+def rows(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """Rows in three objects of a bucket, beside other ones."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    rows = np.random.default_rng(0).integers(0, 255, (60, 30), np.uint8)
+    for number in range(3):
+        server.objects[f"/data/x y/{number}.npy"] = npy_bytes(rows[20 * number : 20 * number + 20])
+    server.objects["/data/x y/notes.txt"] = b"text"
+    server.objects["/data/x y/deep/3.npy"] = b""
+    return rows
+
+
+def remote(server: ObjectServer, url: str, **settings: object) -> gl.Remote:
+    if not {"anonymous", "credentials"} & settings.keys():
+        settings["anonymous"] = True
+    return gl.Remote(url, endpoint=server.url, **settings)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_listing_ranges_and_tags(server: ObjectServer, rows: np.ndarray, scheme: str) -> None:
+    server.page_keys = 2
+    url = f"{scheme}://data/x y"
+    assert names_of(remote(server, f"{url}/*.npy").object_urls()[0]) == [f"{url}/{number}.npy" for number in range(3)]
+    listings = [path for _, path, _ in server.requests]
+    assert len(listings) == 3  # of five objects, two on a page
+    assert all("prefix=x%20y%2F" in path or "prefix=x+y%2F" in path for path in listings)
+    source = gl.npy(remote(server, f"{url}/*.npy"))
+    server.requests.clear()
+    np.testing.assert_array_equal(source.read([41])["x"][0], rows[41])
+    [(_, _, text)] = server.requests
+    begin = len(server.objects["/data/x y/2.npy"]) - 20 * 30 + 30
+    assert text == f"bytes={begin}-{begin + 29}"
+    np.testing.assert_array_equal(source.read(range(60))["x"], rows)
+    server.objects["/data/x y/1.npy"] = npy_bytes(rows[:20])
+    source.read([0])
+    with pytest.raises(ChangedFileError, match=r"1\.npy changed(.|\n)*ETag"):
+        source.read([30])
+    del server.objects["/data/x y/1.npy"]
+    with pytest.raises(ChangedFileError, match="it is gone"):
+        source.read([30])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_stamp_of_a_listing_is_that_of_an_answer(server: ObjectServer, rows: np.ndarray, scheme: str) -> None:
+    """An ETag in a listing of Azure has no quotes, and a listing of S3 has milliseconds."""
+    urls = names_of(remote(server, f"{scheme}://data/x y/?.npy").object_urls()[0])
+    stamps = [objects.look_at_listing(url, 0)[0] for url in urls]
+    assert not any("HEAD" in request for request in server.requests)
+    assert stamps == [objects.look(url, 0)[0] for url in urls] == [objects.look(url, 9)[0] for url in urls]
+    assert [size for size, _, _ in stamps] == [len(server.objects[f"/data/x y/{number}.npy"]) for number in range(3)]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_version_is_read(server: ObjectServer, rows: np.ndarray, scheme: str) -> None:
+    server.versions["/data/x y/0.npy", "17"] = npy_bytes(rows[:20] + 1)
+    source = gl.npy(remote(server, f"{scheme}://data/x y/0.npy?{VERSION_NAMES[scheme]}=17"))
+    server.objects["/data/x y/0.npy"] = npy_bytes(rows[:20] + 2)
+    for again in (source, pickle.loads(pickle.dumps(source))):
+        np.testing.assert_array_equal(again.read(range(20))["x"], rows[:20] + 1)
+    with pytest.raises(MissingFileError):
+        gl.npy(remote(server, f"{scheme}://data/x y/0.npy?{VERSION_NAMES[scheme]}=18"))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["a.npy", "*.npy"])
+def test_a_bucket_that_is_not_there(server: ObjectServer, rows: np.ndarray, scheme: str, name: str) -> None:
+    with pytest.raises(MissingFileError, match=rf"{scheme}://nothing is missing(.|\n)*no such bucket(.|\n)*its name"):
+        gl.npy(remote(server, f"{scheme}://nothing/{name}"))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["0.npy", "*.npy"])
+def test_no_rights(server: ObjectServer, rows: np.ndarray, scheme: str, name: str) -> None:
+    server.fault = lambda number, path: "403 AccessDenied"
+    with pytest.raises(UnreadableFileError, match=r"may not be read(.|\n)*AccessDenied(.|\n)*anonymous=True"):
+        gl.npy(remote(server, f"{scheme}://data/x y/{name}"))
+    assert len(server.requests) == 2  # once more with new credentials
+
+
+@pytest.mark.parametrize("fault", ["400 AuthorizationHeaderMalformed", "301 PermanentRedirect"])
+def test_a_wrong_region(server: ObjectServer, rows: np.ndarray, fault: str) -> None:
+    server.fault = lambda number, path: fault
+    for name in ("0.npy", "*.npy"):
+        with pytest.raises(FileError, match=r"in another region(.|\n)*region=") as caught:
+            gl.npy(remote(server, f"s3://data/x y/{name}"))
+        assert "AWS_REGION" in caught.value.remedy
+    assert len(server.requests) == 2  # another try would not help
+
+
+def test_the_requester_pays(server: ObjectServer, rows: np.ndarray) -> None:
+    gl.npy(remote(server, "s3://data/x y/*.npy", credentials=Login(expires=False), requester_pays=True)).read([0])
+    assert {headers.get("x-amz-request-payer") for headers in server.headers} == {"requester"}
+    server.headers.clear()
+    gl.npy(remote(server, "s3://data/x y/*.npy")).read([0])
+    assert {headers.get("x-amz-request-payer") for headers in server.headers} == {None}
+
+
+def test_requests_are_signed_or_not(server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_ENDPOINT_URL": server.url,
+        "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
+        "AZURE_STORAGE_ENDPOINT": server.url,
+        "GOOGLE_BEARER_TOKEN": "token",
+        "GOOGLE_BASE_URL": server.url,
+    }.items():
+        monkeypatch.setenv(name, value)
+    for scheme, signature in (("s3", "AWS4-HMAC-SHA256 Credential=key/"), ("az", "SharedKey account:")):
+        server.headers.clear()
+        gl.npy(gl.Remote(f"{scheme}://data/x y/0.npy", **({"endpoint": server.url} if scheme == "az" else {})))
+        assert server.headers[0]["authorization"].startswith(signature)
+        server.headers.clear()
+        gl.npy(remote(server, f"{scheme}://data/x y/0.npy"))
+        assert "authorization" not in server.headers[0]
+    server.headers.clear()
+    gl.npy(gl.Remote("s3://data/x y/0.npy", region="eu-north-1"))
+    assert "/eu-north-1/s3/" in server.headers[0]["authorization"]
+
+
+class Login:
+    """Credentials that expire after some requests, and a server that notices.
+
+    Attributes:
+        number: of the credentials that are good now.
+        num_calls: how often credentials were asked for.
+    """
+
+    def __init__(self, *, expires: bool) -> None:
+        self.number, self.num_calls, self.expires = 0, 0, expires
+        self.lock = threading.Lock()
+
+    def __call__(self) -> dict[str, object]:
+        with self.lock:
+            self.num_calls += 1
+            expires_at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=-1 if self.expires else 1)
+            return {"access_key_id": f"key{self.number}", "secret_access_key": "secret", "expires_at": expires_at}
+
+    def refuse(self, server: ObjectServer, number: int) -> str:
+        is_good = f"Credential=key{self.number}/" in server.headers[number]["authorization"]
+        return "" if is_good else "403 ExpiredToken"
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_credentials_that_expire_in_the_middle_of_an_epoch(
+    server: ObjectServer, rows: np.ndarray, *, expires: bool
+) -> None:
+    """Those whose time is over are asked for anew by obstore; those that a server refuses before, by a new client."""
+    login = Login(expires=expires)
+    server.fault = lambda number, path: login.refuse(server, number)
+    source = gl.npy(remote(server, "s3://data/x y/*.npy", credentials=login))
+    batches = iter(gl.Loader(source, batch_size=6, shuffle=True, device="cpu", prefetch=1))
+    records, numbers = [], []
+    for step, batch in enumerate(batches):
+        if step in (3, 6):
+            login.number += 1
+        records.append(np.array(batch["x"]))
+        numbers.append(np.array(batch.records))
+    np.testing.assert_array_equal(np.concatenate(records), rows[np.concatenate(numbers)])
+    assert sorted(np.concatenate(numbers).tolist()) == list(range(60))
+    refusals = [headers for headers in server.headers if "Credential=key0/" in headers["authorization"]]
+    assert len(refusals) < len(server.headers)
+
+
+def test_credentials_that_stay_refused_are_an_error(server: ObjectServer, rows: np.ndarray) -> None:
+    login = Login(expires=False)
+    source = gl.npy(remote(server, "s3://data/x y/0.npy", credentials=login))
+    server.fault = lambda number, path: "403 ExpiredToken"
+    with pytest.raises(UnreadableFileError, match=r"have expired(.|\n)*log in again"):
+        source.read([0])
+    assert login.num_calls == 2
+
+
+def test_credentials_that_no_function_gives(server: ObjectServer, rows: np.ndarray) -> None:
+    def login() -> dict[str, object]:
+        raise KeyError("no profile")
+
+    with pytest.raises(UnreadableFileError, match="no profile"):
+        gl.npy(remote(server, "s3://data/x y/0.npy", credentials=login))
+
+
+def test_a_panic_is_an_error_as_any_other(server: ObjectServer, rows: np.ndarray) -> None:
+    """Obstore 0.12 takes it for impossible that a key has a line end; its exception is no Exception."""
+
+    def login() -> dict[str, object]:
+        return {"access_key_id": "key", "secret_access_key": "secret", "token": "two\nlines", "expires_at": None}
+
+    with pytest.raises(FileError, match=r"0\.npy cannot be read(.|\n)*obstore gave up: .*InvalidHeaderValue"):
+        gl.npy(remote(server, "s3://data/x y/0.npy", credentials=login))
+
+
+@pytest.mark.parametrize("fault", ["503 SlowDown", "429 TooManyRequests", "500 InternalError"])
+def test_a_busy_store_is_asked_again(server: ObjectServer, rows: np.ndarray, fault: str) -> None:
+    server.error_headers = {"Retry-After": "0"}
+    server.fault = lambda number, path: fault if number % 3 != 2 else ""
+    source = gl.npy(remote(server, "s3://data/x y/*.npy"))
+    np.testing.assert_array_equal(source.read(range(60))["x"], rows)
+
+
+def test_a_stale_answer_is_not_taken(server: ObjectServer, rows: np.ndarray) -> None:
+    """A proxy between has an earlier version of an object, in one answer among others."""
+    server.stale = {f"/data/x y/{number}.npy": npy_bytes(rows[:20] + 1) for number in range(3)}
+    source = gl.npy(remote(server, "s3://data/x y/*.npy"))
+    server.fault = lambda number, path: "stale" if path.endswith("1.npy") else ""
+    with pytest.raises(ChangedFileError, match=r"1\.npy changed"):
+        source.read(range(60))
+
+
+class Clock:
+    """A clock that time passes on only while somebody sleeps.
+
+    Attributes:
+        now_s: the time.
+        waits_s: how long each sleep was.
+    """
+
+    def __init__(self) -> None:
+        self.now_s, self.waits_s = 1000.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, wait_s: float) -> None:
+        self.waits_s.append(wait_s)
+        self.now_s += wait_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(retries, "time", clock)
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.1)
+    return clock
+
+
+@pytest.mark.parametrize("jitter", [0.5, 1.0])
+def test_waits_grow_and_are_random(clock: Clock, monkeypatch: pytest.MonkeyPatch, jitter: float) -> None:
+    bounds = []
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return jitter
+
+    monkeypatch.setattr(retries.random, "uniform", uniform)
+
+    def breaks() -> None:
+        raise retries.ShortError("half")
+
+    with pytest.raises(FileError, match="after 6 tries"):
+        retries.request("https://server/a.npy", breaks)
+    np.testing.assert_allclose(clock.waits_s, np.multiply([0.2, 0.4, 0.8, 1.6, 3.2], jitter))
+    assert set(bounds) == {(0.5, 1.0)}
+
+
+def test_no_wait_goes_beyond_the_deadline(clock: Clock) -> None:
+    def takes_long() -> None:
+        clock.now_s += 50
+        raise OSError("connection reset")
+
+    with pytest.raises(FileError, match="after 3 tries"):
+        retries.request("https://server/a.npy", takes_long)
+    assert len(clock.waits_s) == 2
+    assert clock.now_s <= 1000 + 3 * 50 + 2
+
+
+def test_a_request_that_cannot_be_mended_is_sent_once(clock: Clock) -> None:
+    def refuses() -> None:
+        raise ValueError("Server returned non-2xx status code: 400 Bad Request")
+
+    with pytest.raises(FileError, match="after 1 tries"):
+        retries.request("https://server/a.npy", refuses)
+    assert clock.waits_s == []
+
+
+def test_urls_carry_their_settings_along(server: ObjectServer, rows: np.ndarray) -> None:
+    [url] = remote(server, "s3://data/x y/0.npy", region="eu-north-1").object_urls()
+    copy = pickle.loads(pickle.dumps(url))
+    assert copy == url == "s3://data/x y/0.npy"
+    assert stores.remote_of(copy) == stores.remote_of(url) == remote(server, "s3://b/c", region="eu-north-1").settings
+    assert stores.remote_of("s3://data/x y/0.npy") == stores.DEFAULT
