@@ -15,6 +15,7 @@ from gpuload.order import Blocks, Buckets
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
+from gpuload.storage.stores import Remote
 from gpuload.synonyms import PACKAGE as _FORMS
 from gpuload.tracebacks import publish as _publish
 from gpuload.tracebacks import publish_methods as _publish_methods
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from gpuload.sources.compose import zip as zip
     from gpuload.sources.mix import mix
     from gpuload.sources.records import records
-    from gpuload.storage.stores import Remote
 
 __all__ = [
     "Batch",
@@ -98,11 +98,10 @@ _attach(
         "sources.compose": ("concat", "zip"),
         "sources.mix": ("mix",),
         "sources.records": ("records",),
-        "storage.stores": ("Remote",),
     },
     _FORMS,
 )
-_publish(globals(), ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Source", "Spec", "open"))
+_publish(globals(), ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Remote", "Source", "Spec", "open"))
 _publish_methods(
     Loader, ("batch_at", "epoch", "load_state_dict", "peek", "replace", "state_dict", "__iter__", "bad_records")
 )

@@ -164,7 +164,8 @@ class Login:
     def __call__(self) -> dict[str, object]:
         with self.lock:
             self.num_calls += 1
-            expires_at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=-1 if self.expires else 1)
+            lifetime = datetime.timedelta(hours=-1 if self.expires else 1)
+            expires_at = datetime.datetime.now(datetime.timezone.utc) + lifetime
             return {"access_key_id": f"key{self.number}", "secret_access_key": "secret", "expires_at": expires_at}
 
     def refuse(self, server: ObjectServer, number: int) -> str:
