@@ -1,8 +1,9 @@
-"""The programs of docs/first-programs.md run as they stand there, in a folder with files like those that they name."""
+"""The programs of docs/first-programs run as they stand there, in a folder with files like those that they name."""
 
 from __future__ import annotations
 
 import gzip
+import re
 import struct
 import tarfile
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 from tests import codeblocks
 
-PAGE = codeblocks.ROOT / "docs" / "first-programs.md"
-BLOCKS = codeblocks.blocks_of(PAGE)
+TABLE = codeblocks.ROOT / "docs" / "first-programs.md"
+PAGES = sorted((codeblocks.ROOT / "docs" / "first-programs").glob("*.md"))
+PROGRAMS = {block.name: (page, block) for page in PAGES for block in codeblocks.blocks_of(page)}
 NEEDS = {
     "cifar": "tensorflow", "convert": "tensorflow", "dali": "nvidia.dali", "hdf5": "h5py", "jax": "jax",
     "layers": "tensorflow", "mnist": "tensorflow", "npz": "tensorflow", "several": "tensorflow", "split": "tensorflow",
@@ -228,16 +230,14 @@ def run_program(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
     PREPARE.get(name, lambda: None)()
 
-    codeblocks.run(PAGE, [block for block in BLOCKS if block.name == name], {}, folder)
+    page, block = PROGRAMS[name]
+    codeblocks.run(page, [block], {}, folder)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # of h5py
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "photos" else ())
-        for name in sorted({block.name for block in BLOCKS})
-    ],
+    [pytest.param(name, marks=pytest.mark.slow if name == "photos" else ()) for name in sorted(PROGRAMS)],
 )
 def test_a_first_program_runs_and_prints_what_the_page_says(name, tmp_path, monkeypatch):
     run_program(name, tmp_path, monkeypatch)
@@ -255,18 +255,17 @@ def test_the_program_with_a_pretrained_network_runs_with_a_small_one(tmp_path, m
 
 
 def test_each_program_stands_alone():
-    names = [block.name for block in BLOCKS]
-    assert len(set(names)) == len(names)
-    assert set(PREPARE) | set(NEEDS) <= set(names)
-    assert [block.name for block in BLOCKS if "import gpuload as gl\n" not in block.code] == []
+    assert sum(len(codeblocks.blocks_of(page)) for page in PAGES) == len(PROGRAMS)  # no two have one name
+    assert set(PREPARE) | set(NEEDS) <= set(PROGRAMS)
+    assert [name for name, (_, block) in PROGRAMS.items() if "import gpuload as gl\n" not in block.code] == []
 
 
-def test_every_program_is_in_the_table_of_the_page():
-    text = PAGE.read_text()
-    anchors = {title.lower().replace(",", "").replace(" ", "-") for title in _titles(text)}
-    linked = {part.partition(")")[0] for part in text.split("](#")[1:]}
-    assert linked == anchors
+def test_every_program_is_in_the_table():
+    links = re.findall(r"\]\(first-programs/([^)]+)\)", TABLE.read_text(encoding="utf-8"))
+    anchors = [f"{page.name}#{anchor}" for page in PAGES for anchor in _anchors(page)]
+    assert sorted(links) == sorted(anchors)
 
 
-def _titles(text):
-    return [line[3:] for line in text.splitlines() if line.startswith("## ")]
+def _anchors(page):
+    titles = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [title.lower().replace(",", "").replace(" ", "-") for title in titles]
