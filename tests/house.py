@@ -46,7 +46,7 @@ OWNERS = {
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),
     "jax": ("bridges/jax.py",),
-    "keras": ("bridges/tensorflow/*", "cli/demo*"),
+    "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
     "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
     "pyarrow": ("formats/csv/parse.py",),
     "pytest": ("testing/*",),
