@@ -30,7 +30,7 @@ WRONG = [
         range(3),
         iter("abc"),
     ),
-    *("", "abc", b"abc", "s3://bucket/a.npy", "https://host/*.npy", Path("gone"), np.array("a")),
+    *("", "abc", b"abc", "s3://bucket/a.npy", "https://127.0.0.1:1/*.npy", Path("gone"), np.array("a")),
     *([], (), {}, set(), [None], [3], [10**30], [[]], [""], [b"a"], {"a"}, {"a": 1}, [[1], [1, 2]]),
     *(np.zeros(3), np.zeros((2, 2)), np.array([None]), np.array(None)),
 ]
@@ -79,6 +79,7 @@ USES = {
 }
 
 
+@pytest.mark.usefixtures("unreachable_stores")
 @pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
 def test_what_is_wrong_is_answered_with_a_cause_and_a_remedy_or_taken(tmp_path, monkeypatch, use):
     monkeypatch.chdir(tmp_path)

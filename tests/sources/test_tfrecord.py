@@ -681,6 +681,7 @@ class TestArguments:
         with pytest.raises(SpecError):
             gl.tfrecord(path, {"x": "i8"}, sequence=sequence)
 
+    @pytest.mark.usefixtures("unreachable_stores")
     @pytest.mark.parametrize("name", USES)
     def test_whatever_is_typed_is_taken_or_refused_with_a_remedy(self, tmp_path, monkeypatch, name):
         monkeypatch.chdir(tmp_path)
