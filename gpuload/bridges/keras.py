@@ -2,8 +2,8 @@
 
     model.fit(PyDataset(loader), epochs=3, shuffle=False)
 
-Position each batch takes the loader along, and each epoch of Keras is the next ``len(loader)`` batches. Keras reads none
-         ahead on these backends, so in a callback ``loader.state_dict()`` is behind the batch that was trained last.
+Position each batch takes the loader along, and each epoch of Keras is the next ``len(loader)`` batches. Keras reads no
+         batch ahead on these backends, so in a callback ``loader.state_dict()`` is behind the last one trained.
 Look     Keras takes a first batch to build a model, and begins again. So an epoch of Keras that ends behind its first
          batch counts as a look: the next one begins with the same batch.
 Order    is the loader's. Keras' own ``shuffle=True``, its default, draws the order of batches anew, by Python's random

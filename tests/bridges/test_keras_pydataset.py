@@ -179,7 +179,8 @@ if stop < 0:
     with open(folder + "/loader.json") as file:
         loader.load_state_dict(json.load(file))
 try:
-    model.fit(PyDataset(loader), epochs=2, steps_per_epoch=13 + stop // 2 * (stop < 0), shuffle=False, verbose=0, callbacks=[Stop()])
+    steps = 13 if stop > 0 else 5
+    model.fit(PyDataset(loader), epochs=2, steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[Stop()])
 except KeyboardInterrupt:
     pass
 print(json.dumps([np.asarray(w).tolist() for w in model.get_weights()]))
