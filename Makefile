@@ -141,7 +141,7 @@ docs: setup
 	@echo "build/site/index.html"
 
 # gpuload's wheel in a fresh environment of each Python from 3.10 to 3.13 that is here, with NumPy 1.26 and 2: the smoke test,
-# and mypy on a user's program (tests/matrix.py).
+# and mypy and pyright on a user's program (tests/matrix.py).
 test-matrix:
 	$(PYTHON) -m tests.matrix $(MATRIX)
 

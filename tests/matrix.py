@@ -5,15 +5,17 @@
     python -m tests.matrix --extras images csv jax       and each of these extras in an environment of its own
     python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by pytest with these arguments
 
-In each cell the smoke test runs with the compiled core and without it, and mypy checks a user's program against the
-wheel. Packages come from the index of pip, as wheels alone; a cell whose packages do not exist is named and left out.
-The environments are below build/matrix. A wheel is built again when a file of gpuload is newer; that of Python 3.12
-is for all later ones, too.
+In each cell the smoke test runs with the compiled core and without it, and mypy and pyright check a user's program
+against the wheel. Packages come from the index of pip, as wheels alone; a cell whose packages do not exist is named and
+left out. The environments are below build/matrix. A wheel is built again when a file of gpuload is newer; that of
+Python 3.12 is for all later ones, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import os
 import shutil
 import subprocess
@@ -30,6 +32,8 @@ BRIDGES = {"torch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cpu": "t
 # Of the repository, what gpuload is built from, beside the folder gpuload.
 BUILD_FILES = ("gpuload_command.py", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow", "google-crc32c", "nanobind==3.1.0", "setuptools")
+# Each comment of the user's program that silences a mistake has to be needed, as under mypy --strict.
+PYRIGHT_SETTINGS = {"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": "error"}
 
 
 class CellError(Exception):
@@ -104,6 +108,14 @@ def install(python: Path, *packages: str | Path, constraints: bool = False) -> N
     call(python, "-m", "pip", "install", "-q", "--no-compile", "--only-binary", ":all:", *options, *packages)
 
 
+@functools.cache
+def pyright() -> Path:
+    """Return the program of pyright in an environment of its own: that of basedpyright, whose wheels bring node."""
+    program = environment(sys.executable, "pyright")
+    install(program, "basedpyright>=1.31")
+    return program.with_name("basedpyright")
+
+
 def check_cell(python: str, version: str, numpy: str, tests: Sequence[str] | None) -> str:
     """Use gpuload with a Python and a NumPy; returns what ran."""
     wheel, program = build_wheel(python, version), environment(python, f"{version}-numpy-{numpy}")
@@ -113,6 +125,8 @@ def check_cell(python: str, version: str, numpy: str, tests: Sequence[str] | Non
     user.mkdir()
     shutil.copy(ROOT / "tests" / "userprogram.py", user)
     call(program, "-m", "mypy", "--strict", "userprogram.py", cwd=user)
+    (user / "pyrightconfig.json").write_text(json.dumps(PYRIGHT_SETTINGS))
+    call(pyright(), "--pythonpath", program, cwd=user)  # files on its command line would leave the settings out
     if tests is not None:
         install(program, *TEST_PACKAGES, f"numpy=={numpy}.*")
         tree = FOLDER / f"tree-{version}"
