@@ -46,7 +46,7 @@ from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
 from gpuload.storage.direct import DirectReader
-from gpuload.storage.stores import is_remote
+from gpuload.storage.stores import sends_each_read
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -875,12 +875,14 @@ def _again(arguments: dict[str, Any], position: Position) -> Loader:
 
 
 def _requests_of(source: Source, plan: Plan) -> str | None:
-    """Return a line about the requests that a whole shuffle of remote records costs; None if there are none."""
-    if plan.shuffle is not True or not any(map(is_remote, source.file_paths())):
+    """Return a line about the requests that a whole shuffle of remote records costs; None if no other way has fewer."""
+    paths = source.file_paths()
+    if plan.shuffle is not True or len(paths) >= plan.length or not any(map(sends_each_read, paths)):
         return None
     return (
         f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for all "
-        "shards together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the requests"
+        "shards together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the requests; "
+        "gl.Remote(..., cache=...) stores what was read on a disk of this machine"
     )
 
 

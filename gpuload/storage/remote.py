@@ -13,6 +13,7 @@ Local       files among the objects are read as `pread.py` does.
 from __future__ import annotations
 
 import itertools
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from gpuload.storage.stores import is_remote, remote_of
 from gpuload.threads import parallel_map
 
 GAP_BYTES = 1 << 14  # 1 GB/s over 32 connections sends so much in half a millisecond, the shortest answer of a store
+log = logging.getLogger("gpuload")
 LOCAL, RANGES, BLOCKS = 0, 1, 2  # how a file is read
 
 
@@ -60,8 +62,21 @@ class RemoteStorage:
         ways = [self._way(number, path) for number, path in enumerate(files.paths)]
         self._ways = np.array(ways, np.int8)
         self.how = f"ranges of remote objects, {objects.REQUESTS} requests at a time"
-        folders = {str(remote_of(path).cache) for path, way in zip(files.paths, ways, strict=True) if way == BLOCKS}
-        self.how += f"; their blocks are stored in {' and '.join(sorted(folders))}" if folders else ""
+        caches = dict[tuple[str, int], int]()  # the bytes of the objects that share one
+        for path, way, size in zip(files.paths, ways, files.sizes.tolist(), strict=True):
+            if way == BLOCKS:
+                key = str(remote_of(path).cache), remote_of(path).cache_bytes
+                caches[key] = caches.get(key, 0) + size
+        self.how += f"; their blocks are stored in {' and '.join(sorted({folder for folder, _ in caches}))}" * bool(
+            caches
+        )
+        for (folder, limit_bytes), num_bytes in caches.items():
+            if num_bytes > limit_bytes:
+                log.warning(
+                    "%s holds %d of the %d bytes of these files: in a whole shuffle a record costs a block of %d bytes "
+                    "each epoch; allow more (cache_bytes=), or use shuffle=gl.Blocks(1024, 16)",
+                    *(folder, limit_bytes, num_bytes, BLOCK_BYTES),
+                )
 
     def _way(self, number: int, path: str) -> int:
         if not is_remote(path):

@@ -222,6 +222,11 @@ def is_remote(path: str) -> bool:
     return "://" in path and URL.fullmatch(path) is not None
 
 
+def sends_each_read(path: str) -> bool:
+    """Return True for the URL of an object that has no cache: each read of it is a request to its store."""
+    return is_remote(path) and remote_of(path).cache is None
+
+
 def place_of(url: str) -> Place:
     """Return the parts of a URL.
 

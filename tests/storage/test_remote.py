@@ -262,7 +262,7 @@ def test_neighbours_are_one_request() -> None:
 
 
 def test_a_whole_shuffle_says_what_it_costs(
-    server: ObjectServer, rows: list[np.ndarray], caplog: pytest.LogCaptureFixture
+    server: ObjectServer, rows: list[np.ndarray], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = gl.npy(urls(server))
     with caplog.at_level(logging.WARNING, "gpuload"):
@@ -271,6 +271,14 @@ def test_a_whole_shuffle_says_what_it_costs(
         gl.Loader(source, batch_size=8, shuffle=True, device="cpu")
     assert "153 requests an epoch" in caplog.text
     assert "gl.Blocks" in caplog.text
+    assert "cache=" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        stored = gl.npy(gl.Remote(urls(server), cache=tmp_path / "cache"))
+        gl.Loader(stored, batch_size=8, shuffle=True, device="cpu")
+        a_file_a_record = gl.npy(urls(server)[:2], record="file")
+        gl.Loader(a_file_a_record, batch_size=2, shuffle=True, device="cpu")
+    assert "requests" not in caplog.text
 
 
 def test_urls_that_name_nothing(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,8 +146,13 @@ def test_a_damaged_block_is_read_again(
     assert [text for _, _, text in server.requests] == [f"bytes={3 * BLOCK_BYTES}-{4 * BLOCK_BYTES - 1}"]
 
 
-def test_the_limit_holds_over_epochs(server: ObjectServer, rows: np.ndarray, tmp_path: Path) -> None:
-    source = gl.npy(remote(server, tmp_path, cache_bytes=stores.LEAST_CACHE_BYTES))
+def test_the_limit_holds_over_epochs(
+    server: ObjectServer, rows: np.ndarray, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        source = gl.npy(remote(server, tmp_path, cache_bytes=stores.LEAST_CACHE_BYTES))
+    assert f"holds {stores.LEAST_CACHE_BYTES} of the {len(server.objects['/data/rows.npy'])} bytes" in caplog.text
+    assert "gl.Blocks" in caplog.text
     for epoch in range(3):
         assert_all_rows(rows, read_epoch(source, epoch))
         sizes = [path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()]
