@@ -30,7 +30,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -227,10 +227,14 @@ class BlockCache:
             return descriptor
 
     def _make_room(self, num_bytes: int) -> int:
-        """Remove the blocks that were not used for longest, if a new one needs room; return the bytes of the others."""
+        """Remove the blocks that were not used for longest, if a new one needs room; return the bytes of the others.
+
+        Parts are listed first, as they become blocks at any time, without the lock: so each file counts once or twice.
+        """
         self._remove_parts()
-        files = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in self._files()]
-        total = sum(size for _, size, _ in files)
+        total = sum(size for _, size, _ in _sizes(_entries(self._parts)))
+        files = _sizes(self._files())
+        total += sum(size for _, size, _ in files)
         if total > self.limit_bytes - num_bytes:
             for _, size, path in sorted(files):
                 if total <= self.limit_bytes * 7 // 8 - num_bytes:
@@ -238,7 +242,7 @@ class BlockCache:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
                     total -= size
-        return total + sum(entry.stat().st_size for entry in _entries(self._parts))
+        return total
 
     def _files(self) -> Iterator[os.DirEntry[str]]:
         for folder in _entries(self._home):
@@ -284,6 +288,16 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
+
+
+def _sizes(entries: Iterable[os.DirEntry[str]]) -> list[tuple[float, int, str]]:
+    """Return time of modification, size and path of each file that is still there."""
+    files = []
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            status = entry.stat()
+            files.append((status.st_mtime, status.st_size, entry.path))
+    return files
 
 
 def _read_pages(file: io.FileIO, block: Block, pieces: Sequence[Piece]) -> tuple[int, NDArray[np.uint8]]:

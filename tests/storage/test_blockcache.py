@@ -138,6 +138,26 @@ def test_the_limit_holds_whatever_the_file_of_the_sum_says(
     assert load_whole(cache, block_of(8)) == content_of(8)
 
 
+@pytest.mark.parametrize("num_listings", range(5))
+def test_a_block_that_is_renamed_while_files_are_listed_counts(
+    cache: BlockCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_listings: int
+) -> None:
+    """Another thread renames without the lock, while this one lists parts, the folder, and the folder of the block."""
+    cache.store(block_of(0), content_of(0))
+    part, block = str(tmp_path / "cache" / "blocks" / "parts" / "part"), block_of(1)
+    os.close(cache._reserve(part, block.file_bytes))
+    listings, entries = list[str](), blockcache._entries
+
+    def list_and_rename(folder: str) -> list[os.DirEntry[str]]:
+        if len(listings) == num_listings:
+            os.rename(part, cache._path(block))
+        listings.append(folder)
+        return entries(folder)
+
+    monkeypatch.setattr(blockcache, "_entries", list_and_rename)
+    assert cache._make_room(0) >= block_of(0).file_bytes + block.file_bytes
+
+
 def test_nothing_that_gpuload_did_not_write_is_removed(cache: BlockCache, tmp_path: Path) -> None:
     home = tmp_path / "cache" / "blocks"
     strange_files = [home / "ab" / "notes.txt", home / "notes.txt", home / "parts" / "draft", tmp_path / "cache" / "x"]
