@@ -56,7 +56,9 @@ OWNERS = {
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
     "tensorflow": ("bridges/tensorflow/*", "cli/bench_peers.py", "cli/demo*"),
-    "torch": ("bridges/torch.py", "cli/bench_peers.py"),
+    "timm": ("cli/parity*",),
+    "torch": ("bridges/torch.py", "cli/bench_peers.py", "cli/parity*"),
+    "torchvision": ("cli/parity*",),
 }
 
 THREAD_OWNERS = ("threads.py",)

@@ -1,9 +1,14 @@
-"""The tables of `docs/parity.md`, from what `gpuload parity` compares: ``python -m tests.paritypage`` writes them."""
+"""The tables of `docs/parity.md`, from what `gpuload parity` compares: ``python -m tests.paritypage`` writes them.
+
+With ``--device gpu`` they have the executors on a GPU, too; with torch, torchvision and timm the column of these.
+"""
 
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import re
+import sys
 from collections.abc import Iterable, Iterator
 
 from gpuload.cli import parity, parity_bounds, parity_peers
@@ -13,6 +18,11 @@ from tests.codeblocks import ROOT
 PAGE = ROOT / "docs" / "parity.md"
 BEGIN, END = "<!-- tables: python -m tests.paritypage writes them -->\n", "<!-- end of the tables -->\n"
 REGION = ", a region"
+PARTIES = {
+    "array on cpu": "array executor", "dali on cpu": "DALI on a CPU", "array on gpu": "array executor on a GPU",
+    "dali on gpu": "DALI on a GPU",
+}  # fmt: skip
+BY_TORCH = ("torchvision", "timm")
 
 
 def cell(comparisons: Iterable[Comparison]) -> str:
@@ -30,15 +40,21 @@ def cell(comparisons: Iterable[Comparison]) -> str:
 
 
 def op_rows(comparisons: list[Comparison]) -> Iterator[str]:
-    """Give the rows of the table of ops."""
+    """Give the table of ops: its head, and a row for each."""
+    present = {comparison.party for comparison in comparisons}
+    parties = {party: title for party, title in PARTIES.items() if party in present}
+    head = ["op", *parties.values(), "beside", "array form and library", "array form and torchvision, or timm"]
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
     subjects = dict.fromkeys(c.subject for c in comparisons if not c.subject.startswith("file "))
     for subject in subjects:
         rows = [c for c in comparisons if c.subject == subject]
-        peers = [c for c in rows if c.party == "array form"]
+        by_torch = [c for c in rows if c.against.startswith(BY_TORCH)]
+        peers = [c for c in rows if c.party == "array form" and c not in by_torch]
         name = subject.partition("(")[0]
         beside = peers[0].against.partition(" ")[0] if peers else f"({parity_peers.NO_PEER.get(name, '')})"
-        cells = [cell(c for c in rows if c.party == party) for party in ("array on cpu", "dali on cpu")]
-        yield f"| `{subject}` | {' | '.join(cells)} | {beside} | {cell(peers)} |"
+        cells = [cell(c for c in rows if c.party == party) for party in parties]
+        yield f"| `{subject}` | {' | '.join(cells)} | {beside} | {cell(peers)} | {cell(by_torch)} |"
 
 
 def file_rows(comparisons: list[Comparison]) -> Iterator[str]:
@@ -77,8 +93,6 @@ def tables(comparisons: list[Comparison], machine: str, date: str) -> str:
             f"{machine}, {date}. {len(comparisons)} comparisons, "
             f"{sum(not c.holds for c in comparisons) or 'none'} out of its bound.",
             "",
-            "| op | array executor | DALI on a CPU | beside | array form and library |",
-            "|---|---|---|---|---|",
             *op_rows(comparisons),
             "",
             "Files, decoded by the array executor, whole, and what else was compared with that:",
@@ -97,10 +111,13 @@ def tables(comparisons: list[Comparison], machine: str, date: str) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Compare, and write the page."""
-    comparisons = list(parity.compare())
-    text = tables(comparisons, parity.machine(), datetime.date.today().isoformat())
+    device = "gpu" if arguments == ["--device", "gpu"] else "cpu"
+    if importlib.util.find_spec("torchvision"):
+        importlib.import_module("tests.oracle_torchvision")  # torchvision for CUDA loads beside torch for CPUs, too
+    comparisons = list(parity.compare(device=device))
+    text = tables(comparisons, parity.machine(device), datetime.date.today().isoformat())
     page = PAGE.read_text(encoding="utf-8")
     pattern = re.compile(f"(?<={re.escape(BEGIN)}).*(?={re.escape(END)})", re.DOTALL)
     assert pattern.search(page), f"{PAGE} has no place for the tables"
@@ -111,4 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

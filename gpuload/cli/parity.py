@@ -1,6 +1,6 @@
 """``gpuload parity [FILES]``: compares the results of each executor of this machine for each op and image format.
 
-    gpuload parity                      each op and each format: executors, Pillow, OpenCV
+    gpuload parity                      each op and each format: executors, Pillow, OpenCV, torchvision, timm
     gpuload parity --device gpu         on a GPU, too
     gpuload parity photos/*.jpg         these files alone
     gpuload parity --json               all comparisons in a document
@@ -35,9 +35,9 @@ from gpuload.progress import Progress
 def command(output: Output, files: tuple[str, ...], device: str) -> int:
     """Compare each op and image format on each executor of this machine.
 
-    Each op runs on each executor, beside its array form in NumPy, and that beside Pillow and OpenCV; files of each
-    format are decoded by each of them, whole and by region. FILE: image files, to be decoded in place of all that. The
-    exit status is 1 if a difference is out of its bound.
+    Each op runs on each executor, beside its array form in NumPy, and that beside Pillow, OpenCV, torchvision and timm,
+    where these are installed; files of each format are decoded by each of them, whole and by region. FILE: image files,
+    to be decoded in place of all that. The exit status is 1 if a difference is out of its bound.
     """
     comparisons = []
     for comparison in compare(files, device):
@@ -48,6 +48,8 @@ def command(output: Output, files: tuple[str, ...], device: str) -> int:
     num_broken = sum(not comparison.holds for comparison in comparisons)
     about = machine(device)
     output.say(about)
+    for line in parity_peers.missing_libraries():
+        output.say(line)
     output.say(f"{len(comparisons)} comparisons, {num_broken or 'none'} broken")
     output.result(
         comparisons=[comparison.to_json() for comparison in comparisons], num_broken=num_broken, machine=about

@@ -40,14 +40,16 @@ ON_GPU = Bound(255, 1, "nvJPEG has another inverse transform than libjpeg-turbo,
 EDGES = Bound(
     24,
     0.5,
-    "DALI repeats the edge where its filter reaches beyond the image, Pillow leaves that out. In the middle it is one "
-    "level, as Pillow rounds to bytes between the passes. `antialias=pil` makes its values",
+    "DALI repeats the edge where its filter reaches beyond the image, Pillow and torchvision leave that out. In the "
+    "middle it is one level, as both round to bytes between the passes. `antialias=pil` makes Pillow's values",
     mean=1,
 )
 TIES = Bound(
     255, 0.001, "points that lie between two pixels: Pillow has fixed-point numbers of 1/65536, torchvision float32"
 )
-TIES_OF_RESIZE = Bound(255, 0.3, "points that lie between two pixels: DALI adds up float32 numbers, Pillow multiplies")
+TIES_OF_RESIZE = Bound(255, 0.3, "points that lie between two pixels: DALI adds up float32 numbers, others multiply")
+PASSES = Bound(1, 0.1, "torchvision has weights of 16 bits between the passes of a resize, Pillow of 22")
+WINDOW = Bound(1, 0.001, "torchvision sums the window of a blur at once, in another order")
 BORDERS = Bound(
     255, 0.6, "Pillow cuts fractions off, and takes the edge at the border, where torchvision blends with the fill", 3
 )
@@ -69,6 +71,13 @@ TABLE: tuple[tuple[str, str, Bound], ...] = (
     ("RandomResize*", "Pillow", EDGES),
     ("Resize*", "Pillow", EDGES),
     ("ScaleJitter*", "Pillow", EDGES),
+    ("Resize*nearest*", "torchvision", TIES_OF_RESIZE),
+    ("Resize*pil*", "torchvision", PASSES),
+    ("RandomResize*", "torchvision", EDGES),
+    ("Resize*", "torchvision", EDGES),
+    ("ScaleJitter*", "torchvision", EDGES),
+    ("GaussianBlur*", "torchvision", WINDOW),
+    ("Normalize*", "torchvision", FLOATS),
     ("*linear*", "Pillow", BORDERS),
     ("Perspective*", "Pillow", BORDERS),
     ("Affine*", "Pillow", TIES),

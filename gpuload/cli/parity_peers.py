@@ -1,4 +1,6 @@
-"""Results of independent libraries for the same images and draws: Pillow and OpenCV, each where it is installed.
+"""Results of independent libraries for the same images and draws, each where it is installed.
+
+Pillow and OpenCV are called here, torchvision and timm, whose meaning most ops have, in `parity_torch`.
 
 Each function returns its library's result for one image and one row of an op's draw. The libraries are called as their
 users call them, with the numbers that were drawn; no pixel comes from our own code.
@@ -7,12 +9,15 @@ users call them, with the numbers that were drawn; no pixel comes from our own c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import signalsafe
+from gpuload.cli import parity_torch
 from gpuload.cli.parity_bounds import bound_of
 from gpuload.cli.parity_ops import array_form, draw_for, op_of, source_for
 from gpuload.cli.parity_rows import Comparison, failure, measure
@@ -22,15 +27,36 @@ from gpuload.ops.policies import OPERATIONS
 Image = NDArray[np.uint8]
 Row = dict[str, Any]  # a row of an op's draw
 Peer = Callable[[Any, Image, Row, Image], NDArray[Any]]  # of an op, an image, a row of its draw, and the partner
-LIBRARIES = {"Pillow": "PIL", "OpenCV": "cv2"}
+LIBRARIES: dict[str, tuple[str, Callable[[], ModuleType]]] = {  # what pip calls each, and its import
+    "Pillow": ("pillow", lambda: import_module("PIL")),
+    "OpenCV": ("opencv-python-headless", lambda: import_module("cv2")),
+    "torchvision": ("torchvision", lambda: import_module("torchvision")),
+    "timm": ("timm", lambda: import_module("timm")),
+}
 
 
 def version_of(library: str) -> str:
-    """Return the version of a library, or "" where it is not installed."""
-    if not signalsafe.is_installed(LIBRARIES[library]):
-        return ""
-    package = signalsafe.import_package("PIL") if library == "Pillow" else signalsafe.import_package("cv2")
-    return str(package.__version__)
+    """Return the version of a library, or "" where it cannot be called."""
+    return _import(library)[0]
+
+
+def missing_libraries() -> Iterator[str]:
+    """Give a line for each library that cannot be called: its name, and why."""
+    for library in LIBRARIES:
+        if problem := _import(library)[1]:
+            yield f"{library} is not compared: {problem}"
+
+
+@cache
+def _import(library: str) -> tuple[str, str]:
+    """Return the version of a library, and why it cannot be called; one of them is ""."""
+    package, load = LIBRARIES[library]
+    try:
+        return str(load().__version__), ""
+    except ModuleNotFoundError:
+        return "", f"pip install {package}"
+    except Exception as error:  # torchvision for CUDA beside torch for CPUs, say
+        return "", f"{type(error).__name__}: {error}"
 
 
 # Pillow: pixels that move
@@ -322,19 +348,22 @@ NO_PEER = {  # ops beside which no library is called here, and why
     "SaltAndPepper": "its noise is gpuload's own",
     "Shuffle": "its ops are compared by themselves",
     "Sometimes": "its ops are compared by themselves",
-    "TimmAugment": "timm's, with which tests compare it",
+    "TimmAugment": "timm's, with which it is compared where that is installed",
     "Transpose": "it changes no value",
 }
 
 
 def compare_peer(call: str) -> Iterator[Comparison]:
-    """Give the comparison of an op's array form with an independent library, where there is one for it."""
+    """Give the comparisons of an op's array form with independent libraries, with those that there are for it."""
+    name = type(op_of(call)).__name__
+    for library, peer in filter(None, (PEERS.get(name), parity_torch.PEERS.get(name))):
+        if version_of(library):
+            yield _compare(call, library, peer)
+
+
+def _compare(call: str, library: str, peer: Peer) -> Comparison:
     op, subject = op_of(call), call.removeprefix("gl.ops.")
-    name = type(op).__name__
-    library, peer = PEERS.get(name, ("", None))
-    if peer is None or not version_of(library):
-        return
-    bound = bound_of(subject, library)
+    bound, against = bound_of(subject, library), f"{library} {version_of(library)}"
     graph, draws, values = draw_for(op, source_for(op))
     means = array_form(graph, draws, values)["image"]
     draw = next(rows for step, rows in zip(graph.ops, draws, strict=True) if type(step) is type(op))
@@ -344,7 +373,6 @@ def compare_peer(call: str) -> Iterator[Comparison]:
             peer(op, image, {key: rows[row] for key, rows in draw.items()}, values["image"][row + partners[row]])
             for row, image in enumerate(values["image"])
         ]
-        expected = [np.asarray(mean) for mean in means]
-        yield measure(subject, "array form", f"{library} {version_of(library)}", bound, expected, results)
+        return measure(subject, "array form", against, bound, [np.asarray(mean) for mean in means], results)
     except Exception as error:  # the comparison names the error, and the other ops are still compared
-        yield failure(subject, "array form", f"{library} {version_of(library)}", bound, error)
+        return failure(subject, "array form", against, bound, error)

@@ -9,7 +9,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import cli
-from gpuload.cli import parity, parity_bounds, parity_images, parity_ops, parity_peers
+from gpuload.cli import parity, parity_bounds, parity_images, parity_ops, parity_peers, parity_torch
 from gpuload.errors import DeviceError
 from tests import opexamples
 
@@ -52,7 +52,28 @@ def test_some_ops_are_within_their_bounds(call):
     comparisons = [*parity_ops.compare_executors(call, [("array", "cpu")]), *parity_peers.compare_peer(call)]
 
     assert [comparison for comparison in comparisons if not comparison.holds] == []
-    assert [comparison.party for comparison in comparisons] == ["array on cpu", "array form"]
+    libraries = [comparison.against.partition(" ")[0] for comparison in comparisons[1:]]
+    assert comparisons[0].party == "array on cpu"
+    assert libraries[:1] == [parity_peers.PEERS[call.removeprefix("gl.ops.").partition("(")[0]][0]]
+
+
+def test_libraries_that_cannot_be_called_are_named_with_the_cause(monkeypatch):
+    def load():
+        raise OSError("libpaint.so is for another system")
+
+    libraries = {"Painter": ("painter", lambda: __import__("no_such_painter")), "Paint": ("paint", load)}
+    monkeypatch.setattr(parity_peers, "LIBRARIES", libraries)
+
+    assert list(parity_peers.missing_libraries()) == [
+        "Painter is not compared: pip install painter",
+        "Paint is not compared: OSError: libpaint.so is for another system",
+    ]
+    assert parity_peers.version_of("Painter") == parity_peers.version_of("Paint") == ""
+
+
+def test_torchvision_and_timm_are_compared_with_ops_that_there_are():
+    assert parity_torch.PEERS.keys() <= {*gl.ops.__all__}
+    assert {library for library, _ in parity_torch.PEERS.values()} <= parity_peers.LIBRARIES.keys()
 
 
 class Wrong(gl.ops.Brightness):
@@ -88,7 +109,7 @@ def test_a_meaning_that_is_not_that_of_the_library_is_broken(monkeypatch):
     pytest.importorskip("PIL")
     monkeypatch.setattr(gl.ops.Invert, "array", lambda self, xp, x, draw: 254 - x)
 
-    (comparison,) = parity_peers.compare_peer("gl.ops.Invert(p=1)")
+    comparison, *_ = parity_peers.compare_peer("gl.ops.Invert(p=1)")
 
     assert comparison.verdict == "BROKEN"
     assert (comparison.largest, comparison.bound) == (255, parity_bounds.EXACT)  # 254 - 255 is 255 in bytes
