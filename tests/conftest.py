@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import ipaddress
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from gpuload.threads import num_cores
@@ -42,6 +44,7 @@ settings.load_profile("ci")
 
 
 _file, _num_modules = "", 0  # of the tests that run, and how many modules there were at the last freeze
+ERROR_OUTPUT = pytest.StashKey[int]()
 MANY_MODULES = 200  # a large package; its objects are in each collection until they are frozen, too
 
 
@@ -111,14 +114,51 @@ def pytest_xdist_auto_num_workers() -> int:
     return num_cores() + 1
 
 
-def pytest_runtest_logstart(location: tuple[str, int | None, str]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the error output of the run, which no test captures, for the stacks of a test that hangs."""
+    config.stash[ERROR_OUTPUT] = os.dup(2)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """Have faulthandler end the run when the time is over, with the stack of every thread.
+
+    It does so also while C code holds the interpreter's lock. The thread of pytest-timeout, which is one of Python,
+    takes ten times as long to start: 15 s in a run of 15,000 tests.
+    """
+    faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[ERROR_OUTPUT])
+    return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer() -> bool:
+    """Stop that."""
+    faulthandler.cancel_dump_traceback_later()
+    return True
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test; of one that passed, a process of xdist sends one report.
+
+    With those of its fixtures, its begin and its end it would send five messages, which are half of what xdist costs.
+    """
+    _freeze_modules(item.location[0])
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
+
+
+def _freeze_modules(file: str) -> None:
     """Before each file, leave out of garbage collection what is there: with all packages a collection takes 0.3 s.
 
     So is what a test before has imported.
     """
     global _file, _num_modules
-    if location[0] != _file or len(sys.modules) > _num_modules + MANY_MODULES:
-        _file, _num_modules = location[0], len(sys.modules)
+    if file != _file or len(sys.modules) > _num_modules + MANY_MODULES:
+        _file, _num_modules = file, len(sys.modules)
         gc.collect()  # what is garbage now would stay forever
         gc.freeze()
 
