@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gpuload.formats.images.source import images
     from gpuload.formats.npy.source import npy
     from gpuload.formats.npz.source import npz
+    from gpuload.formats.parquet.source import parquet
     from gpuload.formats.text import text
     from gpuload.formats.tfrecord.features import Feature, Image, Raw, Sparse, Tensor
     from gpuload.formats.tfrecord.source import tfrecord
@@ -71,6 +72,7 @@ __all__ = [
     "npz",
     "open",
     "ops",
+    "parquet",
     "preview",
     "recipes",
     "records",
@@ -90,6 +92,7 @@ _attach(
         "formats.images.source": ("images",),
         "formats.npy.source": ("npy",),
         "formats.npz.source": ("npz",),
+        "formats.parquet.source": ("parquet",),
         "formats.text": ("text",),
         "formats.tfrecord.features": ("Feature", "Image", "Raw", "Sparse", "Tensor"),
         "formats.tfrecord.source": ("tfrecord",),

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from gpuload import threads
 from gpuload.errors import (
+    DamagedBlockError,
     FileError,
     FormatError,
     GpuloadError,
@@ -263,6 +264,8 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
 def _of_record(source: Source, number: int, error: RecordError | FileError | RowError, is_whole: bool) -> Finding:
     """Return the finding for a record; for its whole file if that is gone, changed or unreadable."""
     location, origin = source.where(number), source.origin(number)
+    if isinstance(error, DamagedBlockError):
+        return Finding(error.what, error.cause, origin[0] if origin else None, None, origin[1] if origin else None)
     if isinstance(error, FileError):
         return _of_error(origin[0] if origin else location, error, origin[0] if origin else None)
     reason = error.reason if isinstance(error, RowError) else _without(error.what, location, origin)

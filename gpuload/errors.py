@@ -5,6 +5,7 @@ GpuloadError
 │   └── TooLargeError        MemoryError  more memory is needed than there is
 ├── FormatError        ValueError         a file of another format than it claims
 ├── RecordError        ValueError         one record is damaged
+│   ├── DamagedBlockError                 records that are decoded together are damaged
 │   └── DamagedSourceError                more records are damaged than the loader was told to pass over
 ├── FileError          OSError            a file that cannot be used
 │   ├── MissingFileError     FileNotFoundError
@@ -78,6 +79,10 @@ class FormatError(GpuloadError, ValueError):
 
 class RecordError(GpuloadError, ValueError):
     """One record is damaged."""
+
+
+class DamagedBlockError(RecordError):
+    """Records that are decoded together, as those of a row group of Parquet, are damaged."""
 
 
 class DamagedSourceError(RecordError):

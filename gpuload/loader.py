@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 AHEAD_BYTES = 1 << 30  # of device memory, that batches which are made ahead may take where `prefetch` was not given
 SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow loaders
+MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is worth a warning
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 log = logging.getLogger("gpuload")
@@ -160,7 +161,8 @@ class Loader:
         self._past = _Past()
         self._warned = set[str]()
         self._feeds = weakref.WeakSet[Session]()
-        for line in filter(None, (*advice(self._graph, names), _requests_of(source, self._plan))):
+        costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
+        for line in filter(None, (*advice(self._graph, names), *costs)):
             log.warning("%s", line)
         if "auto" in (device, executor):
             log.info("%s", self.describe())
@@ -883,6 +885,19 @@ def _requests_of(source: Source, plan: Plan) -> str | None:
         f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for all "
         "shards together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the requests; "
         "gl.Remote(..., cache=...) stores what was read on a disk of this machine"
+    )
+
+
+def _blocks_of(source: Source, plan: Plan) -> str | None:
+    """Return a line about the records that a whole shuffle decodes in vain; None if each can be read alone."""
+    if plan.shuffle is not True or not len(source):
+        return None
+    block_records = max(share.leaf.block_records for share in source.resolve(np.zeros(1, np.int64)))
+    if block_records < MANY_RECORDS:
+        return None
+    return (
+        f"shuffle=True may decode {block_records} records for each one that it reads: they are stored together, and do "
+        f"not all fit into the cache; shuffle=gl.Blocks({block_records}, 4) decodes each once, and mixes 4 such blocks"
     )
 
 

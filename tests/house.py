@@ -48,7 +48,7 @@ OWNERS = {
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
     "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
-    "pyarrow": ("formats/csv/parse.py",),
+    "pyarrow": ("formats/csv/parse.py", "formats/columnar.py", "formats/parquet/*", "formats/arrow/*"),
     "pytest": ("testing/*",),
     "kvikio": ("storage/direct.py",),
     "obstore": ("storage/retries.py", "storage/stores.py"),

@@ -15,6 +15,7 @@ BUILT_IN = {
     "TooLargeError": MemoryError,
     "FormatError": ValueError,
     "RecordError": ValueError,
+    "DamagedBlockError": ValueError,
     "DamagedSourceError": ValueError,
     "FileError": OSError,
     "MissingFileError": FileNotFoundError,

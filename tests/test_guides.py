@@ -63,6 +63,7 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
         "squad.tfrecord": "tfrecord/trax/squad-train.tfrecord-00000-of-00001",
     },
     "csv": {"tips.csv": "csv/datasets/tips.csv"},
+    "parquet": {"days.parquet": "parquet/polars.parquet"},
     "masks-and-boxes": {
         "photos/a.jpg": HOPPER,
         "photos/b.jpg": "images/Pillow/hopper_gray.jpg",

@@ -12,6 +12,7 @@ from gpuload.formats.idx import IDX
 from gpuload.formats.images.format import IMAGES
 from gpuload.formats.npy.format import NPY
 from gpuload.formats.npz.format import NPZ
+from gpuload.formats.parquet.format import PARQUET
 from gpuload.formats.text import TEXT
 from gpuload.formats.tfrecord.format import TFRECORD
 
@@ -20,6 +21,7 @@ FORMATS: tuple[Format, ...] = (
     NPZ,
     FIXED,
     TFRECORD,
+    PARQUET,
     CSV,
     TEXT,
     IDX,

@@ -174,14 +174,22 @@ def as_rows(fields: Fields, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     return rows
 
 
-def differs(back: Source, records: Records) -> str:
-    """Return the difference between a file and the records that were written to it, in words; "" if there is none."""
+def differs(back: Source, records: Records, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> str:
+    """Return the difference between a file and the records that were written to it, in words; "" if there is none.
+
+    Args:
+        back: the file, opened again.
+        records: the records.
+        dtypes: of fields that the file gives in another one, text of a fixed length for instance.
+    """
     if len(back) != records.count:
         return f"it has {len(back)} records, not {records.count}"
     first = 0
     for numbers, fields in records.chunks():
         actual = back.read(np.arange(first, first + numbers.size))
         for name, values in fields.items():
+            if dtypes and name in dtypes:
+                actual[name] = np.asarray(actual[name]).astype(dtypes[name])
             if not equal_values(actual[name], values):
                 return f"field {name!r} differs in records {first} to {first + numbers.size - 1} of the file"
         first += numbers.size

@@ -51,6 +51,8 @@ class Leaf(ABC):
         is_direct: True if records vary in length and their bytes are the elements of the one field, native and in C
             order, so that raw bytes are handed out as they are.
         calls_python: True if a Python function makes the records, so that threads wait for each other.
+        block_records: how many records are decoded together, at most, for each of them that is read; 0 if each is read
+            alone, or if what was decoded stays in memory.
     """
 
     spec: Spec
@@ -59,6 +61,7 @@ class Leaf(ABC):
     how: str = ""
     is_direct: bool = False
     calls_python: bool = False
+    block_records: int = 0
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""
@@ -508,6 +511,11 @@ def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: 
     rows, part_values = parts[0]
     if rows is None and (memory is None or not field.ragged):
         return part_values
+    if rows is None and memory is not None and isinstance(part_values, Ragged):
+        total = len(part_values.flat)
+        payload = _elements(field, memory(total * _element_bytes(field)), total)
+        payload[...] = part_values.flat
+        return part_values.with_payload(payload)
     if field.uniform:
         array = room((count, *field.fixed_shape), field.dtype)
         for rows, part_values in parts:

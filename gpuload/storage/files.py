@@ -424,6 +424,21 @@ class Files:
         finally:
             os.close(descriptor)
 
+    @contextlib.contextmanager
+    def open_binary(self, number: int) -> Iterator[BinaryIO]:
+        """Yield a file as a binary file of Python's, for libraries that read files; the checks of ``open_file``.
+
+        Raises:
+            ChangedFileError: the file changed since it was first opened, or while it was open here.
+            FileError: it cannot be opened.
+        """
+        with self.open_file(number) as handle:
+            yield cast(
+                BinaryIO,
+                objects.File(handle) if isinstance(handle, objects.Reader) else io.FileIO(handle, closefd=False),
+            )
+            self.check_descriptor(number, handle)
+
     def check_descriptor(self, number: int, descriptor: Handle) -> None:
         """Raise ``ChangedFileError`` if an open file changed since it was first opened."""
         if isinstance(descriptor, objects.Reader):  # each of its answers was compared

@@ -1,0 +1,21 @@
+"""Parquet as a format: its magic, reader and writer."""
+
+from __future__ import annotations
+
+from gpuload import lazy
+from gpuload.formats.base import Beginning, Format, Match
+
+MAGIC = b"PAR1"
+
+
+def _sniff(beginning: Beginning) -> Match | None:
+    return Match("Parquet", "gl.parquet") if beginning.head.startswith(MAGIC) else None
+
+
+PARQUET = Format(
+    "parquet",
+    lazy.function("gpuload.formats.parquet.source", "parquet"),
+    _sniff,
+    suffixes=(".parquet",),
+    writer=lazy.function("gpuload.formats.parquet.writer", "writer"),
+)

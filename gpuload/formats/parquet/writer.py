@@ -1,0 +1,104 @@
+"""Parquet, written: a row group for some megabytes of records, through PyArrow.
+
+Arrays   become lists of fixed size, one in the other for each axis; `Ragged` becomes a list. PyArrow's schema in the
+         file says so, and ``gl.parquet`` reads the same fields again. Bytes and images are binary values, times keep
+         their unit.
+Text     is UTF-8; that of a fixed length is read again as text of any length. Parquet has no times in seconds: they are
+         stored in milliseconds.
+Refused  fields of several varying axes, text of a fixed length with axes, text of bytes, complex numbers.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from gpuload.formats import columnar
+from gpuload.formats.parquet.source import parquet
+from gpuload.formats.writing import Records, Refusal, Writer, differs
+from gpuload.ragged import Ragged
+from gpuload.sources.leaf import Values
+from gpuload.spec import ENCODED_BYTES, LARGEST_REAL_BYTES, Field
+
+UNITS = ("s", "ms", "us", "ns")  # of Arrow's times
+
+
+def writer() -> Writer:
+    """Return the writer of Parquet files."""
+    return Writer(
+        refusal=_refusal,
+        write=_write,
+        differs=_differs,
+        call=lambda path, spec: f"gl.parquet({path!r})",
+        notes=_note,
+    )
+
+
+def _refusal(field: Field) -> Refusal | None:
+    kind, dtype = field.dtype.kind, field.dtype
+    if field.text == "bytes" or kind == "S":
+        return "Parquet has binary values, which are read as uint8 and no text", "choose TFRecord (.tfrecord)"
+    if field.text or field.encoded:
+        return None
+    if not field.uniform and not field.ragged:
+        return f"its shape {field.shape} varies along several axes", "choose TFRecord with tensors=, which keeps shapes"
+    if kind == "U" and field.shape != ():
+        return "text of a fixed length with axes has no form here", "choose NPY, which has it"
+    if kind in "mM":
+        unit = np.datetime_data(dtype)[0]
+        fits = unit in UNITS or dtype == np.dtype("M8[D]")
+        return None if fits and np.datetime_data(dtype)[1] == 1 else (f"Arrow has no times in {unit}", "choose NPY")
+    if kind == "U" or (kind in "biuf" and dtype.itemsize <= LARGEST_REAL_BYTES):
+        return None
+    return f"Arrow has no values of {dtype}", "choose NPY, which has this dtype"
+
+
+def _write(path: str, records: Records) -> None:
+    arrow = columnar.import_arrow("gl.convert to Parquet")
+    file = None
+    try:
+        for numbers, fields in records.chunks():
+            columns = [_array(arrow, field, fields[field.name], numbers.size) for field in records.spec]
+            table = arrow.Table.from_arrays(columns, names=list(records.spec.names))
+            file = file or arrow.parquet.ParquetWriter(path, table.schema, write_page_checksum=True)
+            file.write_table(table, row_group_size=max(numbers.size, 1))
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _differs(path: str, records: Records) -> str:
+    with parquet(path) as back:
+        return differs(back, records, {field.name: field.dtype for field in records.spec if _note(field)})
+
+
+def _note(field: Field) -> str:
+    """Return how a field is stored that comes back as another one; "" for others."""
+    if field.dtype.kind == "U":
+        return "stored as UTF-8, read as text of any length"
+    return "stored in milliseconds" if field.dtype == np.dtype("M8[s]") else ""
+
+
+def _array(arrow: Any, field: Field, values: Values, count: int) -> Any:
+    """Return the values of a field as an array of Arrow."""
+    if field.text and field.shape == ():
+        return arrow.array(list(values), arrow.string())
+    if field.text:
+        return arrow.array([value.tolist() for value in values], arrow.list_(arrow.string()))
+    if (field.dtype, field.shape) == ENCODED_BYTES:
+        return arrow.array([value.tobytes() for value in values], arrow.binary())
+    if isinstance(values, Ragged):
+        elements = _elements(arrow, values.flat, values.payload.shape[1:])
+        return arrow.LargeListArray.from_arrays(values.offsets - values.offsets[0], elements)
+    array = np.asarray(values)
+    if array.dtype.kind == "U":
+        return arrow.array(array.tolist(), arrow.string())
+    return _elements(arrow, array, array.shape[1:])
+
+
+def _elements(arrow: Any, array: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array ``[n, *shape]`` as n lists of fixed size, one in the other."""
+    flat = arrow.array(np.ascontiguousarray(array).reshape(-1))
+    return reduce(lambda inner, length: arrow.FixedSizeListArray.from_arrays(inner, length), shape[::-1], flat)

@@ -1,0 +1,210 @@
+"""Blocks: records that can only be decoded together, as those of a row group of Parquet or of a chunk of Zarr.
+
+    leaf = BlockLeaf(field, starts, decode, cache, "row groups by PyArrow")     decode(3): the values of block 3
+
+Access  A block is decoded as a whole, for however few of its records. So records in the order of their blocks cost each
+        block once, and records in any order up to a block each: `order.Blocks` with ``block_records`` is for these.
+Cache   The blocks that were used last stay decoded, up to a number of bytes for all fields together. A block larger
+        than that stays until the next one comes. Threads that want the same block wait for the one that decodes it.
+Errors  A block that is damaged stays so: its error is stored in its place, and raised for each of its records.
+Fork    A child begins with an empty cache, since a thread that is not there any more may hold one of its locks.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import DamagedBlockError
+from gpuload.ragged import Ragged, offsets_of
+from gpuload.sources.leaf import (
+    UINT8,
+    Array,
+    Bytes,
+    Indices,
+    Leaf,
+    Values,
+    check_places,
+    gather_pieces,
+    gather_rows,
+    room,
+)
+from gpuload.spec import Field, Layout, Part, Spec
+
+CACHE_BYTES = 1 << 28  # of decoded blocks, if the user does not say another number
+Decode = Callable[[int], Any]  # an array or a Ragged
+
+
+class BlockCache:
+    """The blocks that were used last, decoded; safe in several threads.
+
+    Args:
+        max_bytes: of all blocks together.
+        total_bytes: of all blocks of the source, about.
+
+    Attributes:
+        is_complete: True if all blocks of the source stay decoded.
+    """
+
+    def __init__(self, max_bytes: int, total_bytes: int) -> None:
+        self._max_bytes, self.is_complete = max_bytes, total_bytes <= max_bytes
+        self._clear()
+
+    def _clear(self) -> None:
+        self._process, self._lock, self._num_bytes = os.getpid(), threading.Lock(), 0
+        self._entries: dict[tuple[int, int], _Entry] = {}  # the one that was used last stands last
+
+    def get(self, key: tuple[int, int], decode: Callable[[], Any]) -> Any:
+        """Return the block of a key, decoded now if it is not there.
+
+        Raises:
+            DamagedBlockError: it is damaged. All other errors of ``decode`` are not stored.
+        """
+        if self._process != os.getpid():
+            self._clear()
+        with self._lock:
+            entry = self._entries.pop(key, None) or _Entry()
+            self._entries[key] = entry
+        with entry.lock:
+            if entry.error is not None:
+                raise copy.copy(entry.error)
+            if entry.block is None:
+                try:
+                    entry.block = decode()
+                except DamagedBlockError as error:
+                    entry.error = copy.copy(error)  # without its traceback, which would keep memory of the caller
+                    raise
+                self._make_room(key, entry, entry.block.nbytes)
+            return entry.block
+
+    def _make_room(self, key: tuple[int, int], entry: _Entry, num_bytes: int) -> None:
+        """Count a new block, and drop those that were not used for the longest time, but never the new one."""
+        with self._lock:
+            if self._entries.get(key) is not entry:  # it was dropped meanwhile
+                return
+            entry.num_bytes = num_bytes
+            self._num_bytes += num_bytes
+            for old_key in list(self._entries):
+                if self._num_bytes <= self._max_bytes:
+                    break
+                if old_key != key:
+                    self._num_bytes -= self._entries.pop(old_key).num_bytes
+
+
+class _Entry:
+    """A block of the cache: being decoded while the lock is held, decoded, or damaged."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.block: Any = None
+        self.error: DamagedBlockError | None = None
+        self.num_bytes = 0
+
+
+class BlockLeaf(Leaf):
+    """One field of records that lie in blocks.
+
+    Args:
+        field: the field; uniform, ragged, or text.
+        starts: int64 ``[num_blocks + 1]``, the number of the first record of each block, and of all records.
+        decode: returns the values of a block as the field stores them (`Field.stored`): an array ``[n, *shape]`` or a
+            `Ragged`, with a value for each record; they are not written to.
+        cache: of the blocks of all fields of a source.
+        key: of the field in the cache.
+        how: one line about how blocks are read.
+        place: returns the file of a block and the byte where it begins, if they are known.
+    """
+
+    def __init__(
+        self,
+        field: Field,
+        starts: Indices,
+        decode: Decode,
+        cache: BlockCache,
+        key: int,
+        how: str,
+        place: Callable[[int], tuple[str, int] | None] = lambda block: None,
+    ) -> None:
+        self.spec, self.how, self.num_records = Spec((field,)), how, int(starts[-1])
+        if field.has_rows:
+            part = Part(field, field.dtype, 0)
+            self.layout = Layout(part.num_bytes, (part,))
+        self.block_records = 0 if cache.is_complete else int(np.diff(starts).max(initial=0))
+        self._starts, self._decode, self._cache, self._key, self._place = starts, decode, cache, key, place
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return the bytes of records of one size, and zeros for others: their values are made by ``unpack``."""
+        return np.zeros(numbers.size, np.int64) if self.layout is None else super().num_bytes(numbers)
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        if self.layout is None or not self.layout.record_bytes:
+            return
+        check_places(numbers, self.layout.record_bytes, out.size, begins)  # of all, before the first block is decoded
+        for block, rows in self._parts(numbers):
+            raw = _raw(self._values(block)).reshape(-1, self.layout.record_bytes)
+            gather_rows(raw, numbers[rows] - self._starts[block], out, begins[rows])
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the values of records, which have no raw bytes."""
+        del raw
+        parts = [
+            (rows, _take(self._values(block), numbers[rows] - self._starts[block]))
+            for block, rows in self._parts(numbers)
+        ]
+        return [_merge(parts, numbers.size)]
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file of the block of a record, and the byte where the block begins."""
+        return self._place(int(np.searchsorted(self._starts, number, side="right")) - 1)
+
+    def _values(self, block: int) -> Any:
+        return self._cache.get((self._key, block), lambda: self._decode(block))
+
+    def _parts(self, numbers: Indices) -> Iterator[tuple[int, Indices]]:
+        """Yield each block that records lie in, and which of the records these are."""
+        blocks = np.searchsorted(self._starts, numbers, side="right") - 1
+        order = np.argsort(blocks, kind="stable")
+        edges = np.flatnonzero(np.diff(blocks[order])) + 1
+        for rows in np.split(order, edges):
+            if rows.size:
+                yield int(blocks[rows[0]]), rows
+
+
+def _take(values: Ragged, numbers: Indices) -> Ragged:
+    """Return some values of a block, copied one after the other."""
+    lengths, size = values.lengths[numbers], _element_bytes(values)
+    offsets = offsets_of(lengths)
+    payload = room((int(offsets[-1]), *values.payload.shape[1:]), values.dtype)
+    begins = values.offsets[:-1][numbers] * size
+    gather_pieces(_raw(values.payload), begins, lengths * size, _raw(payload), offsets[:-1] * size)
+    return Ragged(payload, offsets)
+
+
+def _merge(parts: Sequence[tuple[Indices, Ragged]], count: int) -> Ragged:
+    """Return the values of several parts, each at its rows."""
+    if len(parts) == 1:
+        return parts[0][1]  # its rows are all, in order
+    lengths = np.empty(count, np.int64)
+    for rows, part in parts:
+        lengths[rows] = part.lengths
+    offsets, first = offsets_of(lengths), parts[0][1]
+    size = _element_bytes(first)
+    payload = room((int(offsets[-1]), *first.payload.shape[1:]), first.dtype)
+    for rows, part in parts:
+        begins, lengths_bytes = part.offsets[:-1] * size, part.lengths * size
+        gather_pieces(_raw(part.payload), begins, lengths_bytes, _raw(payload), offsets[rows] * size)
+    return Ragged(payload, offsets)
+
+
+def _element_bytes(ragged: Ragged) -> int:
+    return int(ragged.dtype.itemsize * np.prod(ragged.payload.shape[1:], dtype=np.int64))
+
+
+def _raw(payload: Array) -> Bytes:
+    """Return the bytes of an array in C order, without a copy."""
+    return payload.reshape(-1).view(UINT8)

@@ -1,0 +1,61 @@
+"""Columns: records whose fields lie in columns of files, each of which is read by itself.
+
+Each field is a group with a leaf of its own, so that ``source.read(indices, fields="label")`` reads that column alone.
+The leaf is whatever reads the column: rows at places of files (`rows.py`), or blocks that are decoded (`blocks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.leaf import Group, Leaf, starts_of
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Files
+
+
+class ColumnSource(FileSource):
+    """Records of files of columns.
+
+    Args:
+        files: the files.
+        opening: the call that opened them.
+        storage: of the files.
+        leaves: of each field, in order.
+        counts: the number of records of each file.
+        classes: the names of the classes of labels, if the files have them.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        opening: Opening,
+        storage: Storage,
+        leaves: Sequence[Leaf],
+        counts: Sequence[int],
+        classes: tuple[str, ...] = (),
+    ) -> None:
+        groups = tuple(Group(leaf.spec, leaf.layout, is_quick=not leaf.block_records) for leaf in leaves)
+        super().__init__(files, opening, groups, storage)
+        self._leaves, self._counts, self._starts = tuple(leaves), tuple(counts), starts_of(counts)
+        self._length, self.classes = int(self._starts[-1]), classes
+        self._access = "; ".join(
+            f"{', '.join(leaf.spec.names[0] for leaf in leaves if leaf.how == how)}: {how}"
+            for how in dict.fromkeys(leaf.how for leaf in leaves)
+        )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _where(self, number: int) -> str:
+        file = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
+
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
+        return self._files.paths, self._counts
+
+    def _digest(self) -> str:
+        return self._files.digest(self._title(), str(self.spec), list(self._counts))

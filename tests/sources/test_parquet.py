@@ -1,0 +1,427 @@
+"""Parquet files give what PyArrow, and the programs that wrote them, say of them; damage is refused by name."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import (
+    ChangedFileError,
+    DamagedBlockError,
+    FormatError,
+    MissingPackageError,
+    SpecError,
+    UnknownFieldError,
+)
+from gpuload.sources import blocks
+from gpuload.testing.sources import SourceContract
+
+pa = pytest.importorskip("pyarrow", reason="gl.parquet needs PyArrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "parquet"
+COUNT = 25
+
+
+def texts(count=COUNT):
+    return np.array([f"nämé {i}" * (i % 3) for i in range(count)], object)
+
+
+def table(count=COUNT, factor=1):
+    number = np.arange(count) * factor
+    vectors = np.arange(6 * count, dtype="f4").reshape(count, 2, 3)
+    return pa.table(
+        {
+            "number": number,
+            "text": pa.array(texts(count)),
+            "series": pa.array([np.arange(i % 4, dtype="i2") for i in range(count)], pa.list_(pa.int16())),
+            "matrix": pa.array(vectors.tolist(), pa.list_(pa.list_(pa.float32(), 3), 2)),
+            "tags": pa.array([[f"t{j}" for j in range(i % 3)] for i in range(count)]),
+            "kind": pa.array([f"kind {i % 3}" for i in range(count)]).dictionary_encode(),
+        }
+    )
+
+
+def write(path, content=None, **options):
+    pq.write_table(table() if content is None else content, path, **{"row_group_size": 10, **options})
+    return path
+
+
+class TestColumns(SourceContract):
+    cache_bytes = blocks.CACHE_BYTES
+
+    def open(self, folder):
+        write(folder / "a.parquet", table())
+        return gl.parquet(folder / "a.parquet", cache_bytes=self.cache_bytes)
+
+    def open_other(self, folder):
+        return gl.parquet(write(folder / "a.parquet", table(factor=2)))
+
+    def expected(self):
+        return {
+            "number": np.arange(COUNT),
+            "text": texts(),
+            "series": [np.arange(i % 4, dtype="i2") for i in range(COUNT)],
+            "matrix": np.arange(6 * COUNT, dtype="f4").reshape(COUNT, 2, 3),
+            "tags": [np.array([f"t{j}" for j in range(i % 3)], object) for i in range(COUNT)],
+            "kind": np.array([f"kind {i % 3}" for i in range(COUNT)], object),
+        }
+
+
+class TestColumnsThatAreNotCached(TestColumns):
+    cache_bytes = 0
+
+
+@pytest.mark.parametrize("name", ["polars", "polars-lz4", "duckdb", "fastparquet"])
+def test_files_of_other_programs_hold_what_these_wrote(name):
+    with gl.open(GOLDEN / f"{name}.parquet") as source:
+        fields = source.read(range(7))
+
+    assert fields["number"].tolist() == list(range(7))
+    np.testing.assert_allclose(fields["x"], np.linspace(-1, 1, 7), rtol=1e-15)
+    assert fields["word"].tolist() == [f"wörd {i}" for i in range(7)]
+    assert fields["flag"].tolist() == [True, False, False, True, False, False, True]
+    if name != "fastparquet":
+        assert [value.tolist() for value in fields["list"]] == [[], [0], [0, 1], [0, 1, 2], [], [0], [0, 1]]
+        assert fields["day"].tolist() == np.arange("2026-11-01", "2026-11-08", dtype="M8[D]").tolist()
+
+
+TYPES = {
+    "u1": (pa.array([0, 255], pa.uint8()), np.array([0, 255], "u1")),
+    "i8": (pa.array([-(2**63), 2**63 - 1]), np.array([-(2**63), 2**63 - 1])),
+    "f2": (pa.array(np.array([1.5, -2], "f2")), np.array([1.5, -2], "f2")),
+    "bool": (pa.array([True, False]), np.array([True, False])),
+    "ns": (pa.array([1, 2], pa.timestamp("ns")), np.array([1, 2], "M8[ns]")),
+    "zone": (pa.array([1, 2], pa.timestamp("us", "Europe/Paris")), np.array([1, 2], "M8[us]")),
+    "day": (pa.array([1, 2], pa.date32()), np.array([1, 2], "M8[D]")),
+    "time": (pa.array([1, 2], pa.time64("us")), np.array([1, 2], "m8[us]")),
+    "length": (pa.array([1, 2], pa.duration("ms")), np.array([1, 2], "m8[ms]")),
+    "large": (pa.array(["a", "bc"], pa.large_string()), np.array(["a", "bc"], object)),
+    "fixed": (pa.array([b"abc", b"def"], pa.binary(3)), np.array([[97, 98, 99], [100, 101, 102]], "u1")),
+    "pixels": (pa.array([[[1, 2]], [[3, 4]]], pa.list_(pa.list_(pa.int8()))), np.array([[[1, 2]], [[3, 4]]], "i1")),
+    "tensor": (
+        pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12).reshape(2, 2, 3)),
+        np.arange(12).reshape(2, 2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_column_of_each_type_is_a_field(tmp_path, name):
+    column, expected = TYPES[name]
+    path = write(tmp_path / "a.parquet", pa.table({name: column}))
+
+    with gl.parquet(path, shapes={"pixels": (1, 2)} if name == "pixels" else None) as source:
+        values = source.read([1, 0])[name]
+
+    assert values.dtype == expected.dtype
+    np.testing.assert_array_equal(values, expected[::-1])
+
+
+NO_FIELDS = {
+    "decimal": (pa.array([1, 2], pa.decimal128(9, 2)), "has no form"),
+    "map": (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), "has no form"),
+    "null": (pa.nulls(2), "all of its values are missing"),
+    "lists": (pa.array([[[1], []]]), r"several axes(.|\n)*shapes="),
+}
+
+
+@pytest.mark.parametrize("name", NO_FIELDS)
+def test_a_column_that_is_no_field_is_refused_by_name_and_can_be_left_out(tmp_path, name):
+    column, cause = NO_FIELDS[name]
+    path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(len(column)), name: column}))
+
+    with pytest.raises(
+        SpecError, match=rf"a\.parquet: column '{name}'(.|\n)*{cause}(.|\n)*fields=\['x'\] leaves it out"
+    ):
+        gl.parquet(path)
+
+    assert gl.parquet(path, ["x"]).spec.names == ("x",)
+
+
+def test_missing_values_are_refused_by_name_or_have_a_default(tmp_path):
+    columns = {"x": [1.0, None, 3.0], "y": [1, 2, 3], "s": ["a", None, "c"]}
+    path = write(tmp_path / "a.parquet", pa.table(columns))
+
+    with pytest.raises(SpecError, match=r"a\.parquet, row group 0: column 'x'.*missing(.|\n)*defaults=\{'x': 0\}"):
+        gl.parquet(path)[0]
+
+    fields = gl.parquet(path, defaults={"x": -1, "s": "none"}).read([0, 1, 2])
+    assert fields["x"].tolist() == [1.0, -1.0, 3.0]
+    assert fields["s"].tolist() == ["a", "none", "c"]
+    assert gl.parquet(path, ["y"]).read([1])["y"].tolist() == [2]
+
+
+def test_missing_elements_of_lists_and_missing_members_are_refused(tmp_path):
+    columns = pa.table({"l": [[1, None], [2]], "s": [{"a": 1}, None]})
+    path = write(tmp_path / "a.parquet", columns)
+
+    with pytest.raises(SpecError, match=r"column 'l': 1 values are missing"):
+        gl.parquet(path, ["l"])[0]
+    with pytest.raises(SpecError, match=r"'s\.a': 1 values are missing"):
+        gl.parquet(path, ["s.a"])[0]
+    assert gl.parquet(path, ["s.a"], defaults={"s.a": 7}).read([0, 1])["s.a"].tolist() == [1, 7]
+
+
+def png(value):
+    image = pytest.importorskip("PIL.Image").fromarray(np.full((5, 4, 3), value, np.uint8))
+    image.save(file := io.BytesIO(), "PNG")
+    return file.getvalue()
+
+
+def test_images_in_binary_columns_are_decoded(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"image": [png(3), png(4)], "other": [b"ab", b"c"]}))
+
+    with gl.parquet(path) as source, gl.Loader(source, batch_size=2, ops=[gl.ops.Decode()], device="cpu") as loader:
+        [batch] = loader
+
+        assert [field.encoded for field in source.spec] == [True, False]
+        assert np.asarray(batch["image"])[:, 0, 0, 0].tolist() == [3, 4]
+        assert [value.tobytes() for value in batch["other"]] == [b"ab", b"c"]
+
+
+def test_the_metadata_of_datasets_name_images_shapes_and_classes(tmp_path):
+    features = {
+        "image": {"_type": "Image"},
+        "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+        "grid": {"_type": "Array2D", "shape": [1, 2], "dtype": "int64"},
+    }
+    columns = {
+        "image": [{"bytes": png(3), "path": "a.png"}, {"bytes": png(4), "path": None}],
+        "label": [1, 0],
+        "grid": [[[1, 2]], [[3, 4]]],
+    }
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    path = write(tmp_path / "a.parquet", pa.table(columns).replace_schema_metadata(metadata))
+
+    with gl.open(path) as source:
+        assert [str(field) for field in source.spec] == [
+            "image: encoded image",
+            "label: int64 ()",
+            "grid: int64 (1, 2)",
+        ]
+        assert source.classes == ("cat", "dog")
+        assert source.read([1])["image"][0].tobytes() == png(4)
+
+
+def test_columns_come_in_the_order_that_was_asked_and_unknown_ones_are_refused(tmp_path):
+    path = write(tmp_path / "a.parquet")
+
+    assert gl.parquet(path, ["text", "number"]).spec.names == ("text", "number")
+    for arguments in ({"fields": ["nothing"]}, {"defaults": {"nothing": 0}}, {"shapes": {"nothing": (1,)}}):
+        with pytest.raises(UnknownFieldError, match=r"a\.parquet has no column 'nothing'(.|\n)*'number'"):
+            gl.parquet(path, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fields": "text"}, "it is a list of names"),
+        ({"fields": ["text", "text"]}, "twice"),
+        ({"fields": []}, "it is a list of names"),
+        ({"defaults": {"number": "word"}}, "defaults: 'number' has 'word'"),
+        ({"defaults": 0}, "it is a dict"),
+        ({"shapes": {"number": (1,)}}, "it is no list"),
+        ({"shapes": {"series": "3"}}, "a shape is lengths"),
+        ({"cache_bytes": -1}, "cache_bytes = -1"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path, arguments, message):
+    with pytest.raises(SpecError, match=message):
+        gl.parquet(write(tmp_path / "a.parquet"), **arguments)
+
+
+def test_a_shape_that_records_have_not_is_damage(tmp_path):
+    path = write(tmp_path / "a.parquet")
+
+    with pytest.raises(
+        DamagedBlockError, match=r"a\.parquet, row group 0: column 'series' has 13 elements in 10 records"
+    ):
+        gl.parquet(path, ["series"], shapes={"series": (3,)})[0]
+
+
+def test_files_of_other_columns_are_refused(tmp_path):
+    write(tmp_path / "a.parquet", pa.table({"x": [1, 2]}))
+    write(tmp_path / "b.parquet", pa.table({"x": [1.5]}))
+    write(tmp_path / "c.parquet", pa.table({"y": [1]}))
+
+    with pytest.raises(SpecError, match=r"b\.parquet has x: float64 \(\), .*a\.parquet has x: int64"):
+        gl.parquet([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    with pytest.raises(UnknownFieldError, match=r"c\.parquet has no column 'x'"):
+        gl.parquet([tmp_path / "a.parquet", tmp_path / "c.parquet"])
+
+
+def test_files_in_a_row_are_one_source_and_empty_ones_have_no_records(tmp_path):
+    for name, count in (("a", 12), ("b", 0), ("c", 9)):
+        write(tmp_path / f"{name}.parquet", table()[:count], row_group_size=5)
+
+    with gl.parquet(tmp_path / "*.parquet") as source:
+        assert len(source) == 21
+        assert source.read(range(21))["number"].tolist() == [*range(12), *range(9)]
+        assert source.where(12) == "c.parquet, record 0"
+        assert source.file_counts()[1] == (12, 0, 9)
+
+
+def test_blocks_decode_each_row_group_once_and_a_whole_shuffle_says_its_price(tmp_path, caplog):
+    path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(1000)}), row_group_size=100)
+    decoded_blocks = []
+    source = gl.parquet(path, cache_bytes=3000)
+    leaf = source.resolve(np.zeros(1, np.int64))[0].leaf
+    decode, leaf._decode = leaf._decode, lambda block: [decoded_blocks.append(block), decode(block)][1]
+
+    with gl.Loader(source, batch_size=50, shuffle=gl.Blocks(100, 1), num_threads=1, device="cpu") as loader:
+        values = np.concatenate([batch["x"] for batch in loader])
+    assert sorted(values) == list(range(1000))
+    assert len(decoded_blocks) <= 21  # a block of the order lies in at most two row groups
+    assert not caplog.records
+
+    gl.Loader(source, batch_size=50, shuffle=True, device="cpu").close()
+    assert "may decode 100 records for each one" in caplog.text
+
+
+def test_no_more_is_decoded_than_the_cache_holds(tmp_path):
+    cache = blocks.BlockCache(100, 1000)
+
+    for key in range(10):
+        cache.get((0, key), lambda: np.zeros(40, np.uint8))
+
+    assert cache._num_bytes == 80
+    assert list(cache._entries) == [(0, 8), (0, 9)]
+
+
+@pytest.mark.parametrize("keep", [0, 3, 8, 500, -1])
+def test_a_file_that_is_cut_short_is_refused(tmp_path, keep):
+    path = write(tmp_path / "a.parquet")
+    content = path.read_bytes()
+    path.write_bytes(content[:keep])
+
+    with pytest.raises(FormatError, match=r"a\.parquet is no Parquet file to read(.|\n)*bytes"):
+        gl.parquet(path)
+
+
+def damage(path, group):
+    """Overwrite the pages of a row group."""
+    content, columns = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(group)
+    for number in range(columns.num_columns):
+        chunk = columns.column(number)
+        begin = chunk.dictionary_page_offset or chunk.data_page_offset
+        content[begin + 4 : begin + chunk.total_compressed_size] = b"\xa5" * (chunk.total_compressed_size - 4)
+    path.write_bytes(content)
+
+
+def test_a_damaged_row_group_is_that_alone_and_is_reported_once(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(30)}), write_page_checksum=True)
+    damage(path, 1)
+
+    with gl.parquet(path) as source:
+        assert source.read([0, 9, 20, 29])["x"].tolist() == [0, 9, 20, 29]
+        with pytest.raises(DamagedBlockError, match=r"a\.parquet, row group 1(.|\n)*PyArrow cannot decode it"):
+            source[10]
+        with gl.Loader(source, batch_size=10, on_error="skip", max_bad=1, device="cpu") as loader:
+            values = np.concatenate([batch["x"] for batch in loader])
+        assert sorted(set(values.tolist())) == [*range(10), *range(20, 30)]
+    [finding] = gl.check(path)
+    assert finding.where == f"{path}, row group 1"
+
+
+def test_a_number_of_rows_that_the_footer_states_is_not_believed(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(100)}), row_group_size=100, write_statistics=False)
+    begin = path.stat().st_size - 8 - pq.read_metadata(path).serialized_size
+    content = path.read_bytes()
+    footer = content[begin:].replace(b"\xc8\x01", b"\x80\x7d")  # varints of 100, and of 8000
+    assert footer != content[begin:]
+    path.write_bytes(content[:begin] + footer)
+
+    with gl.parquet(path) as source:
+        assert len(source) == 8000
+        with pytest.raises(DamagedBlockError, match=r"row group 0, column x has 100 rows(.|\n)*says that it has 8000"):
+            source[0]
+
+
+def test_a_column_that_lies_outside_of_the_file_is_damage(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"x": np.random.default_rng(0).random(999)}), row_group_size=999)
+    content, size = path.read_bytes(), path.stat().st_size
+    begin = size - 8 - pq.read_metadata(path).serialized_size
+    path.write_bytes(content[:4] + content[begin:])  # no pages are left, only the footer
+
+    with gl.parquet(path) as source, pytest.raises(DamagedBlockError, match=r"a\.parquet, row group 0(.|\n)*PyArrow"):
+        source[0]
+
+
+def test_few_bytes_that_unpack_to_very_many_are_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", pa.table({"x": np.zeros(300_000)}), row_group_size=300_000)
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 20)
+
+    with pytest.raises(FormatError, match=r"row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+        gl.parquet(path)[0]
+
+
+def test_a_file_that_changes_is_noticed(tmp_path):
+    path = write(tmp_path / "a.parquet")
+    source = gl.parquet(path)
+    write(path, table(factor=3))
+
+    with pytest.raises(ChangedFileError, match=r"a\.parquet changed"):
+        source[0]
+
+
+def test_a_source_is_pickled_with_its_arguments(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"l": [[1, 2], [3, 4]], "x": [1, None]}))
+    source = gl.parquet(path, ["l", "x"], shapes={"l": (2,)}, defaults={"x": 5}, cache_bytes=0)
+
+    copy = pickle.loads(pickle.dumps(source))
+
+    assert copy.fingerprint() == source.fingerprint()
+    assert copy.read([1])["l"].tolist() == [[3, 4]]
+    assert copy.read([1])["x"].tolist() == [5]
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    moments = np.array(["2026-01-01T00:00:01", "1969-12-31T23:59:59"], "M8[s]")
+    arrays = {
+        "moment": moments,
+        "day": moments.astype("M8[D]"),
+        "half": np.array([1.5, np.nan], "f2"),
+        "word": np.array(["é", "word"]),
+        "cube": np.arange(16, dtype="i4").reshape(2, 2, 2, 2),
+    }
+    parts = [
+        gl.parquet(write(tmp_path / "a.parquet", table(2))),
+        gl.arrays(**{**arrays, "cube": arrays["cube"].astype(">i4")}),
+    ]
+    parts.append(gl.parquet(write(tmp_path / "b.parquet", pa.table({"image": [png(1), png(2)], "raw": [b"", b"a"]}))))
+
+    result = gl.convert(gl.zip(*parts), tmp_path / "out.parquet")
+
+    assert result.call == f"gl.parquet({str(tmp_path / 'out.parquet')!r})"
+    columns = pq.read_table(tmp_path / "out.parquet")
+    assert columns["moment"].to_numpy().tolist() == moments.tolist()
+    assert columns["cube"].to_pylist() == arrays["cube"].tolist()
+    assert columns["word"].to_pylist() == ["é", "word"]
+    assert columns["image"].to_pylist() == [png(1), png(2)]
+    with gl.open(tmp_path / "out.parquet") as back:
+        assert back.spec["image"].encoded
+        np.testing.assert_array_equal(back.read([1, 0])["half"], arrays["half"][::-1])
+        assert back[0]["tags"].tolist() == []
+        assert back[1]["kind"] == "kind 1"
+
+
+@pytest.mark.parametrize("array", [np.zeros(2, "c8"), np.array([b"a", b"b"]), np.array([["a"], ["b"]])])
+def test_what_parquet_cannot_hold_is_refused_by_name(tmp_path, array):
+    with pytest.raises(SpecError, match=r"field x: .* cannot be written as parquet"):
+        gl.convert(gl.arrays(x=array), tmp_path / "out.parquet")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+
+    with pytest.raises(MissingPackageError, match=r"gl\.parquet needs the package 'pyarrow'(.|\n)*\[parquet\]"):
+        gl.parquet(path)
