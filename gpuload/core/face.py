@@ -31,10 +31,17 @@ NOT_DONE, DONE, REDO = range(3)
 class Maps(Protocol):
     """Files that are read from memory maps, or by positioned reads where a map is not worth it or cannot be made.
 
+    The path of file i is folder ``folder_of[i]`` and name i. Nobody writes to the arrays while the maps are there.
+
     Args:
-        paths: of all files, as the system has them, each ended by a zero byte.
-        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
+        folders: the bytes of all folders, each with its slash.
+        folder_bounds: int64 ``[num_folders + 1]``, where each begins, and the last ends.
+        folder_of: uint32 ``[num_files]``.
+        names: the bytes of all names.
+        name_bounds: int64 ``[num_files + 1]``.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode, or 0 where it is not known.
         piece_bytes: the system is asked, in such pieces, for the bytes of a call before they are copied; 0: it is not.
+        most_maps: at a time; the least recently used ones are undone for others. 0: most of those that are allowed.
 
     Attributes:
         any_refused: True once a file could not be mapped.
@@ -42,7 +49,10 @@ class Maps(Protocol):
 
     any_refused: bool
 
-    def __init__(self, paths: bytes, stamps: Int64s, piece_bytes: int) -> None: ...
+    def __init__(
+        self, folders: Bytes, folder_bounds: Int64s, folder_of: NDArray[np.uint32], names: Bytes, name_bounds: Int64s,
+        stamps: Int64s, piece_bytes: int, most_maps: int,
+    ) -> None: ...  # fmt: skip
 
     def copy(self, files: Int64s, offsets: Int64s, lengths: Int64s, out: Bytes, begins: Int64s) -> tuple[int, int]:
         """Copy ``lengths[i]`` bytes at ``offsets[i]`` of file ``files[i]`` to ``out[begins[i]:]``.

@@ -4,6 +4,7 @@ Order   a list keeps its order; the files of a wildcard are sorted, so that reco
 Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above it.
 Stamps  size, time of modification and inode of each file; a file whose stamp is another one later has changed.
 Remote  the URL of an object takes the place of a path, and a `objects.Reader` that of a descriptor.
+Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ between machines.
 Memory  three int64 numbers and a path a file; no file is kept open.
 """
 
@@ -19,7 +20,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import BinaryIO, TypeVar, cast
@@ -40,6 +41,7 @@ from gpuload.errors import (
 from gpuload.progress import Progress
 from gpuload.storage import objects
 from gpuload.storage.memory import cache_bytes
+from gpuload.storage.paths import CHUNK, PackedPaths
 from gpuload.storage.stores import SCHEMES, Remote, Stamp, is_remote
 from gpuload.threads import parallel_map
 
@@ -330,19 +332,21 @@ class Files:
 
     Attributes:
         paths: absolute paths.
-        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode or 0 where that is not known.
         names: of the files in errors and in the digest; by default without their folders.
         seals: the seal of each file that gpuload wrote, None for a file of the user; empty if all are the user's.
+        fingerprints: of sources of these files, by the digest of the arguments that open them; from a manifest.
     """
 
-    paths: tuple[str, ...]
+    paths: Sequence[str]
     stamps: NDArray[np.int64]
-    names: tuple[str, ...] = field(default=(), repr=False)
+    names: Sequence[str] = field(default=(), repr=False)
     seals: tuple[Seal | None, ...] = field(default=(), repr=False)
+    fingerprints: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.names:
-            object.__setattr__(self, "names", tuple(os.path.basename(path) for path in self.paths))
+            object.__setattr__(self, "names", names_of(self.paths))
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -369,7 +373,7 @@ class Files:
             now = stamp_of(os.stat(self.paths[number]))
         except OSError as error:
             raise self.changed(number, f"it cannot be read any more: {error.strerror}") from None
-        if now != self.stamp(number):
+        if differ(self.stamp(number), now):
             raise self.changed(number, difference(self.stamp(number), now))
 
     def stamp(self, number: int) -> Stamp:
@@ -444,7 +448,7 @@ class Files:
         if isinstance(descriptor, objects.Reader):  # each of its answers was compared
             return
         now = stamp_of(os.fstat(descriptor))
-        if now != self.stamp(number):
+        if differ(self.stamp(number), now):
             raise self.changed(number, difference(self.stamp(number), now))
 
     def read(self, number: int, descriptor: Handle, memory: memoryview, offset: int) -> None:
@@ -470,7 +474,9 @@ class Files:
         Raises:
             ChangedFileError, FileError: one of the files in the sample changed, or cannot be read.
         """
-        text = hashlib.sha256(repr((self.names, details)).encode("utf-8", "surrogateescape"))
+        text = hashlib.sha256()
+        for part in _pieces_of_repr(self.names, details):
+            text.update(part.encode("utf-8", "surrogateescape"))
         text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
         for piece in by_chunks(
             lambda chunk: [self._sample(number) for number in chunk], _spread(len(self), SAMPLED_FILES)
@@ -490,6 +496,34 @@ class Files:
                 pieces += piece
             self.check_descriptor(number, descriptor)
         return bytes(pieces)
+
+
+def _pieces_of_repr(names: Sequence[str], details: tuple[object, ...]) -> Iterator[str]:
+    """Yield the pieces of ``repr((tuple(names), details))``: of millions of names the whole would be gigabytes."""
+    yield "(("
+    for first in range(0, len(names), CHUNK):
+        yield ", " * (first > 0) + ", ".join(map(repr, names[first : first + CHUNK]))
+    yield f"{',' * (len(names) == 1)}), {details!r})"
+
+
+def names_of(paths: Sequence[str]) -> Sequence[str]:
+    """Return the names of files, without their folders."""
+    if isinstance(paths, PackedPaths):
+        return paths.without_folders()
+    return tuple(os.path.basename(path) for path in paths)
+
+
+def are_remote(paths: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which paths are URLs, bool ``[num_paths]``."""
+    if isinstance(paths, PackedPaths):
+        return are_remote(paths.folders.between(0, len(paths.folders)))[paths.folder_of]
+    return np.fromiter(map(is_remote, paths), np.bool_, len(paths))
+
+
+def any_is_remote(paths: Sequence[str]) -> bool:
+    """Return True if a path is a URL."""
+    folders = paths.folders.between(0, len(paths.folders)) if isinstance(paths, PackedPaths) else paths
+    return any(map(is_remote, folders))
 
 
 def _spread(length: int, max_count: int) -> list[int]:
@@ -738,10 +772,15 @@ def _int64(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
+def differ(before: Stamp, now: Stamp) -> bool:
+    """Return True if two stamps are those of different files; an inode of 0 is not known."""
+    return before[:2] != now[:2] or (before[2] != 0 and before[2] != now[2])
+
+
 def difference(before: Stamp, now: Stamp) -> str:
     """Return the difference between two stamps of a file, in words."""
     if before[0] != now[0]:
         return f"it had {before[0]} bytes, now it has {now[0]}"
-    if before[2] != now[2]:
+    if before[2] not in (0, now[2]):
         return "another file stands in its place"
     return f"it was modified {(now[1] - before[1]) / 1e9:+.3f} s after the time it had"

@@ -3,14 +3,13 @@
 Maps    made when a file is first read in parts; files that are read as a whole, and those that the system does not map,
         are read with open, pread and close. `core/cpp/maps.hpp` has the rules and the lifetime of maps,
         `core/cpp/guard.hpp` the treatment of files that shrink.
+Bound   there are only so many maps; the least recently used ones are undone where files are many.
 Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same object.
 Checks  every copy is followed by a look at size, time of modification and inode of each file that was touched.
 Needs   the core and Linux; `pread.py` is the form without.
 """
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from gpuload.core import face
 from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, outside, plain
 from gpuload.storage.files import Files
 from gpuload.storage.memory import cache_bytes
+from gpuload.storage.paths import PackedPaths
 from gpuload.storage.pread import GAP_BYTES, PIECE_BYTES, PositionedStorage, joined_runs
 
 
@@ -32,6 +32,7 @@ class MappedStorage:
 
     Args:
         files: the files.
+        most_maps: of all maps at a time; 0: most of those that the system allows.
 
     Raises:
         RuntimeError: there is no core; see ``supported``.
@@ -39,16 +40,16 @@ class MappedStorage:
 
     how = "compiled copies from memory maps"
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, most_maps: int = 0) -> None:
         if core.native is None:
             raise RuntimeError(f"maps of files: {core.problem}")
         self.files, self._positioned = files, PositionedStorage(files)
-        paths = b"".join(os.fsencode(path) + b"\0" for path in files.paths)
         # Linux reads 128 KiB to 8 MiB around each page that is missing from a map. If the files fit into memory, these
         # pages are soon used. If not, they drive out pages that will be used: then the system is told which bytes will
         # be copied, and reads just these.
         piece_bytes = PIECE_BYTES if int(files.sizes.sum()) > cache_bytes() else 0
-        self._maps = core.native.Maps(paths, np.ascontiguousarray(files.stamps), piece_bytes)
+        paths = PackedPaths.of(files.paths)
+        self._maps = core.native.Maps(*paths.arrays, np.ascontiguousarray(files.stamps), piece_bytes, most_maps)
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""

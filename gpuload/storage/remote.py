@@ -22,8 +22,9 @@ from gpuload.core.face import Maps
 from gpuload.storage import objects
 from gpuload.storage.blockcache import BLOCK_BYTES, Piece
 from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, plain
-from gpuload.storage.files import Files
+from gpuload.storage.files import Files, are_remote
 from gpuload.storage.objects import PIECE_BYTES, CachedObject
+from gpuload.storage.paths import PackedPaths
 from gpuload.storage.pread import PositionedStorage
 from gpuload.storage.stores import is_remote, remote_of
 from gpuload.threads import parallel_map
@@ -59,9 +60,12 @@ class RemoteStorage:
 
     def __init__(self, files: Files) -> None:
         self.files, self._positioned = files, PositionedStorage(files)
+        self.how = f"ranges of remote objects, {objects.REQUESTS} requests at a time"
+        if isinstance(files.paths, PackedPaths) and files.paths.remote.cache is None:
+            self._ways = np.where(are_remote(files.paths), RANGES, LOCAL).astype(np.int8)
+            return
         ways = [self._way(number, path) for number, path in enumerate(files.paths)]
         self._ways = np.array(ways, np.int8)
-        self.how = f"ranges of remote objects, {objects.REQUESTS} requests at a time"
         caches = dict[tuple[str, int], int]()  # the bytes of the objects that share one
         for path, way, size in zip(files.paths, ways, files.sizes.tolist(), strict=True):
             if way == BLOCKS:

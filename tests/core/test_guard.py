@@ -28,10 +28,11 @@ PREPARE = """
     import numpy as np
     from gpuload import core
     from gpuload.core import face
+    from gpuload.storage.paths import PackedPaths
 
     def maps_of(paths):  # as in tests.storage.contract, which imports all that tests need
         stamps = [(status.st_size, status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]
-        return core.native.Maps(b"".join(os.fsencode(path) + b"\\0" for path in paths), np.array(stamps, np.int64), 0)
+        return core.native.Maps(*PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths))
 
     path, other = sys.argv[1:]
     for name in (path, other):
@@ -174,7 +175,7 @@ def test_ranges_run_out_and_are_given_back(tmp_path):
         assert copy(maps, 9, 0).tolist() == copy(maps, 9, 1).tolist()
         states = np.empty(2, np.int8)
         maps.states(np.arange(2), states)
-        assert (states.tolist(), maps.any_refused) == ([face.MAPPED, face.REFUSED], True)
+        assert (states.tolist(), maps.any_refused) == ([face.MAPPED, face.UNTRIED], False)
         del maps
 
     assert core.native.num_free_maps() == before

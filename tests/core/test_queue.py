@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.core import face
+from gpuload.storage.paths import PackedPaths
 
 pytestmark = [
     pytest.mark.skipif(core.native is None, reason=f"no core: {core.problem}"),
@@ -39,7 +40,7 @@ def records(seed: int = 0) -> NDArray[np.uint8]:
 def maps_of(*paths: Path) -> face.Maps:
     status = [path.stat() for path in paths]
     stamps = np.array([(entry.st_size, entry.st_mtime_ns, entry.st_ino) for entry in status], np.int64)
-    return native().Maps(b"".join(os.fsencode(path) + b"\0" for path in paths), stamps, 0)
+    return native().Maps(*PackedPaths.of([str(path) for path in paths]).arrays, stamps, 0, 0)
 
 
 @pytest.fixture

@@ -39,4 +39,4 @@ def test_threads_that_use_the_core_at_the_same_time_do_not_race(tmp_path, flags)
     )
 
     assert (process.returncode, process.stderr[-8000:]) == (0, "")
-    assert process.stdout == "6 scenarios\n"
+    assert process.stdout == "7 scenarios\n"

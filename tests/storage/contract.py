@@ -18,6 +18,7 @@ from gpuload import core
 from gpuload.errors import ChangedFileError, FileError, RecordIndexError, SpecError
 from gpuload.storage import Extents
 from gpuload.storage.files import look_at
+from gpuload.storage.paths import PackedPaths
 from tests import forkserver
 
 ROOT = Path(__file__).parents[2]
@@ -60,8 +61,7 @@ def read(storage, triples, gap=0):
 def maps_of(paths):
     """Return the maps of some files by themselves, as the core makes them."""
     stamps = [(status.st_size, status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]
-    packed_bytes = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    return core.native.Maps(packed_bytes, np.array(stamps, np.int64), 0)
+    return core.native.Maps(*PackedPaths.of(paths).arrays, np.array(stamps, np.int64), 0, len(paths))
 
 
 @contextlib.contextmanager

@@ -56,6 +56,7 @@ class Action {
 Range ranges[MAX_RANGES];
 std::atomic<int> next{0};  // where the search for a free range begins
 std::atomic<int> range_count{0};  // 0: not counted yet
+std::atomic<int> num_taken{0};
 std::atomic<uintptr_t> page_size{4096};
 Action old_action;  // of the handler before ours; written before `passed_on`
 std::atomic<bool> passed_on{false};
@@ -67,14 +68,6 @@ int count_ranges() {  // a quarter of the maps that the system allows a process;
         std::fclose(file);
     }
     return std::clamp(most / 4, 1, MAX_RANGES);
-}
-
-// Counts once, without the lock of a static variable: see "Locks" in guard.hpp. The first count stays.
-int num_ranges() {
-    int count = range_count.load(std::memory_order_acquire);
-    if (count > 0) return count;
-    const int counted = count_ranges();
-    return range_count.compare_exchange_strong(count, counted) ? counted : count;
 }
 
 void on_bus_error(int number, siginfo_t* information, void*) {  // integers only: no allocation, no lock
@@ -118,6 +111,16 @@ struct sigaction guard_action() {
 
 }  // namespace
 
+// Counts once, without the lock of a static variable: see "Locks" in guard.hpp. The first count stays.
+int num_ranges() {
+    int count = range_count.load(std::memory_order_acquire);
+    if (count > 0) return count;
+    const int counted = count_ranges();
+    return range_count.compare_exchange_strong(count, counted) ? counted : count;
+}
+
+bool any_free() { return num_taken.load(std::memory_order_relaxed) < num_ranges(); }
+
 bool supported() {
     struct statx status;
     return statx(AT_FDCWD, "/", 0, STATX_SIZE, &status) == 0;  // a sandbox may refuse the call
@@ -145,6 +148,7 @@ bool is_installed() {
 }
 
 int protect(const uint8_t* address, int64_t num_bytes) {
+    if (!any_free()) return -1;  // without a look at each range
     const int count = num_ranges();
     const auto start = reinterpret_cast<uintptr_t>(address), page = uintptr_t(sysconf(_SC_PAGESIZE));
     for (int step = 0, begin = next.load(std::memory_order_relaxed); step < count; ++step) {
@@ -156,6 +160,7 @@ int protect(const uint8_t* address, int64_t num_bytes) {
         range.start.store(start, std::memory_order_release);
         range.end.store(start + (uintptr_t(num_bytes) + page - 1) / page * page, std::memory_order_release);
         next.store((number + 1) % count, std::memory_order_relaxed);
+        num_taken.fetch_add(1, std::memory_order_relaxed);
         return number;
     }
     return -1;
@@ -164,6 +169,7 @@ int protect(const uint8_t* address, int64_t num_bytes) {
 void release(int range) {
     ranges[range].end.store(0);
     ranges[range].start.store(FREE);
+    num_taken.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool broken(int range) { return ranges[range].broken.load(std::memory_order_acquire); }
@@ -183,6 +189,8 @@ bool is_installed() { return false; }
 int protect(const uint8_t*, int64_t) { return -1; }
 void release(int) {}
 bool broken(int) { return true; }
+int num_ranges() { return 0; }
+bool any_free() { return false; }
 int num_free() { return 0; }
 }  // namespace core::guard
 

@@ -23,6 +23,8 @@ bool is_installed();    // SIGBUS still comes here; it is let through in this th
 int protect(const uint8_t* address, int64_t num_bytes);  // registers mapped memory; its number, -1 if all are taken
 void release(int range);  // forgets a range; to be called when no thread reads it any more, before the memory is unmapped
 bool broken(int range);   // pages of it were lost
+int num_ranges();        // that can be registered
+bool any_free();
 int num_free();
 
 }  // namespace core::guard

@@ -11,6 +11,7 @@
 #include <limits>
 #include <list>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -102,40 +103,67 @@ core::Extents extents_of(const Int64s& files, const Int64s& offsets, const Int64
     return {files.data(), offsets.data(), lengths.data(), files.size()};
 }
 
-void make_maps(core::Maps* maps, const nb::bytes& paths, const Spans& stamps, int64_t piece_bytes) {
-    std::string text(paths.c_str(), paths.size());
-    const bool ends = text.empty() || text.back() == '\0';
-    require(ends && std::count(text.begin(), text.end(), '\0') == stamps.shape(0), "Maps: a path, and a zero byte, a file");
-    require(stamps.shape(1) == 3 && piece_bytes >= 0, "Maps: size, time and inode of each file");
-    new (maps) core::Maps(std::move(text), stamps.data(), stamps.shape(0), piece_bytes);
-}
+// Maps for Python. They hold the paths and stamps, to which nobody writes.
+class PyMaps {
+  public:
+    PyMaps(nb::handle folders, nb::handle folder_bounds, nb::handle folder_of, nb::handle names, nb::handle name_bounds,
+           nb::handle stamps, int64_t piece_bytes, int64_t most_maps) {
+        const bool fits = folders_.take(folders.ptr()) && folder_bounds_.take(folder_bounds.ptr()) &&
+                          folder_of_.take(folder_of.ptr()) && names_.take(names.ptr()) && name_bounds_.take(name_bounds.ptr()) &&
+                          stamps_.take(stamps.ptr());
+        require(fits, "Maps: arrays of another kind");
+        const int64_t num_folders = folder_bounds_.size() - 1, num_files = folder_of_.size();
+        require(stamps_.shape(0) == num_files && stamps_.shape(1) == 3, "Maps: size, time and inode of each file");
+        require(name_bounds_.size() == num_files + 1 && num_folders >= 0, "Maps: a path a file");
+        require(are_bounds(folder_bounds_, folders_.size()) && are_bounds(name_bounds_, names_.size()), "Maps: bounds of texts");
+        for (int64_t i = 0; i < num_files; ++i) require(folder_of_.data()[i] < num_folders, "Maps: a folder a file");
+        require(piece_bytes >= 0 && most_maps >= 0 && most_maps < std::numeric_limits<int32_t>::max(), "Maps: sizes");
+        const core::Paths paths{folders_.data(), folder_bounds_.data(), folder_of_.data(), names_.data(), name_bounds_.data()};
+        maps_.emplace(paths, stamps_.data(), num_files, piece_bytes, most_maps);
+    }
+    PyMaps(const PyMaps&) = delete;
 
-std::pair<int64_t, int> copy(core::Maps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths,
+    core::Maps& get() { return *maps_; }
+
+  private:
+    static bool are_bounds(const Int64s& bounds, int64_t num_bytes) {
+        const int64_t *const first = bounds.data(), *const last = first + bounds.size() - 1;
+        return *first == 0 && *last == num_bytes && std::is_sorted(first, last + 1);
+    }
+
+    Array<const uint8_t, 1> folders_, names_;
+    Array<const uint32_t, 1> folder_of_;
+    Int64s folder_bounds_, name_bounds_;
+    Spans stamps_;
+    std::optional<core::Maps> maps_;
+};
+
+std::pair<int64_t, int> copy(PyMaps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths,
                              const Array<uint8_t, 1>& out, const Int64s& begins) {
     const core::Extents extents = extents_of(files, offsets, lengths);
     require(begins.size() == files.size(), "copy: a begin an extent");
     Release lock;
-    return maps.copy(extents, begins.data(), out.data(), out.size());
+    return maps.get().copy(extents, begins.data(), out.data(), out.size());
 }
 
-void map_files(core::Maps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths) {
+void map_files(PyMaps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths) {
     const core::Extents extents = extents_of(files, offsets, lengths);
     Release lock;
-    maps.map(extents);
+    maps.get().map(extents);
 }
 
-void advise(const core::Maps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths, int64_t piece_bytes) {
+void advise(PyMaps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths, int64_t piece_bytes) {
     const core::Extents extents = extents_of(files, offsets, lengths);
     require(piece_bytes > 0, "advise: pieces have bytes");
     Release lock;
-    maps.advise(extents, piece_bytes);
+    maps.get().advise(extents, piece_bytes);
 }
 
-void states(const core::Maps& maps, const Int64s& files, const Array<int8_t, 1>& out) {
+void states(PyMaps& maps, const Int64s& files, const Array<int8_t, 1>& out) {
     require(files.size() == out.size(), "states: an item a file");
     for (int64_t i = 0; i < files.size(); ++i) {
-        if (files.data()[i] < 0 || files.data()[i] >= maps.num_files()) throw std::out_of_range("states: no such file");
-        out.data()[i] = maps.state(files.data()[i]);
+        if (files.data()[i] < 0 || files.data()[i] >= maps.get().num_files()) throw std::out_of_range("states: no such file");
+        out.data()[i] = maps.get().state(files.data()[i]);
     }
 }
 
@@ -187,7 +215,7 @@ class PyPlan {
         require(fits, "Plan: arrays of another kind");
         require(record_bytes >= 0 && block >= 0, "Plan: sizes");
         const int64_t num_records = count_records(arrays, record_bytes);
-        core::Rows entry{&nb::cast<core::Maps&>(arrays.maps), arrays.starts.data(), arrays.files.data(), arrays.offsets.data(),
+        core::Rows entry{&nb::cast<PyMaps&>(arrays.maps).get(), arrays.starts.data(), arrays.files.data(), arrays.offsets.data(),
                          arrays.files.size(), record_bytes, copy_of(numbers), {}, size_t(block)};
         for (int64_t number : entry.numbers)
             if (uint64_t(number) >= uint64_t(num_records)) throw std::out_of_range("Plan: no such record");
@@ -811,13 +839,13 @@ NB_MODULE(_native, module) {
     module.def("gather_pieces", gather_pieces);
     module.def("can_map", core::guard::supported);
     module.def("num_free_maps", core::guard::num_free);
-    nb::class_<core::Maps>(module, "Maps")
-        .def("__init__", make_maps)
+    nb::class_<PyMaps>(module, "Maps")
+        .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle, nb::handle, int64_t, int64_t>())
         .def("copy", copy)
         .def("map", map_files)
         .def("advise", advise)
         .def("states", states)
-        .def_prop_ro("any_refused", &core::Maps::any_refused);
+        .def_prop_ro("any_refused", [](PyMaps& maps) { return maps.get().any_refused(); });
 
     nb::class_<PyQueue>(module, "Queue")
         .def(nb::init<>())

@@ -23,7 +23,9 @@ uint8_t content(int64_t file, int64_t offset) { return uint8_t(offset * 31 + off
 
 class Files {  // in a folder of their own, that goes when the process ends
   public:
-    std::string paths;
+    std::string names;
+    Block<int64_t> bounds{size_t(NUM_FILES + 1)};
+    Block<uint32_t> folder_of{size_t(NUM_FILES)};
     Block<int64_t> stamps{size_t(3 * NUM_FILES)};
 
     Files() {
@@ -31,9 +33,17 @@ class Files {  // in a folder of their own, that goes when the process ends
         ensure(mkdtemp(folder.data()) != nullptr, "a folder for files can be made");
         folder_ = folder;
         for (int64_t file = 0; file < NUM_FILES; ++file) {
-            paths += path(file) + '\0';
+            bounds[file] = int64_t(names.size());
+            folder_of[file] = 0;
+            names += path(file);
             write(file);
         }
+        bounds[NUM_FILES] = int64_t(names.size());
+    }
+
+    core::Paths paths() const {
+        static constexpr int64_t NO_FOLDER[] = {0, 0};
+        return {nullptr, NO_FOLDER, folder_of.data(), reinterpret_cast<const uint8_t*>(names.data()), bounds.data()};
     }
 
     ~Files() {
@@ -117,7 +127,7 @@ void copies(Input input) {
 
 void maps(Input input) {
     static Files files;
-    core::Maps maps(files.paths, files.stamps.data(), NUM_FILES, input.flag() ? input.number(1, 1 << 14) : 0);
+    core::Maps maps(files.paths(), files.stamps.data(), NUM_FILES, input.flag() ? input.number(1, 1 << 14) : 0, input.number(0, 2));
     const int64_t broken = input.number(0, 255) < 16 ? input.number(2, NUM_FILES - 1) : -1;
     bool is_cut = false;
     for (int64_t round = input.number(0, 3); round >= 0; --round) {
@@ -164,7 +174,7 @@ void maps(Input input) {
 // Steps of a plan that is sound, as Python's face sees to it; one file may be shorter than it was.
 void steps(Input input) {
     static Files files;
-    core::Maps maps(files.paths, files.stamps.data(), NUM_FILES, 0);
+    core::Maps maps(files.paths(), files.stamps.data(), NUM_FILES, 0, input.number(0, 2));
     const int64_t size = input.number(0, 900), num_files = input.number(1, 3), most = int64_t(input.number(0, 9));
     std::vector<int64_t> starts{0}, places, offsets;
     for (int64_t i = 0; i < num_files; ++i) {

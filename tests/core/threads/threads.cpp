@@ -62,8 +62,9 @@ void at_once(const std::vector<std::function<void()>>& works) {
 uint8_t content(int64_t file, int64_t offset) { return uint8_t(offset * 7 + offset / 256 + file); }
 
 struct Files {
-    std::string paths;
-    std::vector<int64_t> stamps;
+    std::string names;
+    std::vector<int64_t> bounds{0}, stamps;
+    std::vector<uint32_t> folder_of;
 
     explicit Files(int64_t count) {
         for (int64_t file = 0; file < count; ++file) {
@@ -75,10 +76,17 @@ struct Files {
             std::fclose(to);
             struct stat status;
             ensure(stat(path.c_str(), &status) == 0, "a file has a stamp");
-            paths += path + '\0';
+            names += path;
+            bounds.push_back(int64_t(names.size()));
+            folder_of.push_back(0);
             stamps.insert(stamps.end(), {status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec,
                                          int64_t(status.st_ino)});
         }
+    }
+
+    core::Paths paths() const {
+        static constexpr int64_t NO_FOLDER[] = {0, 0};
+        return {nullptr, NO_FOLDER, folder_of.data(), reinterpret_cast<const uint8_t*>(names.data()), bounds.data()};
     }
 
     static std::string path_of(int64_t file) { return folder + "/" + std::to_string(file); }
@@ -98,7 +106,7 @@ void map_the_same_files() {
     for (int round = 0; round < num_rounds; ++round) {
         const int before = core::guard::num_free();
         {
-            core::Maps maps(files.paths, files.stamps.data(), 8, round % 2 ? PAGE : 0);
+            core::Maps maps(files.paths(), files.stamps.data(), 8, round % 2 ? PAGE : 0, 0);
             at_once(std::vector<std::function<void()>>(NUM_THREADS, [&] {
                 for (int64_t file = 0; file < 8; ++file) {
                     ensure(copy(maps, file, 5000 * file) == core::Maps::COPIED, "bytes are copied");
@@ -112,17 +120,39 @@ void map_the_same_files() {
     }
 }
 
+// There are more files than maps: threads read maps that others take from the table and undo.
+void make_room() {
+    constexpr int64_t NUM_FILES = 12;
+    const Files files(NUM_FILES);
+    for (int round = 0; round < num_rounds; ++round) {
+        const int before = core::guard::num_free();
+        {
+            core::Maps maps(files.paths(), files.stamps.data(), NUM_FILES, 0, 2 + round % 3);
+            std::vector<std::function<void()>> works;
+            for (int64_t thread = 0; thread < NUM_THREADS; ++thread)
+                works.push_back([&maps, thread] {
+                    for (int64_t i = 0; i < 60; ++i)  // each file some times, one behind the other
+                        ensure(copy(maps, (i / 4 + thread) % NUM_FILES, 97 * i) == core::Maps::COPIED, "bytes are copied");
+                });
+            at_once(works);
+            ensure(before - core::guard::num_free() <= 2 + round % 3, "there are no more maps than are allowed");
+            ensure(!maps.any_refused(), "no file is refused for want of room");
+        }
+        ensure(core::guard::num_free() == before, "ranges are given back");
+    }
+}
+
 // Maps come and go, with their ranges, while others copy, and a program replaces the handler.
 void make_and_drop() {
     const Files files(4);
-    core::Maps shared(files.paths, files.stamps.data(), 4, 0);
+    core::Maps shared(files.paths(), files.stamps.data(), 4, 0, 0);
     std::atomic<bool> has_ended{false};
     const auto copies = [&] {
         for (int i = 0; i < 20 * num_rounds; ++i) ensure(copy(shared, i % 4, 31 * i % 90000) == core::Maps::COPIED, "bytes are copied");
     };
     const auto drops = [&] {
         for (int i = 0; i < 20 * num_rounds; ++i) {
-            core::Maps maps(files.paths, files.stamps.data(), 4, 0);
+            core::Maps maps(files.paths(), files.stamps.data(), 4, 0, 0);
             ensure(copy(maps, i % 4, 100) == core::Maps::COPIED, "bytes are copied");
         }
     };
@@ -143,7 +173,7 @@ void make_and_drop() {
 void cut_while_others_copy() {
     for (int round = 0; round < num_rounds; ++round) {
         const Files files(3);
-        core::Maps maps(files.paths, files.stamps.data(), 3, 0);
+        core::Maps maps(files.paths(), files.stamps.data(), 3, 0, 0);
         for (int64_t file = 0; file < 3; ++file) copy(maps, file, 0);
         const auto copies = [&] {
             for (int i = 0; i < 40; ++i) {
@@ -197,7 +227,7 @@ void steps_of_a_queue() {
     constexpr int64_t SIZE = 1000, IN_FILE = FILE_BYTES / SIZE, NUM_STEPS = 6, STEP_ROWS = 20, PIECE_ROWS = 7;
     for (int round = 0; round < num_rounds; ++round) {
         const Files files(3);
-        core::Maps maps(files.paths, files.stamps.data(), 3, 0);
+        core::Maps maps(files.paths(), files.stamps.data(), 3, 0, 0);
         const int64_t starts[] = {0, IN_FILE, 2 * IN_FILE, 3 * IN_FILE}, numbers_of_files[] = {0, 1, 2}, offsets[] = {0, 5, 9};
         core::Plan plan;
         core::Rows rows{&maps, starts, numbers_of_files, offsets, 3, SIZE, {}, {}, 0};
@@ -254,7 +284,7 @@ int main(int count, char** arguments) {
     ensure(count == 3, "arguments are FOLDER and ROUNDS");
     folder = arguments[1];
     num_rounds = std::atoi(arguments[2]);
-    const std::function<void()> scenarios[] = {checksums, map_the_same_files, make_and_drop, cut_while_others_copy,
+    const std::function<void()> scenarios[] = {checksums, map_the_same_files, make_room, make_and_drop, cut_while_others_copy,
                                                fault_between_other_ranges, steps_of_a_queue};
     for (const auto& scenario : scenarios) scenario();
     std::printf("%zu scenarios\n", std::size(scenarios));
