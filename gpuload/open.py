@@ -13,11 +13,15 @@ recognizes, or two formats do, is refused; the error shows its first bytes and t
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from gpuload.errors import FormatError, MissingFileError, SpecError
 from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
+from gpuload.sources import calls
 from gpuload.sources.base import Source
+from gpuload.storage import manifest
 from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, look_at
 from gpuload.storage.inflate import inflate_head
 
@@ -32,19 +36,60 @@ def open(paths: Paths) -> Source:
 
     Args:
         paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
-            image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither.
+            image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither; or
+            a manifest (``Source.index``), which opens the source that was indexed.
 
     Raises:
         FormatError: the bytes are of no format that is known, or of two; the remedy names the calls to choose from.
         SpecError: the files are of different formats.
         FileError: a file is missing or cannot be read.
     """
+    call = manifest.call_of(paths)
+    if call is not None:
+        return _open_manifest(*call)
     folder = as_folder(paths)
     if folder is not None:
         return _open_folder(folder)
     names = expand(paths)
     form, match = recognize(names)
     return form.open(names, **match.options)
+
+
+def _open_manifest(path: str, name: str, options: Mapping[str, Any]) -> Source:
+    """Return the source of a manifest: that which was indexed.
+
+    Raises:
+        FormatError: it does not say how its files are opened.
+        SpecError: an argument of that source has to be passed again.
+    """
+    calls_by_name = {form.name: form.call for form in FORMATS if form.call is not None}
+    paths, rest = options.get("paths"), options.get("rest")
+    try:
+        is_sound = isinstance(paths, str) and isinstance(rest, list) and all(isinstance(text, str) for text in rest)
+        if name not in calls_by_name or not is_sound:
+            raise ValueError(f"it lists files of {name!r}")
+        arguments = calls.from_json(options["values"])
+    except (ValueError, LookupError, AttributeError) as error:
+        raise FormatError(
+            f"{path} is no manifest that can be used",
+            cause=f"it does not say how its files are opened: {error}",
+            remedy="make it anew: gpuload index, or source.index(path)",
+        ) from None
+    if rest:
+        names = ", ".join(f"{argument}=..." for argument in rest)
+        raise SpecError(
+            f"{path} lists files of gl.{name} with {names}",
+            cause="these values are of a kind that a manifest does not hold",
+            remedy=f"pass them again: gl.{name}({path!r}, {names})",
+        )
+    try:
+        return calls_by_name[name](**{**arguments, str(paths): path})
+    except TypeError as error:
+        raise FormatError(
+            f"{path} is no manifest that can be used",
+            cause=f"gl.{name} does not take its arguments: {error}",
+            remedy="make it anew: gpuload index, or source.index(path)",
+        ) from None
 
 
 def recognize(paths: list[str]) -> tuple[Format, Match]:

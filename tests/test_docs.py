@@ -26,6 +26,7 @@ PAGES = {  # and what a page needs
     "own-op": None,
     "damaged-data": "PIL",
     "converting": "PIL",
+    "manifests": None,
     "balance": None,
     "augmentation": None,
     "recipes": "PIL",
@@ -64,6 +65,19 @@ def test_the_first_page_runs_from_files_to_a_trained_model(defined):
 @pytest.mark.parametrize("defined", ["index"], indirect=True)
 def test_the_home_page_runs(defined):
     assert defined["batch"]["image"].shape == (64, 32, 32, 3)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    (tmp_path / "shards").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "shards" / f"{number}.npy", np.full((4, 2), number))
+
+
+@pytest.mark.usefixtures("shards")
+@pytest.mark.parametrize("defined", ["manifests"], indirect=True)
+def test_the_page_about_manifests_runs(defined):
+    assert defined["source"].read([11])["x"].tolist() == [[2, 2]]
 
 
 @pytest.mark.parametrize("defined", ["where-the-time-goes"], indirect=True)

@@ -33,6 +33,7 @@ VERBS = {
     "demo": "Train, resume and compare on real data, in about a minute.",
     "doctor": "Say what this machine has, what does not fit, and what to type.",
     "health": "Run a small epoch and check each value, for containers.",
+    "index": "Write a manifest of files, which opens them in a moment.",
     "inspect": "Say what files hold, and which lines of Python load them.",
     "parity": "Compare each op and image format on each executor.",
     "preview": "Write a page of records before and behind ops.",

@@ -1,7 +1,7 @@
 """Format: all that gpuload knows of one format of files, in one place.
 
     sniff                       how its files are recognized by their bytes
-    open, folder                its reader
+    open, folder, call          its reader
     open_for_check, salvage     how damage in its files is listed
     writer                      its writer, which also compares the values of a file with those that were written
 
@@ -103,6 +103,7 @@ class Format:
             source that ``open`` returns.
         salvage: returns, from path and first bytes of a file that ``open`` refuses, a source or the single records
             that `gl.check` reads; None if none can be read.
+        call: ``gl.<name>``, which opens manifests of its files.
         suffixes: of the files that `gl.convert` writes; none if it writes a folder.
         beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files that belong to it.
         writer: makes the writer, with ``writer_options`` as keyword arguments; None if the format is not written.
@@ -119,6 +120,7 @@ class Format:
     folder: Folder | None = None
     open_for_check: Callable[..., tuple[Source, ImagesIn | None]] | None = None
     salvage: Callable[[str, bytes], Source | Iterator[Salvage] | None] = lambda path, head: None
+    call: Callable[..., Source] | None = None
     suffixes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     writer: MakeWriter | None = None

@@ -21,12 +21,12 @@ from gpuload.errors import FormatError, GpuloadError, SpecError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
-from gpuload.sources.filesource import Opening
+from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name
-from gpuload.storage import keptfile
-from gpuload.storage.files import Paths, expand
+from gpuload.storage import keptfile, manifest
+from gpuload.storage.files import Files, Paths, expand
 from gpuload.storage.unpack import unpack_files, with_names
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -53,6 +53,11 @@ class Header:
         """The byte of the file where the elements begin."""
         return 4 + 4 * len(self.shape)
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of the file."""
+        return self.offset_bytes + math.prod(self.shape) * self.dtype.itemsize
+
 
 def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
     """Return the records of IDX files, the fields side by side.
@@ -62,7 +67,8 @@ def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
     Args:
         paths: files of a single field, which is called ``"x"``.
         fields: for each field its files: a path, a string with wildcards, or a list of these; a list keeps its order, a
-            wildcard is sorted. Files of gzip are unpacked once into the cache folder; the log says where.
+            wildcard is sorted. Files of gzip are unpacked once into the cache folder; the log says where. Or a
+            manifest of such files (``Source.index``).
 
     Raises:
         FileError: a file is missing, a directory, or cannot be read; or there is no room for unpacked copies.
@@ -89,9 +95,14 @@ class IdxSource(RecordFiles):
         originals: the files that were named; some may have been unpacked.
     """
 
-    def __init__(self, table: FileTable, opening: Opening, originals: Sequence[str]) -> None:
+    def __init__(self, table: FileTable, opening: Opening, originals: Sequence[str], header: Header) -> None:
         super().__init__(table, opening)
-        self.originals = originals
+        self.originals, self._header = originals, header
+
+    def _entries(self) -> Entries:
+        kind = next(number for number, dtype in TYPES.items() if np.dtype(dtype) == self._header.dtype)
+        about = {"type": kind, "shape": list(self._header.shape[1:])}
+        return Entries(about, {"counts": np.array(self._table.counts, np.int64)})
 
     def _place(self) -> str:
         return self.originals[0] if len(self.originals) == 1 else f"{len(self.originals)} files"
@@ -114,6 +125,27 @@ class IdxFields(Zipped):
 def _field(name: str, paths: Paths) -> IdxSource:
     """Return the source of one field."""
     check_name(name)
+    listing = manifest.load(paths, "idx")
+    originals, files, headers = _read(paths) if listing is None else _from_manifest(listing)
+    _check_alike(originals, headers)
+    first = headers[0]
+    try:
+        layout = layout_of(first.dtype, first.shape[1:], field=name)
+    except GpuloadError as error:
+        raise error.within(originals[0]) from None
+    table = FileTable(
+        files,
+        counts=[header.shape[0] for header in headers],
+        offsets=[header.offset_bytes for header in headers],
+        forms=(Form(layout),),
+        form_of=np.zeros(len(headers), np.int64),
+    )
+    argument = tuple(originals) if listing is None else listing.path
+    return IdxSource(table, Opening(idx, {name: argument}, name), originals, first)
+
+
+def _read(paths: Paths) -> tuple[Sequence[str], Files, list[Header]]:
+    """Return the files that are named, those that are read, and the header of each."""
     originals = expand(paths)
     places = unpack_files(originals)
     paths = [place.path if isinstance(place, keptfile.KeptFile) else place for place in places]
@@ -123,20 +155,23 @@ def _field(name: str, paths: Paths) -> IdxSource:
         return _read_header(called[path], size, head, " unpacked" * (called[path] != path))
 
     files, headers = keptfile.look_at(places, HEAD_BYTES, read)
-    _check_alike(originals, headers)
-    first = headers[0]
-    try:
-        layout = layout_of(first.dtype, first.shape[1:], field=name)
-    except GpuloadError as error:
-        raise error.within(originals[0]) from None
-    table = FileTable(
-        with_names(files, originals),
-        counts=[header.shape[0] for header in headers],
-        offsets=[header.offset_bytes for header in headers],
-        forms=(Form(layout),),
-        form_of=np.zeros(len(headers), np.int64),
+    return originals, with_names(files, originals), headers
+
+
+def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, list[Header]]:
+    """Return the same of the files of a manifest, whose headers differ in the number of records alone."""
+    kind, shape = listing.about.get("type"), listing.about.get("shape")
+    is_shape = (
+        isinstance(shape, list) and len(shape) < MOST_AXES and all(type(n) is int and 0 <= n < 1 << 32 for n in shape)
     )
-    return IdxSource(table, Opening(idx, {name: tuple(originals)}), originals)
+    if kind not in TYPES or not is_shape:
+        raise listing.error("it holds no header of IDX files")
+    counts = listing.numbers("counts", 0, 1 << 32).tolist()
+    dtype, axes = np.dtype(TYPES[kind]), [int(length) for length in shape or ()]
+    headers = [Header(dtype, (count, *axes)) for count in counts]
+    if any(header.num_bytes != size for header, size in zip(headers, listing.files.sizes.tolist(), strict=True)):
+        raise listing.error("a file has another size than its records")
+    return listing.files.paths, listing.files, headers
 
 
 def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
@@ -155,7 +190,7 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     if len(head) < 4 + 4 * num_axes:
         raise _header_error(path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again")
     header = Header(dtype, struct.unpack_from(f">{num_axes}I", head, 4))
-    num_bytes = header.offset_bytes + math.prod(header.shape) * dtype.itemsize
+    num_bytes = header.num_bytes
     if size != num_bytes:
         shape = " x ".join(map(str, header.shape))
         raise _header_error(
@@ -220,4 +255,4 @@ def _file_bytes(head: bytes) -> int | None:
     return 4 + 4 * head[3] + math.prod(lengths) * np.dtype(TYPES[head[2]]).itemsize
 
 
-IDX = Format("idx", lambda paths: idx(x=paths), _sniff, compressions=("gzip",))
+IDX = Format("idx", lambda paths: idx(x=paths), _sniff, compressions=("gzip",), call=idx)

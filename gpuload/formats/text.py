@@ -23,11 +23,11 @@ from gpuload.errors import FormatError, RecordError, RowError, SpecError
 from gpuload.formats.base import Format
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import spanindex
-from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.leaf import UINT8, Group, Indices, Values, gather_pieces, room
-from gpuload.sources.spans import Show, SpanLeaf, bounds_of
+from gpuload.sources.spans import Show, SpanLeaf, bounds_of, manifest_arrays, manifest_bounds
 from gpuload.spec import Field, Spec, is_whole
-from gpuload.storage import keptfile, open_storage
+from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand
 from gpuload.storage.unpack import unpack_files, with_names
@@ -47,7 +47,7 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Files
-            of gzip are found by their content.
+            of gzip are found by their content. Or a manifest of such files (``Source.index``).
         encoding: ``"utf-8"``: lines become str, and one that is no UTF-8 is an error when it is read. None: lines
             become bytes, whatever they hold.
         max_line_bytes: the longest line that may be in the files, its end included.
@@ -68,6 +68,15 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
         raise SpecError(
             f"max_line_bytes = {max_line_bytes!r}", cause="it is a number of bytes, at least 1", remedy="leave it out"
         )
+    listing = manifest.load(paths, "text")
+    if listing is not None:
+        bounds, starts = manifest_bounds(listing)
+        for number, first in enumerate(starts[:-1].tolist()):
+            file_bounds = bounds[first + number : int(starts[number + 1]) + number + 1]
+            _check_lengths(listing.files.names[number], file_bounds, int(max_line_bytes))
+        arguments = {"paths": listing.path, "encoding": encoding, "max_line_bytes": int(max_line_bytes)}
+        files, opening = listing.files, Opening(text, arguments)
+        return TextSource(files, files.paths, bounds, starts, ENCODINGS[encoding], opening)
     originals = expand(paths)
     files, leads = keptfile.look_at(unpack_files(originals), len(codecs.BOM_UTF8), _lead_bytes)
     files = with_names(files, originals)
@@ -92,7 +101,7 @@ class TextSource(FileSource):
         storage = open_storage(files)
         spec = Spec((Field("text", np.dtype(object), (), text=kind),))
         super().__init__(files, opening, (Group(spec, None, is_quick=True),), storage)
-        self._originals, self._starts = tuple(originals), starts
+        self._originals, self._starts, self._bounds = originals, starts, bounds
         self._leaves = (LineLeaf(spec, storage, bounds, starts, originals),)
 
     def __len__(self) -> int:
@@ -105,6 +114,9 @@ class TextSource(FileSource):
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
         return self._originals, np.diff(self._starts).tolist()
+
+    def _entries(self) -> Entries:
+        return Entries(arrays=manifest_arrays(self._bounds, self._starts))
 
     def _digest(self) -> str:
         return self._files.digest("text", str(self.spec), np.diff(self._starts).tolist())
@@ -191,4 +203,6 @@ def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:
         )
 
 
-TEXT = Format("text", text, compressions=("gzip",))  # any text may be lines, so `gl.open` never takes it for that
+TEXT = Format(
+    "text", text, compressions=("gzip",), call=text
+)  # any text may be lines, so `gl.open` never takes it for that

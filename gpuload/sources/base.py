@@ -473,6 +473,29 @@ class Source(ABC):
         """
         return Marked(self, marks)
 
+    def index(self, path: str | os.PathLike[str]) -> str:
+        """Write a manifest of the files of this source, and return its absolute path.
+
+            gl.npy("rows/*.npy").index("rows.manifest")
+            source = gl.npy("rows.manifest")       or gl.open("rows.manifest"): the same source, and no file is read
+
+        A manifest holds names, sizes, times and whatever opening the files takes, so that a source of a million files
+        is opened in a moment. It is written whole or not at all. A file that is another one later is refused when it
+        is first read. Files below the folder of the manifest may be moved together with it, if their times are kept.
+
+        Args:
+            path: ends in ``.manifest``; an older manifest is replaced.
+
+        Raises:
+            SpecError: the source is no source of files, or made of several; the path ends in something else.
+            FileError: the manifest cannot be written.
+        """
+        raise SpecError(
+            f"the index of {self!r}",
+            cause=f"a manifest lists the files of one call, as gl.npy(...); {self._title()} is none",
+            remedy=f"index the sources that it is made of, before: {path!r} names the manifest of one of them",
+        )
+
     def cache(self, *, memory: int | str | None = None, path: str | os.PathLike[str] | None = None) -> Source:
         """Return the source with its values kept: all records are read now, with progress, and not again.
 

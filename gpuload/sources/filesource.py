@@ -2,22 +2,26 @@
 
 Pickle  a source of files is pickled as the call that opened it, with absolute paths, and opened again where it arrives:
         in a worker process, on another machine. Files that are others there are refused.
+Index   a manifest (`storage/manifest.py`) lists the files with all that opening them takes. A source that is opened by
+        one touches no file before its records are read.
 Close   nothing is kept open but maps, which are undone when the last thread has finished reading.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from gpuload.errors import ChangedFileError
+from gpuload.errors import ChangedFileError, SpecError
+from gpuload.sources import calls
 from gpuload.sources.base import LeafSource, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf
 from gpuload.spec import Spec
+from gpuload.storage import manifest
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
 
@@ -29,10 +33,39 @@ class Opening:
     Attributes:
         function: ``gl.npy``, say.
         arguments: with absolute paths.
+        paths: the name of the argument that is the paths.
     """
 
     function: Callable[..., Source]
     arguments: dict[str, Any]
+    paths: str = "paths"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments but the paths."""
+        return {name: value for name, value in self.arguments.items() if name != self.paths}
+
+    @property
+    def identity(self) -> str:
+        """A text that differs for other arguments than paths; "" where no text can."""
+        return calls.digest_of({"function": self.function.__name__, "paths": self.paths, **self.options})
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What a manifest holds of a format, beside the files.
+
+    Attributes:
+        about: values that JSON has.
+        arrays: arrays of the dtypes of manifests.
+        bad: a file that cannot be opened; "" if there is none.
+        inferred: the names of arguments that opening the files finds out anew.
+    """
+
+    about: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    bad: str = ""
+    inferred: tuple[str, ...] = ()
 
 
 class FileSource(LeafSource):
@@ -41,6 +74,8 @@ class FileSource(LeafSource):
     def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
         super().__init__(groups)
         self._files, self._opening, self._access = files, opening, storage.how
+        if files.fingerprints:
+            self._fingerprint = files.fingerprints.get(opening.identity, "")
 
     def describe(self) -> str:
         """Return one line about how records are read."""
@@ -64,9 +99,46 @@ class FileSource(LeafSource):
         """Return the absolute paths of the files that are read."""
         return self._files.paths
 
+    def index(self, path: str | os.PathLike[str]) -> str:
+        """Write a manifest of the files, and return its absolute path; see ``Source.index``."""
+        self.check_open()
+        return write_index(path, self._files, self._opening, self._entries(), self.fingerprint())
+
+    def _entries(self) -> Entries:
+        """Return what a manifest holds, so that opening the files reads none; by default it holds the files alone."""
+        return Entries()
+
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
         return open_again, (self._opening, self.fingerprint())
+
+
+def write_index(
+    path: str | os.PathLike[str], files: Files, opening: Opening, entries: Entries, fingerprint: str
+) -> str:
+    """Write the manifest of a source, and return its absolute path.
+
+    Raises:
+        SpecError: a file cannot be opened, or the path is none of a manifest.
+        FileError: it cannot be written.
+    """
+    if entries.bad:
+        raise SpecError(
+            f"a manifest with {entries.bad}",
+            cause="this file is damaged, and a manifest lists files that can be opened",
+            remedy="repair the file, or leave it out of the paths",
+        )
+    options = {name: value for name, value in opening.options.items() if name not in entries.inferred}
+    values, rest = calls.to_json(options)
+    return manifest.write(
+        path,
+        opening.function.__name__,
+        files,
+        options={"paths": opening.paths, "values": values, "rest": rest},
+        about=entries.about,
+        arrays=entries.arrays,
+        fingerprints={opening.identity: fingerprint} if opening.identity else {},
+    )
 
 
 def open_again(opening: Opening, fingerprint: str) -> Source:
@@ -85,48 +157,35 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
     return source
 
 
-class ExtentsLeaf(Leaf):
-    """Records of varying length at known places of files.
-
-    Args:
-        spec: the fields of a record.
-        storage: of the files.
-        extents: the place of each record.
-    """
-
-    def __init__(self, spec: Spec, storage: Storage, extents: Extents) -> None:
-        self.spec, self.how, self.num_records = spec, storage.how, len(extents)
-        self._storage, self._places = storage, extents
-
-    def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has, int64 ``[n]``."""
-        return self._places.lengths[numbers]
-
-    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        self._storage.read(self._places.take(numbers), out, begins)
-
-    def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins."""
-        return self._storage.files.paths[self._places.files[number]], int(self._places.offsets[number])
-
-    def advise(self, numbers: Indices) -> None:
-        """Ask the system to have these records in memory soon."""
-        self._storage.advise(self._places.take(numbers))
-
-
-class WholeFiles(ExtentsLeaf):
+class WholeFiles(Leaf):
     """A file a record: all of its bytes, or those from a byte on.
 
     Args:
         spec: the fields of a record.
         storage: of the files.
-        offsets: int64 ``[num_files]``, the byte where the record of each file begins.
+        offsets: int64 ``[num_files]``, the byte where the record of each file begins; None: it is byte 0 of all.
         lengths: int64 ``[num_files]``, its bytes.
     """
 
-    def __init__(self, spec: Spec, storage: Storage, offsets: Indices, lengths: Indices) -> None:
-        super().__init__(spec, storage, Extents(np.arange(lengths.size, dtype=np.int64), offsets, lengths))
+    def __init__(self, spec: Spec, storage: Storage, offsets: Indices | None, lengths: Indices) -> None:
+        self.spec, self.how, self.num_records = spec, storage.how, lengths.size
+        self._storage, self._offsets, self._lengths = storage, offsets, lengths
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many raw bytes each record has, int64 ``[n]``."""
+        return self._lengths[numbers]
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._storage.read(self._extents(numbers), out, begins)
+
+    def _extents(self, numbers: Indices) -> Extents:
+        offsets = np.zeros(numbers.size, np.int64) if self._offsets is None else self._offsets[numbers]
+        return Extents(numbers, offsets, self._lengths[numbers])
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the file of a record, which is all of it, and so begins at byte 0."""
         return self._storage.files.paths[number], 0
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        self._storage.advise(self._extents(numbers))

@@ -68,7 +68,7 @@ class FileTable:
 
     files: Files
     counts: Sequence[int]
-    offsets: Sequence[int]
+    offsets: Sequence[int] | Indices
     forms: tuple[Form, ...]
     form_of: Indices
     storage: Storage | None = None
@@ -254,6 +254,11 @@ class RecordFiles(FileSource):
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
         return self._files.paths, self._table.counts
+
+    def _bad_path(self) -> str:
+        """Return the path of a file that cannot be opened; "" if there is none."""
+        bad = self._table.bad
+        return self._files.paths[bad.numbers[0]] if bad else ""
 
     def _digest(self) -> str:
         about = [(describe_layout(form.layout), form.item_bytes) for form in self._table.forms]

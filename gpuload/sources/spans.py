@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError
+from gpuload.order import MAX_LENGTH
 from gpuload.progress import Progress
 from gpuload.sources.leaf import Bytes, Indices, Leaf, starts_of
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
+from gpuload.storage.manifest import Manifest
 from gpuload.threads import num_cores, parallel_map
 
 MIB = 1 << 20
@@ -40,7 +42,7 @@ class SpanLeaf(Leaf):
     ) -> None:
         self.num_records = int(starts[-1])
         self._storage, self._bounds, self._starts = storage, bounds, starts
-        self._paths, self._sizes, self._least = tuple(paths), storage.files.sizes, least_bytes
+        self._paths, self._sizes, self._least = paths, storage.files.sizes, least_bytes
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many bytes each record has with all that belongs to it, int64 ``[n]``.
@@ -85,6 +87,29 @@ class SpanLeaf(Leaf):
                 remedy="remove the index (.NAME.gpuload-index beside the file); it is made anew",
             )
         return Extents(files, offsets, lengths)
+
+
+def manifest_arrays(bounds: Indices, starts: Indices) -> dict[str, Indices]:
+    """Return the arrays of a manifest for bounds and first records, as `bounds_of` returns them."""
+    return {"bounds": bounds, "counts": np.diff(starts)}
+
+
+def manifest_bounds(listing: Manifest) -> tuple[Indices, Indices]:
+    """Return the bounds of the records of all files, and the number of the first of each, that a manifest has.
+
+    Raises:
+        FormatError: they do not ascend inside each file to its end.
+    """
+    counts, num_files = listing.numbers("counts", 0, MAX_LENGTH), len(listing.files)
+    starts = starts_of(counts.tolist())
+    bounds: Indices = listing.array("bounds", "<i8", int(starts[-1]) + num_files)
+    firsts = starts[:-1] + np.arange(num_files)  # places in bounds
+    is_step = np.ones(bounds.size - 1, np.bool_)
+    is_step[firsts[1:] - 1] = False  # from the last bound of a file to the first of the next
+    descends = (bounds[1:] < bounds[:-1]) & is_step
+    if descends.any() or (bounds[firsts] < 0).any() or (bounds[firsts + counts] > listing.files.sizes).any():
+        raise listing.error("a record would end before it begins, or behind its file")
+    return bounds, starts
 
 
 def bounds_of(

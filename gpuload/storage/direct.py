@@ -20,9 +20,9 @@ import numpy as np
 from gpuload import signalsafe
 from gpuload.errors import FileError, missing_package
 from gpuload.storage.extents import Extents, Int64s, check_inside
-from gpuload.storage.files import Files
+from gpuload.storage.files import Files, any_is_remote
 from gpuload.storage.pread import join_neighbours
-from gpuload.storage.stores import Stamp, is_remote
+from gpuload.storage.stores import Stamp
 
 MOST_OPEN_FILES = 128
 THREADS_VARIABLE = "KVIKIO_NTHREADS"
@@ -48,7 +48,7 @@ def is_installed() -> bool:
 
 def is_readable(files: Files) -> bool:
     """Return True if files can be read directly: those of this machine that hold what the user stored in them."""
-    return not files.seals and not any(map(is_remote, files.paths))
+    return not files.seals and not any_is_remote(files.paths)
 
 
 class DirectReader:

@@ -383,29 +383,41 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
 def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
     """Return the file by the part behind its content; None if that is missing, damaged, or of another origin."""
     stamp = stamp_of(os.fstat(descriptor))
-    size, end = stamp[0], bytearray(END.size)
     try:
-        if size < END.size or read_at(descriptor, memoryview(end), size - END.size) < END.size:
-            raise ValueError("no end")
-        magic, content_bytes, json_bytes, checksum = END.unpack(end)
-        num_blocks = -(-content_bytes // BLOCK_BYTES)
-        behind_bytes = 4 * num_blocks + json_bytes
-        is_possible = magic == MAGIC and content_bytes >= 0 and 0 <= json_bytes <= MOST_JSON_BYTES
-        if not is_possible or content_bytes + behind_bytes + END.size != size:
-            raise ValueError("no end")
-        behind = bytearray(behind_bytes)
-        read_at(descriptor, memoryview(behind), content_bytes)
-        if _checksum_of_end(behind, content_bytes) != checksum:
-            raise ValueError("no end")
-        words = json.loads(behind[4 * num_blocks :])
-        if words["made_of"] != json.loads(json.dumps(made_of)):
-            return None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        seal, origin, about = read_end(descriptor, stamp[0])
+    except (OSError, ValueError):
         _warn(path, "its end is damaged, or an earlier version of gpuload wrote it")
         return None
+    return None if origin != json.loads(json.dumps(made_of)) else KeptFile(path, stamp, seal, about)
+
+
+def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:
+    """Return the seal of a file of ``size`` bytes, its origin, and the values of ``Writer.end``.
+
+    Raises:
+        ValueError: the part behind the content is missing, damaged, or of no such file.
+        OSError: it cannot be read.
+    """
+    end = bytearray(END.size)
+    if size < END.size or read_at(descriptor, memoryview(end), size - END.size) < END.size:
+        raise ValueError("no end")
+    magic, content_bytes, json_bytes, checksum = END.unpack(end)
+    num_blocks = -(-content_bytes // BLOCK_BYTES)
+    behind_bytes = 4 * num_blocks + json_bytes
+    is_possible = magic == MAGIC and content_bytes >= 0 and 0 <= json_bytes <= MOST_JSON_BYTES
+    if not is_possible or content_bytes + behind_bytes + END.size != size:
+        raise ValueError("no end")
+    behind = bytearray(behind_bytes)
+    read_at(descriptor, memoryview(behind), content_bytes)
+    if _checksum_of_end(behind, content_bytes) != checksum:
+        raise ValueError("no end")
+    try:
+        words = json.loads(behind[4 * num_blocks :])
+        origin, about = words["made_of"], words["about"]
+    except (LookupError, TypeError, RecursionError):
+        raise ValueError("no end") from None
     checksums = np.frombuffer(bytes(behind[: 4 * num_blocks]), "<u4").astype(np.uint32)
-    seal = Seal(content_bytes, checksums, np.zeros(num_blocks, np.bool_))
-    return KeptFile(path, stamp, seal, words["about"])
+    return Seal(content_bytes, checksums, np.zeros(num_blocks, np.bool_)), origin, about
 
 
 def _digest(checksums: Sequence[int], content_bytes: int) -> int:

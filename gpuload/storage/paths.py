@@ -117,7 +117,9 @@ class PackedPaths(Sequence[str]):
             return tuple(self[number] for number in range(*key.indices(len(self))))
         number = range(len(self))[key]  # raises IndexError
         folder = int(self.folder_of[number])
-        return self._with_settings(self.folders.between(folder, folder + 1)[0] + self.names.between(number, number + 1)[0])
+        return self._with_settings(
+            self.folders.between(folder, folder + 1)[0] + self.names.between(number, number + 1)[0]
+        )
 
     def _with_settings(self, path: str) -> str:
         return ObjectURL(path, self.remote) if self.remote is not DEFAULT and is_remote(path) else path

@@ -221,7 +221,7 @@ def need(shell):
     ("line", "words"),
     [
         ("gpuload ", list(cli.VERBS)),
-        ("gpuload in", ["inspect"]),
+        ("gpuload ins", ["inspect"]),
         ("gpuload check --num", ["--num-threads"]),
         ("gpuload health --executor ", ["auto", "array", "dali"]),
     ],
@@ -249,7 +249,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 @pytest.mark.parametrize(
     ("line", "lines"),
     [
-        ("gpuload in", [f"inspect\t{cli.VERBS['inspect']}"]),
+        ("gpuload ins", [f"inspect\t{cli.VERBS['inspect']}"]),
         ("gpuload ch", [f"check\t{cli.VERBS['check']}"]),
         ("gpuload health --executor da", ["dali"]),
         ("gpuload check r", ["rows.npy"]),

@@ -82,6 +82,41 @@ def test_rows_are_those_of_the_files(server: ObjectServer, rows: list[np.ndarray
     assert_batches_equal(mixed, local)
 
 
+def test_a_manifest_opens_objects_without_a_request(
+    server: ObjectServer, rows: list[np.ndarray], tmp_path: Path
+) -> None:
+    source = gl.npy(urls(server))
+    path = source.index(tmp_path / "rows.manifest")
+    server.requests.clear()
+    again = gl.npy(path)
+    assert again.fingerprint() == source.fingerprint()
+    assert server.requests == []
+    np.testing.assert_array_equal(again.read(range(len(again)))["x"], np.concatenate(rows))
+    assert_batches_equal(again, source)
+
+
+def test_a_manifest_in_a_store_carries_the_settings_of_its_url_to_the_objects(
+    server: ObjectServer, rows: list[np.ndarray], tmp_path: Path
+) -> None:
+    path = gl.npy(urls(server)).index(tmp_path / "rows.manifest")
+    server.objects["/data/rows.manifest"] = Path(path).read_bytes()
+    url = f"{server.url}/data/rows.manifest"
+    for source in (gl.open(url), pickle.loads(pickle.dumps(gl.npy(url))), gl.npy(gl.Remote(url, cache=tmp_path / "c"))):
+        np.testing.assert_array_equal(source.read(range(len(source)))["x"], np.concatenate(rows))
+    assert list((tmp_path / "c").rglob("*"))
+
+
+def test_an_object_that_is_another_one_than_its_manifest_says_is_refused(
+    server: ObjectServer, rows: list[np.ndarray], tmp_path: Path
+) -> None:
+    path = gl.npy(urls(server)).index(tmp_path / "rows.manifest")
+    server.objects["/data/b.npy"] = npy_bytes(rows[1] ^ 1)
+    source = gl.npy(path)
+    source.read([0])
+    with pytest.raises(ChangedFileError, match=r"b\.npy"):
+        source.read([55])
+
+
 def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
     count = 40
     arrays = {"x": np.arange(count * 6, dtype=np.int32).reshape(count, 6), "y": np.arange(count, dtype=np.float32)}

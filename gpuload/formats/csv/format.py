@@ -98,4 +98,5 @@ CSV = Format(
     compressions=("gzip",),
     hint='a table in another encoding is gl.csv(path, encoding="latin-1")',
     open_for_check=_open_for_check,
+    call=csv,
 )

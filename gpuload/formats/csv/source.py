@@ -40,7 +40,7 @@ from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin
 from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.spec import Spec
-from gpuload.storage import keptfile, open_storage
+from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Paths, expand, look_at
 
@@ -62,7 +62,7 @@ def csv(
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Files
-            of gzip are found by their content.
+            of gzip are found by their content. Or a manifest of such files (``Source.index``).
         columns: a dict from field to dtype, or a list of names whose types are found; None: all columns. dtypes are
             booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO 8601), ``U20`` and ``S20`` (UTF-8) of at
             most so much, ``str`` for text as long as the longest, which is of any length (objects) where that has more
@@ -99,12 +99,13 @@ def csv(
         raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
     dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
     parse.version()  # a missing PyArrow is an error before any file is opened
-    files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
+    listing = manifest.load(paths, "csv")
+    files = listing.files if listing is not None else look_at(expand(paths), 0, lambda path, size, head: None)[0]
     keeps_bad = bad_lines == "keep"
     names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)
     read, fields = select_columns(names, columns, defaults)
     arguments = {
-        "paths": files.paths,
+        "paths": files.paths if listing is None else listing.path,
         "columns": columns,
         "defaults": defaults,
         "header": header,

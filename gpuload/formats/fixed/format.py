@@ -57,6 +57,7 @@ FIXED = Format(
     _sniff,
     known_by="description",
     hint="raw records are gl.fixed(path, dtype)",
+    call=fixed,
     suffixes=(".bin", ".dat", ".raw"),
     beside=(description.SUFFIX,),
     writer=lazy.function("gpuload.formats.fixed.writer", "writer"),

@@ -15,16 +15,20 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources.filesource import Opening
-from gpuload.sources.gaps import bad_files, check_on_error, tolerant
+from gpuload.sources.filesource import Entries, Opening
+from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name, dtype_of, is_whole
-from gpuload.storage.files import GZIP, Paths, expand, gzip_error, look_at, read_bytes
+from gpuload.storage import manifest
+from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
 
 
 class FixedSource(RecordFiles):
     """Fixed-length records of one or many files as one sequence; made by ``gl.fixed``."""
+
+    def _entries(self) -> Entries:
+        return Entries(bad=self._bad_path())  # the sizes of the files say how many records they have
 
 
 def fixed(
@@ -41,7 +45,8 @@ def fixed(
     ``gl.fixed("data_batch_*.bin", [("label", "u1"), ("image", "u1", (3, 32, 32))])`` is CIFAR-10.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
+            manifest of such files (``Source.index``).
         dtype: the layout of a record, anything that ``numpy.dtype`` takes; the fields of a structured dtype become
             the record's fields. Byte orders are as they say: ``"u1"``, ``">f4"``.
         header_bytes: bytes to skip at the beginning of each file.
@@ -67,24 +72,48 @@ def fixed(
     check_on_error(on_error)
     around_bytes = int(header_bytes) + int(footer_bytes)
 
-    def count(path: str, size_bytes: int, head: bytes) -> int:
-        _refuse_gzip(path)
-        return _num_records(path, size_bytes, around_bytes, layout.record_bytes)
-
-    all_paths = expand(paths)
-    files, results = look_at(all_paths, 0, tolerant(count, on_error, "gl.fixed", len(all_paths)))
-    bad = bad_files(files, results, "gl.fixed")
+    listing = manifest.load(paths, "fixed")
+    if listing is None:
+        files, counts, bad = _read(paths, layout.record_bytes, around_bytes, on_error)
+    else:
+        files, bad = listing.files, BadFiles(listing.files, {})
+        counts = _counts_of(files, layout.record_bytes, around_bytes)
     table = FileTable(
         files,
-        counts=bad.fill(results, 1),
-        offsets=[int(header_bytes)] * len(files),
+        counts=counts,
+        offsets=np.full(len(files), int(header_bytes)),
         forms=(Form(layout),),
         form_of=np.zeros(len(files), np.int64),
         bad=bad,
     )
-    arguments = {"paths": files.paths, "dtype": record_dtype, "field": field}
+    argument = files.paths if listing is None else listing.path
+    arguments = {"paths": argument, "dtype": record_dtype, "field": field}
     ends = {"header_bytes": int(header_bytes), "footer_bytes": int(footer_bytes), "on_error": on_error}
     return FixedSource(table, Opening(fixed, {**arguments, **ends}))
+
+
+def _read(paths: Paths, record_bytes: int, around_bytes: int, on_error: str) -> tuple[Files, list[int], BadFiles]:
+    """Return files, how many records each has, and which of them cannot be opened."""
+
+    def count(path: str, size_bytes: int, head: bytes) -> int:
+        _refuse_gzip(path)
+        return _num_records(path, size_bytes, around_bytes, record_bytes)
+
+    all_paths = expand(paths)
+    files, results = look_at(all_paths, 0, tolerant(count, on_error, "gl.fixed", len(all_paths)))
+    bad = bad_files(files, results, "gl.fixed")
+    return files, bad.fill(results, 1), bad
+
+
+def _counts_of(files: Files, record_bytes: int, around_bytes: int) -> list[int]:
+    """Return how many records each file of a manifest has; raises the error of the first one that does not fit."""
+    bodies = files.sizes - around_bytes
+    wrong = (bodies < 0) | (bodies % record_bytes != 0)
+    if wrong.any():
+        number = int(wrong.argmax())
+        _num_records(files.paths[number], int(files.sizes[number]), around_bytes, record_bytes)
+    counts: list[int] = (bodies // record_bytes).tolist()
+    return counts
 
 
 def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:

@@ -24,4 +24,4 @@ def _open(paths: Sequence[str]) -> Source:
     return source
 
 
-IMAGES = Format("images", _open, _sniff, folder=Folder(open_folder, SUFFIXES), writer=writer)
+IMAGES = Format("images", _open, _sniff, folder=Folder(open_folder, SUFFIXES), call=images, writer=writer)

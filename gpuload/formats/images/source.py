@@ -19,9 +19,8 @@ import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,11 +29,11 @@ from gpuload.formats.images.labels import AnyLabels, labels_of
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
-from gpuload.sources.filesource import FileSource, Opening, WholeFiles
+from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.leaf import Array, Group, Leaf
 from gpuload.spec import Field, Spec
-from gpuload.storage import objects, open_storage
+from gpuload.storage import manifest, objects, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import (
     Files,
@@ -48,6 +47,7 @@ from gpuload.storage.files import (
     open_error,
     read_bytes,
 )
+from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, like
 
 # Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
@@ -73,7 +73,8 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
         gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
 
     Args:
-        root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards.
+        root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards; or a manifest of
+            images (``Source.index``).
         labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers, arrays of one shape,
             or texts. A mapping from file (as seen from the folder, as given, or absolute) to label. The path of a CSV
             file with a header and two columns, file and label; files may also be as seen from its folder. ``gl.Labels``
@@ -91,6 +92,48 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
             image.
     """
     by_folder = isinstance(labels, str) and labels == "folder"
+    check_on_error(on_error)
+    listing = manifest.load(root_or_paths, "images")
+    content = (
+        _read(root_or_paths, on_error, by_folder=by_folder)
+        if listing is None
+        else _from_manifest(listing, by_folder=by_folder)
+    )
+    if by_folder or labels is None:
+        argument = labels
+    else:
+        image_labels = labels_of(labels, content.root, content.files.paths)
+        content = replace(content, labels=image_labels.values, classes=image_labels.classes)
+        argument = image_labels.argument
+    arguments = {"root_or_paths": content.argument, "on_error": on_error, "labels": argument}
+    return ImagesSource(content, Opening(images, arguments, "root_or_paths"))
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Image files, and the classes that their folders name.
+
+    Attributes:
+        files: the files.
+        root: the folder from which their names are seen.
+        is_root: True if it was named, and not the files.
+        argument: the absolute paths that open them.
+        bad: the files that cannot be opened.
+        labels: ``[num_files, ...]``; None where there are none.
+        classes: the names of the classes.
+    """
+
+    files: Files
+    root: str
+    is_root: bool
+    argument: str | Sequence[str]
+    bad: BadFiles
+    labels: Array | None = None
+    classes: tuple[str, ...] = ()
+
+
+def _read(root_or_paths: Paths, on_error: str, *, by_folder: bool) -> Content:
+    """Return the images in a folder, or those that paths name."""
     folder = as_folder(root_or_paths)
     if folder is None:
         paths = expand(root_or_paths)
@@ -98,28 +141,43 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
     else:
         root = like(folder, folder.rstrip("/")) if is_remote(folder) else folder
         paths = _images_below(root)
-    check_on_error(on_error)
     files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
     bad = bad_files(files, results, "gl.images")
-    arguments: dict[str, Any] = {"root_or_paths": files.paths if folder is None else folder, "on_error": on_error}
-    if labels is None:
-        return ImagesSource(files, root, None, (), Opening(images, {**arguments, "labels": None}), bad)
-    if by_folder:
-        folders, classes = _folders_of(paths, root, is_root=folder is not None)
-        number_of = {name: number for number, name in enumerate(classes)}
-        numbers = np.array([number_of[name] for name in folders], np.int64)
-        return ImagesSource(
-            files, root, numbers, tuple(classes), Opening(images, {**arguments, "labels": "folder"}), bad
-        )
-    image_labels = labels_of(labels, root, files.paths)
-    return ImagesSource(
-        files,
-        root,
-        image_labels.values,
-        image_labels.classes,
-        Opening(images, {**arguments, "labels": image_labels.argument}),
-        bad,
-    )
+    content = Content(files, root, folder is not None, files.paths if folder is None else folder, bad)
+    if not by_folder:
+        return content
+    folders, classes = _folders_of(paths, root, is_root=folder is not None)
+    number_of = {name: number for number, name in enumerate(classes)}
+    numbers = np.array([number_of[name] for name in folders], np.int64)
+    return replace(content, labels=numbers, classes=tuple(classes))
+
+
+def _from_manifest(listing: manifest.Manifest, *, by_folder: bool) -> Content:
+    """Return the images that a manifest lists, folder by folder."""
+    files, paths = listing.files, listing.files.paths
+    depth, classes = listing.about.get("depth"), listing.about.get("classes")
+    if not isinstance(paths, PackedPaths) or not isinstance(depth, int) or not 0 <= depth < 1 << 16:
+        raise listing.error("it does not say where the folder of the images is")
+    is_root = classes is not None
+    folders = [folder.rstrip("/") for folder in paths.folders.between(0, len(paths.folders))]
+    root = folders[0].rsplit("/", depth)[0]
+    if not all(f"{folder}/".startswith(f"{root}/") for folder in folders):
+        raise listing.error("a file lies outside the folder of the images")
+    content = Content(files, root, is_root, listing.path, BadFiles(files, {}))
+    if not by_folder:
+        return content
+    if is_root:
+        names = [_below(root, f"{folder}/").partition("/")[0] for folder in folders]
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+            raise listing.error("its classes are no list of names")
+    else:
+        names = [folder.rpartition("/")[2] for folder in folders]
+        classes = sorted(set(names))
+    number_of = {name: number for number, name in enumerate(classes)}
+    numbers = np.array([number_of.get(name, -1) for name in names], np.int64)[paths.folder_of]
+    if (numbers < 0).any():
+        raise _loose_error(paths[int((numbers < 0).argmax())], int((numbers < 0).sum()) - 1, root)
+    return replace(content, labels=numbers, classes=tuple(classes))
 
 
 class ImagesSource(FileSource):
@@ -129,38 +187,46 @@ class ImagesSource(FileSource):
         classes: the names of the classes, that of label 0 first; empty without labels.
     """
 
-    def __init__(
-        self,
-        files: Files,
-        root: str,
-        labels: Array | None,
-        classes: tuple[str, ...],
-        opening: Opening,
-        bad: BadFiles,
-    ) -> None:
-        storage, groups, self._bad = open_storage(files), [Group(Spec((IMAGE,)), None)], bad.numbers
-        bad = BadFiles(replace(files, names=tuple(_below(root, path) for path in files.paths)), bad.errors, behind="")
+    def __init__(self, content: Content, opening: Opening) -> None:
+        files, bad = content.files, content.bad
+        storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None)]
+        if bad:
+            names = tuple(_below(content.root, path) for path in files.paths)
+            bad = BadFiles(replace(files, names=names), bad.errors, behind="")
         self._leaves: tuple[Leaf, ...] = (bad.gaps(ImageFiles(files, storage), bad.numbers, bad.numbers),)
-        if labels is not None:
-            leaf = ArrayLeaf(LABEL, labels)
+        if content.labels is not None:
+            leaf = ArrayLeaf(LABEL, content.labels)
             groups.append(Group.of(leaf.layout))
             self._leaves += (leaf,)
         super().__init__(files, opening, tuple(groups), storage)
-        self._root, self._labels, self.classes = root, labels, classes
+        self._content, self.classes = content, content.classes
 
     def __len__(self) -> int:
         return len(self._files)
 
     def _where(self, number: int) -> str:
-        return _below(self._root, self._files.paths[number])
+        return _below(self._content.root, self._files.paths[number])
 
     def _digest(self) -> str:
-        names = [_below(self._root, path) for path in self._files.paths]
-        labels, bad = None if self._labels is None else _fingerprint_of(self._labels), [self._bad] if self._bad else []
-        return self._files.digest(names, self.classes, labels, *bad)
+        root, labels, bad = self._content.root, self._content.labels, self._content.bad
+        names = [_below(root, path) for path in self._files.paths]
+        about = None if labels is None else _fingerprint_of(labels)
+        return self._files.digest(names, self.classes, about, *([bad.numbers] if bad else []))
 
     def _place(self) -> str:
-        return self._root
+        return self._content.root
+
+    def _entries(self) -> Entries:
+        root, bad = self._content.root, self._content.bad
+        first = self._files.paths[0]
+        classes = None
+        if self._content.is_root:
+            inside = (_below(root, path) for path in self._files.paths) if is_remote(root) else ()
+            classes = sorted({name.partition("/")[0] for name in inside if "/" in name}) or _class_folders(root)
+        return Entries(
+            {"depth": _below(root, first).count("/"), "classes": classes},
+            bad=self._files.paths[bad.numbers[0]] if bad else "",
+        )
 
 
 class ImageFiles(WholeFiles):
@@ -169,7 +235,7 @@ class ImageFiles(WholeFiles):
     is_direct = True
 
     def __init__(self, files: Files, storage: Storage) -> None:
-        super().__init__(Spec((IMAGE,)), storage, np.zeros(len(files), np.int64), files.sizes.copy())
+        super().__init__(Spec((IMAGE,)), storage, None, files.sizes)
 
 
 def _fingerprint_of(labels: Array) -> object:
@@ -300,11 +366,15 @@ def _check_class_folders(root: str, paths: list[str], folders: list[str], classe
     class_names = set(classes)
     loose = [path for path, folder in zip(paths, folders, strict=True) if folder not in class_names]
     if loose:
-        raise SpecError(
-            f"{loose[0]} lies in no class folder" + (f", nor do {len(loose) - 1} others" if len(loose) > 1 else ""),
-            cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
-            remedy="pass labels=None for images without labels, or sort them into folders",
-        )
+        raise _loose_error(loose[0], len(loose) - 1, root)
+
+
+def _loose_error(path: str, num_others: int, root: str) -> SpecError:
+    return SpecError(
+        f"{path} lies in no class folder" + (f", nor do {num_others} others" if num_others else ""),
+        cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
+        remedy="pass labels=None for images without labels, or sort them into folders",
+    )
 
 
 def _check_file(path: str, size: int, head: bytes) -> None:

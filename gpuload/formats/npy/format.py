@@ -27,4 +27,4 @@ def _salvage(path: str, head: bytes) -> Source | None:
     return None
 
 
-NPY = Format("npy", npy, _sniff, salvage=_salvage, suffixes=(".npy",), writer=writer)
+NPY = Format("npy", npy, _sniff, salvage=_salvage, call=npy, suffixes=(".npy",), writer=writer)

@@ -150,6 +150,24 @@ def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     )
 
 
+def to_literal(header: Header) -> str:
+    """Return a header as the literal that it has in a file."""
+    descr = np.lib.format.dtype_to_descr(header.dtype)
+    return repr({"descr": descr, "fortran_order": header.fortran, "shape": header.shape})
+
+
+def from_literal(text: str) -> Header:
+    """Return the header of a literal; its ``offset_bytes`` is 0.
+
+    Raises:
+        ValueError: it is none; says why.
+    """
+    try:
+        return _parse(text.encode(), 3, 0)
+    except (_Refusal, UnicodeEncodeError) as refusal:
+        raise ValueError(str(refusal)) from None
+
+
 def _header_text(
     path: str, size_bytes: int, head: bytes, read_bytes_to: Callable[[int], bytes]
 ) -> tuple[bytes, int, int]:

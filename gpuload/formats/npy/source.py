@@ -18,16 +18,17 @@ from numpy.typing import DTypeLike
 from gpuload import rawdecode, signalsafe
 from gpuload.errors import GpuloadError, SpecError, missing_package
 from gpuload.formats.npy import npyheader
+from gpuload.formats.npy.headers import Headers
 from gpuload.formats.npy.npyheader import Header
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
-from gpuload.sources.filesource import FileSource, Opening, WholeFiles
+from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Group, Indices, Values
 from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
-from gpuload.storage import open_storage
+from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 
@@ -36,11 +37,17 @@ UNTYPED = {
     "void16": "bfloat16",
 }  # in files of numpy.save: dtypes unknown to it
 log = logging.getLogger("gpuload")
-Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how a file stores records: dtype, Fortran order, their shape
 
 
 class NpySource(RecordFiles):
     """Rows of NPY files, or whole files of one shape; made by ``gl.npy``."""
+
+    def __init__(self, table: FileTable, opening: Opening, headers: Headers) -> None:
+        super().__init__(table, opening)
+        self._headers = headers
+
+    def _entries(self) -> Entries:
+        return Entries(*self._headers.to_manifest(), bad=self._bad_path())
 
 
 def npy(
@@ -54,7 +61,8 @@ def npy(
     """Return the records of NPY files.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
+            manifest of NPY files (``Source.index``).
         field: the name of the one field; the fields of a structured dtype have their own.
         record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a file.
         dtype: the type of elements that a file stores without one: ``"bfloat16"``, which ``numpy.save`` writes as
@@ -72,6 +80,67 @@ def npy(
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     check_on_error(on_error)
     element = None if dtype is None else _element(dtype)
+    listing = manifest.load(paths, "npy")
+    files, headers, bad = _read(paths, record, on_error) if listing is None else _from_manifest(listing)
+    full_headers = headers
+    if element is not None:
+        full_headers = replace(
+            headers,
+            heads=tuple(
+                _with_dtype(files.paths[headers.first(number)], head, element)
+                for number, head in enumerate(headers.heads)
+            ),
+        )
+    elif (dtype_of_first := headers.heads[0].dtype).kind == "V" and dtype_of_first.name in UNTYPED:
+        log.warning(
+            "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they are, say which: "
+            'gl.npy(..., dtype="%s")',
+            *(files.paths[0], dtype_of_first, UNTYPED[dtype_of_first.name]),
+        )
+    opening = Opening(
+        npy,
+        {
+            "paths": files.paths if listing is None else listing.path,
+            "field": field,
+            "record": record,
+            "dtype": element,
+            "on_error": on_error,
+        },
+    )
+    _check_dtypes(files, full_headers)
+    if record == "row":
+        _check_rows(files, full_headers)
+    # Files that are alike have one layout: those of one head, or where a file is a record, of one head and length.
+    firsts, kind_of = (
+        full_headers.different()
+        if record == "file"
+        else (list(map(full_headers.first, range(len(full_headers.heads)))), full_headers.head_of)
+    )
+    layouts = [_layout(files.paths[number], full_headers, number, record, field) for number in firsts]
+    if record == "file" and len({full_headers.shape(number) for number in firsts}) > 1:
+        leaf = NpyFiles(
+            common_spec(layouts), open_storage(files), full_headers.offsets, [layouts[k] for k in kind_of.tolist()]
+        )
+        return RaggedNpySource(files, leaf, opening, bad, headers)
+    forms = [
+        _form(full_headers.heads[full_headers.head_of[number]], layout, record)
+        for number, layout in zip(firsts, layouts, strict=True)
+    ]
+    different_forms = tuple(dict.fromkeys(forms))
+    number_of_form = np.array([different_forms.index(form) for form in forms], np.int64)
+    table = FileTable(
+        files,
+        counts=full_headers.lengths.tolist() if record == "row" else [1] * len(files),
+        offsets=full_headers.offsets,
+        forms=different_forms,
+        form_of=number_of_form[kind_of],
+        bad=bad,
+    )
+    return NpySource(table, opening, headers)
+
+
+def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, BadFiles]:
+    """Return files, their headers, and which of them cannot be opened."""
     with npyheader.naming_conversion(paths):
         all_paths = expand(paths)
         look = tolerant(npyheader.read_header, on_error, "gl.npy", len(all_paths))
@@ -79,28 +148,12 @@ def npy(
         bad = bad_files(files, results, "gl.npy")
     first = bad.good(results)[0]
     shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
-    headers = bad.fill(results, replace(first, shape=shape, offset_bytes=0))
-    if element is not None:
-        headers = [_with_dtype(path, header, element) for path, header in zip(files.paths, headers, strict=True)]
-    elif first.dtype.kind == "V" and first.dtype.name in UNTYPED:
-        log.warning(
-            "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they are, say which: "
-            'gl.npy(..., dtype="%s")',
-            *(files.paths[0], first.dtype, UNTYPED[first.dtype.name]),
-        )
-    opening = Opening(
-        npy, {"paths": files.paths, "field": field, "record": record, "dtype": element, "on_error": on_error}
-    )
-    _check_dtypes(files, headers)
-    if record == "row":
-        _check_rows(files, headers)
-    kinds = [_kind(header, record) for header in headers]
-    layouts = _layouts(files, kinds, field)
-    if record == "file" and len({shape for _, _, shape in kinds}) > 1:
-        offsets = np.array([header.offset_bytes for header in headers], np.int64)
-        leaf = NpyFiles(common_spec(list(layouts.values())), open_storage(files), offsets, [layouts[k] for k in kinds])
-        return RaggedNpySource(files, leaf, opening, bad)
-    return NpySource(replace(_table_of(files, headers, kinds, layouts, record), bad=bad), opening)
+    return files, Headers.of(bad.fill(results, replace(first, shape=shape, offset_bytes=0))), bad
+
+
+def _from_manifest(listing: manifest.Manifest) -> tuple[Files, Headers, BadFiles]:
+    """Return the same of the files of a manifest, all of which can be opened."""
+    return listing.files, Headers.from_manifest(listing), BadFiles(listing.files, {})
 
 
 def _element(argument: DTypeLike) -> np.dtype[Any]:
@@ -145,12 +198,12 @@ def _is_stored_as(dtype: np.dtype[Any], file_dtype: np.dtype[Any]) -> bool:
     return is_untyped and dtype.names is None and dtype.itemsize == file_dtype.itemsize and not dtype.hasobject
 
 
-def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
-    first = headers[0]
-    for number, header in enumerate(headers):
-        if not same_fields(header.dtype, first.dtype):
+def _check_dtypes(files: Files, headers: Headers) -> None:
+    first = headers.heads[0]
+    for number, head in enumerate(headers.heads):
+        if not same_fields(head.dtype, first.dtype):
             raise SpecError(
-                f"{files.paths[number]} holds {header.dtype}, {files.paths[0]} holds {first.dtype}",
+                f"{files.paths[headers.first(number)]} holds {head.dtype}, {files.paths[0]} holds {first.dtype}",
                 cause="the records of a source have one dtype; only byte order and padding may differ",
                 remedy="convert one of them, or make two sources",
             )
@@ -168,65 +221,46 @@ def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], Shape | None
         return dtype.str
 
 
-def _check_rows(files: Files, headers: Sequence[Header]) -> None:
-    for number, header in enumerate(headers):
-        if not header.shape:
+def _check_rows(files: Files, headers: Headers) -> None:
+    first = headers.heads[0]
+    for number, head in enumerate(headers.heads):
+        if not head.shape:
             raise SpecError(
-                f"{files.paths[number]} holds one value without axes",
+                f"{files.paths[headers.first(number)]} holds one value without axes",
                 cause="it has no rows",
                 remedy='gl.npy(..., record="file") takes each file as a record',
             )
-        if header.shape[1:] != headers[0].shape[1:]:
+        if head.shape[1:] != first.shape[1:]:
             raise SpecError(
-                f"{files.paths[number]} has rows of shape {header.shape[1:]}, "
-                f"{files.paths[0]} of shape {headers[0].shape[1:]}",
+                f"{files.paths[headers.first(number)]} has rows of shape {head.shape[1:]}, "
+                f"{files.paths[0]} of shape {first.shape[1:]}",
                 cause="the rows of a source have one shape",
                 remedy='make two sources, or take each file as a record with gl.npy(..., record="file")',
             )
 
 
-def _kind(header: Header, record: str) -> Kind:
-    return header.dtype, header.fortran, header.shape if record == "file" else header.shape[1:]
+def _layout(path: str, headers: Headers, number: int, record: str, field: str) -> Layout:
+    """Return the layout of the records of a file."""
+    head, shape = headers.heads[int(headers.head_of[number])], headers.shape(number)
+    try:
+        return layout_of(head.dtype, shape if record == "file" else shape[1:], field=field, fortran=head.fortran)
+    except GpuloadError as error:
+        raise error.within(path) from None
 
 
-def _layouts(files: Files, kinds: Sequence[Kind], field: str) -> dict[Kind, Layout]:
-    """Return the layout of the records of each kind of file."""
-    layouts: dict[Kind, Layout] = {}
-    for path, kind in zip(files.paths, kinds, strict=True):
-        if kind not in layouts:
-            dtype, fortran, shape = kind
-            try:
-                layouts[kind] = layout_of(dtype, shape, field=field, fortran=fortran)
-            except GpuloadError as error:
-                raise error.within(path) from None
-    return layouts
-
-
-def _table_of(
-    files: Files, headers: Sequence[Header], kinds: Sequence[Kind], layouts: dict[Kind, Layout], record: str
-) -> FileTable:
-    def form(kind: Kind) -> Form:
-        dtype, fortran, _ = kind
-        has_strides = record == "row" and fortran and layouts[kind].record_bytes > 0  # a whole file lies in one piece
-        return Form(layouts[kind], dtype.itemsize if has_strides else 0)
-
-    form_of = {kind: form(kind) for kind in layouts}
-    forms = tuple(dict.fromkeys(form_of.values()))
-    return FileTable(
-        files,
-        counts=[header.shape[0] if record == "row" else 1 for header in headers],
-        offsets=[header.offset_bytes for header in headers],
-        forms=forms,
-        form_of=np.array([forms.index(form_of[kind]) for kind in kinds], np.int64),
-    )
+def _form(head: Header, layout: Layout, record: str) -> Form:
+    has_strides = record == "row" and head.fortran and layout.record_bytes > 0  # a whole file lies in one piece
+    return Form(layout, head.dtype.itemsize if has_strides else 0)
 
 
 class RaggedNpySource(FileSource):
     """NPY files of varying shape, each a record; made by ``gl.npy(..., record="file")``."""
 
-    def __init__(self, files: Files, leaf: NpyFiles, opening: Opening, bad: BadFiles) -> None:
+    def __init__(
+        self, files: Files, leaf: NpyFiles, opening: Opening, bad: BadFiles, headers: Headers | None = None
+    ) -> None:
         super().__init__(files, opening, (Group(leaf.spec, None),), leaf.storage)
-        self._layouts, self._bad = leaf.layouts, bad.numbers
+        self._layouts, self._bad, self._headers = leaf.layouts, bad.numbers, headers
         self._leaves = (bad.gaps(leaf, bad.numbers, bad.numbers),)
 
     def __len__(self) -> int:
@@ -234,6 +268,10 @@ class RaggedNpySource(FileSource):
 
     def _where(self, number: int) -> str:
         return f"{self._files.names[number]}, record 0"
+
+    def _entries(self) -> Entries:
+        bad = self._files.paths[self._bad[0]] if self._bad else ""
+        return Entries(*self._headers.to_manifest(), bad=bad) if self._headers is not None else Entries(bad=bad)
 
     def _digest(self) -> str:
         return self._files.digest(

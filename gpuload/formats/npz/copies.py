@@ -75,7 +75,7 @@ def unpack_arrays(
     log.info("deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder())
     seals = (None,) * len(files) + copy_files.seals
     return Files(
-        files.paths + copy_files.paths, np.concatenate([files.stamps, copy_files.stamps]), seals=seals
+        (*files.paths, *copy_files.paths), np.concatenate([files.stamps, copy_files.stamps]), seals=seals
     ), locations
 
 

@@ -52,4 +52,4 @@ def _salvage(path: str, head: bytes) -> Source | None:
     return None
 
 
-NPZ = Format("npz", npz, _sniff, salvage=_salvage, suffixes=(".npz",), writer=writer)
+NPZ = Format("npz", npz, _sniff, salvage=_salvage, call=npz, suffixes=(".npz",), writer=writer)

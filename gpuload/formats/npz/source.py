@@ -14,6 +14,7 @@ Format  `archive.py`, and in it `npyheader.py`
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,13 +30,13 @@ from gpuload.formats.npz.contents import Array, Contents, array_of
 from gpuload.formats.npz.copies import unpack_arrays
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
-from gpuload.sources.filesource import Opening, open_again
+from gpuload.sources.filesource import Entries, Opening, open_again, write_index
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Bytes, Indices, check_places
 from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
 from gpuload.spec import Layout, Spec, check_name
-from gpuload.storage import open_storage
+from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 
@@ -74,8 +75,11 @@ def npz(
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     check_on_error(on_error)
     names_argument = _check_selection(fields)
+    listing = manifest.load(paths, "npz")
+    if listing is not None:  # first: of a file that changed the members may be damaged, too
+        listing.check(look_at(listing.files.paths, 0, lambda path, size, head: None)[0])
     with npyheader.naming_conversion(paths):
-        all_paths = expand(paths)
+        all_paths = expand(paths) if listing is None else listing.files.paths
         look = tolerant(partial(_arrays_in, names_argument), on_error, "gl.npz", len(all_paths))
         files, results = look_at(all_paths, HEAD_BYTES, look)
         bad = bad_files(files, results, "gl.npz")
@@ -85,7 +89,8 @@ def npz(
     _check_alike(files, archives, names)
     if record == "row":
         _check_rows(files, archives, names)
-    opening = Opening(npz, {"paths": files.paths, "record": record, "fields": names_argument, "on_error": on_error})
+    argument = files.paths if listing is None else listing.path
+    opening = Opening(npz, {"paths": argument, "record": record, "fields": names_argument, "on_error": on_error})
     columns = [[arrays[name] for arrays in archives] for name in names]
     layouts = [_layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)]
     storage, unverified = open_storage(files), list[Contents]()
@@ -131,6 +136,12 @@ class NpzSource(Zipped):
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
         return open_again, (self._opening, self.fingerprint())
+
+    def index(self, path: str | os.PathLike[str]) -> str:
+        """Write a manifest of the files, and return its absolute path; see ``Source.index``."""
+        self.check_open()
+        entries = Entries(bad=self._files.paths[self._bad.numbers[0]] if self._bad else "")
+        return write_index(path, self._files, self._opening, entries, self.fingerprint())
 
     def _title(self) -> str:
         return "gl.npz"

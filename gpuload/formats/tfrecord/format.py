@@ -40,6 +40,7 @@ TFRECORD = Format(
     compressions=("gzip", "zlib"),
     open_for_check=lazy.function("gpuload.formats.tfrecord.payloads", "open_for_check"),
     salvage=_salvage,
+    call=tfrecord,
     suffixes=(".tfrecord", ".tfrecords", ".tfrec"),
     writer=lazy.function("gpuload.formats.tfrecord.writer", "writer"),
     writer_options=("raw", "tensors"),

@@ -29,12 +29,12 @@ from gpuload.formats.tfrecord.features import FeatureColumn, Tensor, columns_of
 from gpuload.formats.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, UnframedError, is_framed, offsets_in
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.sources import spanindex
-from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin, check_on_error
 from gpuload.sources.leaf import Group, Indices
-from gpuload.sources.spans import Show, bounds_of
+from gpuload.sources.spans import Show, bounds_of, manifest_arrays, manifest_bounds
 from gpuload.spec import Spec
-from gpuload.storage import keptfile, open_storage
+from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 from gpuload.storage.inflate import is_gzip
 from gpuload.storage.unpack import unpack_files, with_names
@@ -60,7 +60,8 @@ def tfrecord(
         gl.tfrecord("train-*.tfrecord")                                   the fields that the first records have
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
+            manifest of such files (``Source.index``).
         features: a description of each field: a dtype, a pair of dtype and shape, ``"bytes"``, ``gl.Feature``,
             ``gl.Raw``, ``gl.Tensor``, ``gl.Image``, or a feature of ``tf.io``. None: the fields of the first records;
             the log and ``source.features`` show them. One ``gl.Raw``, ``gl.Tensor``, ``gl.Image`` or ``"bytes"``: it
@@ -93,7 +94,8 @@ def tfrecord(
         if features is None and sequence is None
         else columns_of({} if features is None else _with_placeholders(features), sequence)
     )
-    originals = expand(paths)
+    listing = manifest.load(paths, "tfrecord")
+    originals = expand(paths) if listing is None else listing.files.paths
     indexes = None if index is None else expand(index)
     if indexes is not None and len(indexes) != len(originals):
         raise SpecError(
@@ -101,10 +103,15 @@ def tfrecord(
             cause="each file has an index of its own, in the same order",
             remedy="name as many, or leave index= out: none is needed",
         )
-    files, _ = keptfile.look_at(_plain(originals, compression), 0, lambda path, size, head: None)
-    files = with_names(files, originals)
-    bounds, starts, errors = _bounds(files, originals, indexes, verify=bool(verify), on_error=on_error)
-    arguments = {"paths": tuple(originals), "index": indexes, "verify": bool(verify), "compression": compression}
+    errors: dict[int, UnframedError] = {}
+    if listing is None:
+        files, _ = keptfile.look_at(_plain(originals, compression), 0, lambda path, size, head: None)
+        files = with_names(files, originals)
+        bounds, starts, errors = _bounds(files, originals, indexes, verify=bool(verify), on_error=on_error)
+    else:
+        files, (bounds, starts) = listing.files, manifest_bounds(listing)
+    argument = tuple(originals) if listing is None else listing.path
+    arguments = {"paths": argument, "index": indexes, "verify": bool(verify), "compression": compression}
     arguments["on_error"] = on_error
     make = partial(TFRecordSource, files, originals, bounds, starts, errors, verify=bool(verify), arguments=arguments)
     if columns is None:
@@ -158,7 +165,7 @@ class TFRecordSource(FileSource):
         groups = (Group(spec, None, is_quick=True),)
         super().__init__(files, Opening(tfrecord, {**arguments, **feature_arguments}), groups, storage)
         self.features, self.sequence = feature_arguments.get("features"), feature_arguments.get("sequence")
-        self._originals, self._columns, self._starts = tuple(originals), tuple(columns), starts
+        self._originals, self._columns, self._starts = originals, tuple(columns), starts
         leaf = TFRecordLeaf(columns, storage, bounds, starts, originals, verify=verify)
         self._leaf: TFRecordLeaf | None = leaf
         self._access, self._bounds = leaf.how, bounds
@@ -192,6 +199,11 @@ class TFRecordSource(FileSource):
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
         return self._originals, np.diff(self._starts).tolist()
+
+    def _entries(self) -> Entries:
+        bad = self._originals[self._file_of(next(iter(self._errors)))] if self._errors else ""
+        arrays = manifest_arrays(self._bounds, self._starts)
+        return Entries(arrays=arrays, bad=bad, inferred=("features", "sequence", "index"))
 
     def _place(self) -> str:
         paths = self._originals

@@ -1,0 +1,391 @@
+"""Manifests: the same source as without, no file read before its records, and a refusal of what changed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import ChangedFileError, FileError, FormatError, SpecError
+from gpuload.storage import manifest
+from gpuload.storage.files import Files
+from tests.imagefiles import jpeg
+from tests.sources.tfrecordfiles import example
+from tests.sources.tfrecordfiles import write as write_tfrecord
+
+
+def write_npy(folder):
+    for number in range(4):
+        np.save(
+            folder / f"{number}.npy", np.arange(100 * number, 100 * number + 20 + number, dtype="i4").reshape(-1, 1)
+        )
+    return folder / "*.npy", gl.npy
+
+
+def write_npy_of_many_kinds(folder):
+    array = np.random.default_rng(0).integers(0, 255, (6, 3), np.uint8).astype([("a", "u1")])
+    np.save(folder / "0.npy", array)
+    np.save(folder / "1.npy", np.asfortranarray(array))
+    np.save(folder / "2.npy", array[:0])
+    np.save(folder / "3.npy", array[:1])
+    return folder / "*.npy", gl.npy
+
+
+def write_npy_of_other_shapes(folder):
+    for number in range(3):
+        np.save(folder / f"{number}.npy", np.full((number + 1, 2), number, ">f4"))
+    return folder / "*.npy", lambda paths: gl.npy(paths, record="file")
+
+
+def write_fixed(folder):
+    for number in range(3):
+        (folder / f"{number}.bin").write_bytes(b"head" + bytes(range(number, number + 15)))
+    return folder / "*.bin", lambda paths: gl.fixed(paths, [("a", "u1"), ("b", "<u2", (2,))], header_bytes=4)
+
+
+def write_idx(folder):
+    for number in range(2):
+        head = struct.pack(">HBBII", 0, 8, 2, 3 + number, 4)
+        (folder / f"{number}.idx").write_bytes(head + bytes(range(number, number + 4 * (3 + number))))
+    return folder / "*.idx", lambda paths: gl.idx(image=paths)
+
+
+def write_tfrecords(folder):
+    for number in range(3):
+        write_tfrecord(folder / f"{number}.tfrecord", [example(label=[number, i]) for i in range(number + 2)])
+    return folder / "*.tfrecord", lambda paths: gl.tfrecord(paths, {"label": ("i8", (2,))})
+
+
+def write_text(folder):
+    (folder / "a.txt").write_text("first\nsecond\n\n")
+    (folder / "b.txt").write_bytes("\ufeffthird line".encode())
+    return folder / "*.txt", gl.text
+
+
+def write_csv(folder):
+    for number in range(2):
+        (folder / f"{number}.csv").write_text(f"a,b\n{number},x\n{number + 1},yy\n")
+    return folder / "*.csv", gl.csv
+
+
+def write_npz(folder):
+    for number in range(2):
+        np.savez(folder / f"{number}.npz", x=np.arange(number + 2), y=np.ones((number + 2, 3), "f4"))
+    return folder / "*.npz", gl.npz
+
+
+def write_images(folder):
+    for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/1.jpg"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(jpeg())
+    (folder / "ant").mkdir()  # an empty class
+    return folder, gl.images
+
+
+def write_image_list(folder):
+    write_images(folder)
+    return [folder / "dog/1.jpg", folder / "cat/1.jpg"], gl.images
+
+
+FORMATS = [
+    write_npy, write_npy_of_many_kinds, write_npy_of_other_shapes, write_fixed, write_idx, write_tfrecords, write_text,
+    write_csv, write_npz, write_images, write_image_list,
+]  # fmt: skip
+UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv, write_npz)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+def values(source):
+    """Return all values of a source, comparable."""
+    return [{name: np.asarray(value).tolist() for name, value in source[i].items()} for i in range(len(source))]
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_a_manifest_opens_the_same_source(folder, write):
+    paths, function = write(folder)
+    with function(paths) as source:
+        path = source.index(folder / "x.manifest")
+        expected, fingerprint = values(source), source.fingerprint()
+        spec, classes, places = source.spec, source.classes, [source.where(i) for i in range(len(source))]
+
+    for again in (function(path), pickle.loads(pickle.dumps(function(path)))):
+        assert (again.spec, again.classes) == (spec, classes)
+        assert values(again) == expected
+        assert again.fingerprint() == again._digest() == fingerprint
+        assert [again.where(i) for i in range(len(again))] == places
+
+
+@pytest.mark.parametrize("write", [format for format in FORMATS if format is not write_tfrecords])
+def test_gl_open_opens_a_manifest_as_it_was_indexed(folder, write):
+    paths, function = write(folder)
+    with function(paths) as source:
+        path = source.index(folder / "x.manifest")
+        expected, spec, fingerprint = values(source), source.spec, source.fingerprint()
+
+    again = gl.open(path)
+
+    assert (again.spec, values(again), again.fingerprint()) == (spec, expected, fingerprint)
+
+
+def test_gl_open_infers_the_features_of_listed_tfrecords(folder):
+    paths, function = write_tfrecords(folder)
+    path = function(paths).index(folder / "x.manifest")
+
+    assert gl.open(path).spec == gl.open(paths).spec
+    assert gl.open(path).fingerprint() == gl.open(paths).fingerprint()
+
+
+@pytest.mark.parametrize("write", UNREAD)
+def test_opening_by_a_manifest_touches_no_file(folder, write):
+    paths, function = write(folder)
+    with function(paths) as source:
+        path, fingerprint = source.index(folder.parent / "x.manifest"), source.fingerprint()
+    shutil.rmtree(folder)
+
+    with function(path) as again:
+        assert again.fingerprint() == fingerprint
+        with pytest.raises(ChangedFileError, match="it cannot be read any more"):
+            again.read([len(again) - 1])
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_a_folder_moves_with_its_manifest(folder, write):
+    paths, function = write(folder)
+    with function(paths) as source:
+        source.index(folder / "x.manifest")
+        expected = values(source)
+    shutil.copytree(folder, folder.parent / "copy")
+    shutil.rmtree(folder)
+
+    assert values(function(folder.parent / "copy" / "x.manifest")) == expected
+
+
+@pytest.mark.parametrize("write", FORMATS)
+@pytest.mark.parametrize("change", ["touch", "grow", "cut"])
+def test_a_file_that_differs_is_refused_when_it_is_first_touched(folder, write, change):
+    paths, function = write(folder)
+    path = function(paths).index(folder / "x.manifest")
+    last = sorted(file for file in folder.rglob("*.*") if file.name != "x.manifest")[-1]
+    if change == "touch":
+        os.utime(last, ns=(0, os.stat(last).st_mtime_ns + 1))
+    else:
+        os.truncate(last, os.path.getsize(last) + (1 if change == "grow" else -1))
+
+    with pytest.raises(ChangedFileError, match=last.name):
+        values(function(path))
+
+
+def test_a_state_goes_from_files_to_their_manifest_and_back(folder):
+    paths, function = write_npy(folder)
+    path = function(paths).index(folder / "x.manifest")
+    plain, listed = (gl.Loader(function(argument), 8, shuffle=True, seed=3) for argument in (paths, path))
+    for first, second in ((plain, listed), (listed, plain)):
+        next(iter(first))
+        second.load_state_dict(first.state_dict())
+        np.testing.assert_array_equal(next(iter(second))["x"], next(iter(first))["x"])
+
+
+def test_other_arguments_have_another_fingerprint_that_is_the_one_without_a_manifest(folder):
+    paths, function = write_npy(folder)
+    path = function(paths).index(folder / "x.manifest")
+
+    assert (
+        function(path, field="y").fingerprint()
+        == function(paths, field="y").fingerprint()
+        != function(paths).fingerprint()
+    )
+
+
+def test_labels_of_a_list_are_passed_again(folder):
+    paths, _ = write_images(folder)
+    source = gl.images(paths, labels=[3, 1, 4])
+    path = source.index(folder / "x.manifest")
+
+    again = gl.images(path, labels=[3, 1, 4])
+
+    assert again.read(range(3), fields="label")["label"].tolist() == [3, 1, 4]
+    assert again.fingerprint() == source.fingerprint()
+    with pytest.raises(SpecError, match=r"gl\.images with labels=\.\.\."):
+        gl.open(path)
+
+
+def test_a_pickled_source_names_the_manifest_and_not_the_files(folder):
+    for number in range(300):
+        np.save(folder / f"{number}.npy", np.zeros(1))
+    path = gl.npy(folder / "*.npy").index(folder / "x.manifest")
+
+    assert len(pickle.dumps(gl.npy(path))) < 500
+
+
+def test_names_of_any_bytes_are_kept(folder):
+    names = ["a b.npy", "\u00fcml\u00e4ut.npy", os.fsdecode(b"\xff\xfe.npy"), "' \n.npy"]
+    for number, name in enumerate(names):
+        np.save(folder / name, np.full(1, number))
+    source = gl.npy([folder / name for name in names])
+
+    again = gl.npy(source.index(folder / "x.manifest"))
+
+    assert again.read(range(4))["x"].tolist() == [0, 1, 2, 3]
+    assert list(again.file_paths()) == [str(folder / name) for name in names]
+
+
+def test_a_manifest_is_replaced_and_nothing_else_is(folder):
+    paths, function = write_npy(folder)
+    source, path = function(paths), folder / "x.manifest"
+    source.index(path)
+    source.index(path)
+    path.write_text("mine")
+
+    with pytest.raises(FileError, match="it is no manifest"):
+        source.index(path)
+
+    assert path.read_text() == "mine"
+    assert [file.name for file in folder.iterdir() if "manifest" in file.name] == ["x.manifest"]
+
+
+def test_where_nothing_can_be_written_is_an_error(folder):
+    paths, function = write_npy(folder)
+
+    with pytest.raises(FileError, match=r"x\.manifest cannot be written"):
+        function(paths).index(folder / "none" / "x.manifest")
+
+
+@pytest.mark.parametrize("name", ["x.index", "", ".manifest", 3, "s3://bucket/x.manifest"])
+def test_a_path_that_cannot_be_a_manifest_is_refused(folder, name):
+    paths, function = write_npy(folder)
+    with pytest.raises(SpecError, match="as the path of a manifest"):
+        function(paths).index(name)
+
+
+def test_sources_of_no_files_have_no_manifest(folder):
+    paths, function = write_npy(folder)
+    for source in (gl.arrays(x=np.zeros(3)), function(paths)[:2], gl.zip(function(paths), gl.arrays(y=np.zeros(86)))):
+        with pytest.raises(SpecError, match="a manifest lists the files of one call"):
+            source.index(folder / "x.manifest")
+
+
+def test_compressed_and_damaged_files_have_no_manifest(folder):
+    (folder / "a.idx.gz").write_bytes(gzip.compress(struct.pack(">HBBI", 0, 8, 1, 3) + b"abc"))
+    with pytest.raises(SpecError, match="unpack the files"):
+        gl.idx(folder / "a.idx.gz").index(folder / "x.manifest")
+    paths, function = write_npy(folder)
+    (folder / "1.npy").write_bytes(b"none")
+    with pytest.raises(SpecError, match=r"a manifest with .*1\.npy"):
+        function(paths, on_error="skip").index(folder / "x.manifest")
+
+
+def test_a_manifest_of_another_format_is_refused(folder):
+    paths, function = write_npy(folder)
+    path = function(paths).index(folder / "x.manifest")
+    with pytest.raises(SpecError, match=r"a manifest of files of gl\.npy"):
+        gl.text(path)
+
+
+def test_a_file_of_another_kind_under_such_a_name_is_refused(folder):
+    (folder / "x.manifest").write_bytes(b"a,b\n1,2\n")
+    for function in (gl.csv, gl.open):
+        with pytest.raises(FormatError, match="no manifest that can be used"):
+            function(folder / "x.manifest")
+
+
+def rewrite(path, change):
+    """Write a manifest anew, with right checksums, after a change of its arrays and values."""
+    listing = manifest.load(path)
+    _, about = manifest._read(path)
+    arrays = {name: array.copy() for name, array in listing.arrays.items()}
+    change(arrays, about)
+    files = Files((), np.zeros((0, 3), np.int64), names=("",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "_file_arrays", lambda path, files: {})
+        manifest.write(
+            path, about["format"], files, options=about["options"], about=about["about"], arrays=arrays,
+            fingerprints=about["fingerprints"],
+        )  # fmt: skip
+
+
+LIES = {
+    "more rows than bytes": lambda arrays, about: arrays["lengths"].__setitem__(1, 22),
+    "rows without end": lambda arrays, about: arrays["lengths"].__setitem__(1, 2**62),
+    "less than none": lambda arrays, about: arrays["lengths"].__setitem__(1, -1),
+    "data behind the file": lambda arrays, about: arrays["data_begins"].__setitem__(1, 2**40),
+    "a header that is not there": lambda arrays, about: arrays["head_of"].__setitem__(0, 7),
+    "a folder that is not there": lambda arrays, about: arrays["folder_of"].__setitem__(0, 7),
+    "a negative size": lambda arrays, about: arrays["stamps"].__setitem__((0, 0), -5),
+    "sizes beyond any disk": lambda arrays, about: arrays["stamps"].__setitem__((slice(None), 0), 2**62),
+    "bounds that go back": lambda arrays, about: arrays["name_bounds"].__setitem__(1, 12),
+    "bounds beyond the names": lambda arrays, about: arrays["name_bounds"].__setitem__(-1, 1000),
+    "a slash in a name": lambda arrays, about: arrays["names"].__setitem__(0, ord("/")),
+    "a zero in a name": lambda arrays, about: arrays["names"].__setitem__(0, 0),
+    "no names": lambda arrays, about: arrays.pop("names"),
+    "names of another dtype": lambda arrays, about: arrays.__setitem__("names", arrays["stamps"]),
+    "one stamp less": lambda arrays, about: arrays.__setitem__("stamps", arrays["stamps"][1:]),
+    "headers that are none": lambda arrays, about: about["about"].__setitem__("heads", ["__import__('os')"]),
+    "headers of objects": lambda arrays, about: about["about"].__setitem__(
+        "heads", ["{'descr': '|O', 'fortran_order': False, 'shape': (0, 1)}"]
+    ),
+    "a list of headers that is none": lambda arrays, about: about["about"].__setitem__("heads", 3),
+    "a fingerprint that is no text": lambda arrays, about: about["fingerprints"].__setitem__("x", 3),
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_manifest_that_contradicts_itself_is_refused(folder, lie):
+    paths, function = write_npy(folder)
+    path = function(paths).index(folder / "x.manifest")
+    rewrite(path, lie)
+
+    with pytest.raises(FormatError, match="no manifest that can be used"):
+        function(path)
+
+
+def test_bounds_of_records_that_leave_a_file_are_refused(folder):
+    paths, function = write_text(folder)
+    path = function(paths).index(folder / "x.manifest")
+    for place, value in ((-1, 2**40), (0, -1), (1, 20)):
+        other = shutil.copy(path, folder / "other.manifest")
+        rewrite(str(other), lambda arrays, about, at=place, to=value: arrays["bounds"].__setitem__(at, to))
+        with pytest.raises(FormatError, match="before it begins, or behind its file"):
+            function(other)
+
+
+def test_options_that_are_none_are_refused(folder):
+    paths, function = write_npy(folder)
+    path = function(paths).index(folder / "x.manifest")
+    for change in (
+        lambda options: options.__setitem__("paths", 3),
+        lambda options: options.__setitem__("rest", None),
+        lambda options: options.__setitem__("values", []),
+        lambda options: options["values"].__setitem__("dtype", {"eval": ["1"]}),
+        lambda options: options["values"].__setitem__("dtype", {"dtype": "|O"}),
+        lambda options: options["values"].__setitem__("none", 3),
+    ):
+        other = shutil.copy(path, folder / "other.manifest")
+        rewrite(str(other), lambda arrays, about, change=change: change(about["options"]))
+        with pytest.raises(FormatError, match="no manifest that can be used"):
+            gl.open(other)
+
+
+def test_a_byte_that_changed_is_found(folder):
+    paths, function = write_npy(folder)
+    path = Path(function(paths).index(folder / "x.manifest"))
+    content = path.read_bytes()
+    for place in (0, 70, len(content) // 2, len(content) - 200, len(content) - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(FormatError, match="no manifest that can be used"):
+            function(path)
+    path.write_bytes(content[:-7])
+    with pytest.raises(FormatError, match="no manifest that can be used"):
+        function(path)
