@@ -46,7 +46,12 @@ TORCH := build/torch
 TORCH_STAMP := $(TORCH)/gpuload-$(VERSION).stamp
 TORCH_PACKAGES := torchvision==0.28.0 timm==1.0.31
 
-.PHONY: setup core demo test test-all test-torch test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+# Tests of other projects, which .venv has but for this one.
+PEERS := build/peers
+PEERS_STAMP := $(PEERS)/gpuload-$(VERSION).stamp
+PEERS_PACKAGES := torchdata==0.11.0
+
+.PHONY: setup core demo test test-all test-torch test-peers test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -133,6 +138,15 @@ test-torch: setup $(TORCH_STAMP)
 $(TORCH_STAMP): $(BENCH_STAMP)
 	rm -rf $(TORCH)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --target $(TORCH) $(TORCH_PACKAGES)
+	@touch $@
+
+# What other projects demand of themselves (tests/peers): NumPy, PyArrow, tf.data, Keras, Grain, torchdata.
+test-peers: setup $(PEERS_STAMP)
+	PYTHONPATH=$(CURDIR)/$(PEERS) $(BIN)/pytest -rs tests/peers tests/bridges/test_keras_pydataset.py
+
+$(PEERS_STAMP): $(BENCH_STAMP)
+	rm -rf $(PEERS)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --target $(PEERS) $(PEERS_PACKAGES)
 	@touch $@
 
 # The documentation, as pages to open in a browser: build/site/index.html. Warnings are errors.

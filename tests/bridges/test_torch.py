@@ -476,8 +476,9 @@ def script(text: str, *arguments: str, folder: Path) -> str:
     """Run a program as a user would, with warnings that are shown and no errors."""
     (folder / "program.py").write_text(text, encoding="utf-8")
     command = [sys.executable, "-W", "ignore", str(folder / "program.py"), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=110)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=280)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
