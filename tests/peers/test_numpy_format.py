@@ -15,6 +15,8 @@ from gpuload.errors import FormatError, GpuloadError, SpecError
 
 numpy_tests = pytest.importorskip("numpy.lib.tests.test_format", reason="this NumPy brings no tests")
 
+pytestmark = pytest.mark.slow
+
 DIFFERENT = {
     "object arrays": "they are pickles, which run code when they are read",
     "rank-0 arrays as rows": "they have no rows; record='file' reads them",

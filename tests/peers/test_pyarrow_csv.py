@@ -20,6 +20,8 @@ from gpuload.formats.csv import rows
 
 arrow_csv = pytest.importorskip("pyarrow.csv")
 
+pytestmark = pytest.mark.slow
+
 DIFFERENT = {
     "test_header, skip_rows without rows behind": "types are found in values: columns without a value need one said",
     "test_simple_nulls": "a missing integer or boolean is an error that names its line: arrays have no null",
