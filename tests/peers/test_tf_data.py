@@ -46,11 +46,11 @@ def test_tf_records_in_order_for_epochs(compression: str, num_epochs: int, tmp_p
         with tf.io.TFRecordWriter(paths[-1], tf.io.TFRecordOptions(compression_type=compression)) as writer:
             for number in range(NUM_RECORDS):
                 writer.write(record(file, number))
-    theirs = [value.numpy() for value in tf.data.TFRecordDataset(paths, compression).repeat(num_epochs)]
+    expected = [value.numpy() for value in tf.data.TFRecordDataset(paths, compression).repeat(num_epochs)]
     loader = gl.Loader(gl.tfrecord(paths, "bytes"), 3, device="cpu")
 
-    ours = [bytes(value) for _ in range(num_epochs) for batch in loader for value in batch["record"]]
-    assert ours == theirs
+    values_read = [bytes(value) for _ in range(num_epochs) for batch in loader for value in batch["record"]]
+    assert values_read == expected
 
 
 def test_tf_records_of_any_size(tmp_path: Path):
@@ -86,13 +86,13 @@ def test_fixed_length_records(header: int, footer: int, tmp_path: Path):
         paths.append(str(tmp_path / f"{file}.bin"))
         body = b"".join(file.to_bytes(1, "little") + number.to_bytes(2, "little") for number in range(NUM_RECORDS))
         Path(paths[-1]).write_bytes(b"H" * header + body + b"F" * footer)
-    theirs = list(tf.data.FixedLengthRecordDataset(paths, 3, header, footer).repeat(2).as_numpy_iterator())
+    expected = list(tf.data.FixedLengthRecordDataset(paths, 3, header, footer).repeat(2).as_numpy_iterator())
 
     source = gl.fixed(paths, "S3", header_bytes=header, footer_bytes=footer)
     raw = gl.fixed(paths, ("u1", 3), header_bytes=header, footer_bytes=footer)
     assert len(source) == NUM_FILES * NUM_RECORDS
     loader = gl.Loader(raw, 4, device="cpu")
-    assert [bytes(row) for _ in range(2) for batch in loader for row in batch["x"]] == theirs
+    assert [bytes(row) for _ in range(2) for batch in loader for row in batch["x"]] == expected
 
 
 def test_a_body_that_is_no_whole_number_of_records_is_refused_by_both(tmp_path: Path):
@@ -129,12 +129,12 @@ def test_csv_records(
     (tmp_path / "x.csv").write_bytes(text.encode())
     tf_defaults = [tf.constant([d], tf.string if isinstance(d, str) else None) for d in defaults]
     rows = tf.data.experimental.CsvDataset(str(tmp_path / "x.csv"), tf_defaults, **tf_options).as_numpy_iterator()
-    theirs = [[value.decode() if isinstance(value, bytes) else value.item() for value in row] for row in rows]
+    expected = [[value.decode() if isinstance(value, bytes) else value.item() for value in row] for row in rows]
 
     source = gl.csv(tmp_path / "x.csv", defaults=defaults, **{"header": False, **options})
     values = source.read(range(len(source)))
-    ours = [[np.asarray(column[row]).item() for column in values.values()] for row in range(len(source))]
-    assert repr(ours) == repr(theirs)
+    values_read = [[np.asarray(column[row]).item() for column in values.values()] for row in range(len(source))]
+    assert repr(values_read) == repr(expected)
 
 
 @pytest.mark.parametrize("text", ["1,2\n3\n", "1,2\n3,4,5\n", "1,2\nx,4\n", '1,2\n"3,4\n', ",2\n"])
