@@ -15,6 +15,7 @@ GpuloadError
 ├── RecordIndexError   IndexError         a record number outside the source
 ├── UnknownFieldError  KeyError           a field that is not there
 ├── UnknownAttributeError AttributeError  an attribute that is not there, with the form that does the same
+├── CallError          TypeError          a call with arguments that there are not, or without some that are needed
 ├── ClosedError        ValueError         use after close
 ├── StateError         ValueError         a saved state of other data, ops or seed
 ├── DeviceError        RuntimeError       a device or executor that is not there
@@ -119,6 +120,10 @@ class UnknownFieldError(GpuloadError, KeyError):
 
 class UnknownAttributeError(GpuloadError, AttributeError):
     """An attribute is not there; the remedy is the form that does the same."""
+
+
+class CallError(GpuloadError, TypeError):
+    """A function or class was called with an argument that it does not have, or without one that it needs."""
 
 
 class ClosedError(GpuloadError, ValueError):

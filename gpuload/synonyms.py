@@ -210,6 +210,23 @@ OPS = {
     "per_image_standardization": "gl.ops.PerImageStandardization()",
 }
 
+# Arguments of other libraries, with ours: the first that the function has.
+ARGUMENTS = {
+    "angle": ("degrees",), "augmentations": ("ops",), "axis": ("axes",), "batch": ("batch_size",),
+    "batchsize": ("batch_size",), "columns": ("on", "columns"), "cval": ("fill",), "distortion_scale": ("distortion",),
+    "drop_last": ("last_batch",), "drop_remainder": ("last_batch",), "factor": ("low",), "field": ("on", "field"),
+    "fields": ("on", "output"), "fill_value": ("fill",), "fillcolor": ("fill",), "filter": ("interpolation",),
+    "func": ("fn",), "function": ("fn",), "interp": ("interpolation",), "keys": ("on", "output"),
+    "kernel_size": ("kernel",), "lambd": ("fn",), "num_output_channels": ("channels",), "num_replicas": ("num_shards",),
+    "num_workers": ("num_threads",), "order": ("axes",), "padding": ("pad", "margin"), "perm": ("axes",),
+    "prefetch_factor": ("prefetch",), "prob": ("p",), "probability": ("p",), "quality_range": ("quality",),
+    "random_seed": ("seed",), "rank": ("shard_id",), "resample": ("interpolation",), "size": ("height",),
+    "stddev": ("std", "sigma"), "transform": ("ops",), "transforms": ("ops",), "value": ("fill",),
+    "world_size": ("num_shards",),
+}  # fmt: skip
+# Words that other libraries have for values of arguments.
+VALUES = {"bicubic": "cubic", "bilinear": "linear", "lanczos3": "lanczos", "triangular": "linear"}
+
 
 def answer(owner: str, name: str, forms: dict[str, str]) -> None:
     """Raise ``UnknownAttributeError`` with our form of an attribute that is not there; return if none is known."""

@@ -1,19 +1,23 @@
 """Tracebacks: an error of gpuload shows the frames of the user, and of ours the call and the place that raised it.
 
+A call whose arguments do not fit is an error of gpuload, too: it names the arguments that there are.
 The frames between help only the authors of gpuload: with ``GPULOAD_DEBUG=1`` in the environment all frames are shown.
 Only errors of gpuload are cut; an exception of the user's own function keeps all of its frames.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from gpuload.errors import GpuloadError
+from gpuload import synonyms
+from gpuload.errors import MAX_CHARACTERS, CallError, GpuloadError
 
 DEBUG = "GPULOAD_DEBUG"
 PACKAGE = "gpuload"
@@ -52,9 +56,44 @@ def public(function: Call) -> Call:
             return function(*args, **arguments)
         except GpuloadError as error:
             raise trim_frames(error)  # noqa: B904  it is the same error
+        except TypeError as error:
+            is_wrong_call = error.__traceback__ is not None and error.__traceback__.tb_next is None  # nothing ran yet
+            if is_wrong_call and (problem := _wrong_call(function, args, arguments)) is not None:
+                raise problem from None
+            raise
 
     setattr(call, PUBLIC, True)
     return call  # type: ignore[return-value]
+
+
+def _wrong_call(function: Callable[..., Any], args: tuple[Any, ...], arguments: dict[str, Any]) -> CallError | None:
+    """Return the error for arguments that do not fit a function, or a class; None if they fit, or for a method."""
+    is_class = function.__name__ == "__init__"
+    if not is_class and "." in function.__qualname__.rpartition("<locals>.")[2]:
+        return None
+    parameters = list(inspect.signature(function).parameters.values())[is_class:]
+    signature = inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters])
+    try:
+        signature.bind(*args[is_class:], **arguments)
+    except TypeError as error:
+        cause = str(error)
+    else:
+        return None
+    target: Any = type(args[0]) if is_class else function
+    room = target.__module__.split(".")
+    rooms = ["gl", *(part for part in room[1:2] if part in ("ops", "recipes"))] if room[0] == PACKAGE else []
+    name = ".".join([*rooms, target.__name__])
+    texts = [*map(repr, args[is_class:]), *(f"{word}={value!r}" for word, value in arguments.items())]
+    names = [parameter.name for parameter in parameters]
+    extra = next((word for word in arguments if word not in names), None)
+    example = re.search(r"Example:\s+``(.+?)``", inspect.getdoc(target) or "")
+    if extra is not None:
+        cause, near = f"it has no argument {extra!r}", difflib.get_close_matches(extra, names, 1)
+        likely = [word for word in synonyms.ARGUMENTS.get(extra, ()) if word in names] or near
+        remedy = f"write {likely[0]}= in place of {extra}=" if likely else "leave it out"
+    else:
+        remedy = f"write {example[1]}, say" if example else f"help({name}) says what each is"
+    return CallError(f"{name}({', '.join(texts)})"[:MAX_CHARACTERS], cause=f"{cause}: {name}{signature}", remedy=remedy)
 
 
 def published(value: Any, package: str) -> Any:

@@ -30,8 +30,8 @@ LINES = (
     ("display",),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged", "lazy"),
-    ("core", "signalsafe", "stats", "synonyms", "tracebacks"),
-    ("threads",),
+    ("core", "signalsafe", "stats", "tracebacks"),
+    ("synonyms", "threads"),
     ("errors", "progress"),
 )
 ENTRY = {"__main__": "cli"}  # a module that is another room's door

@@ -25,6 +25,7 @@ BUILT_IN = {
     "RecordIndexError": IndexError,
     "UnknownFieldError": KeyError,
     "UnknownAttributeError": AttributeError,
+    "CallError": TypeError,
     "ClosedError": ValueError,
     "StateError": ValueError,
     "DeviceError": RuntimeError,

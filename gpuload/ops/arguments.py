@@ -5,12 +5,14 @@ The text of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an arr
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import synonyms
 from gpuload.errors import RowError, SpecError
 from gpuload.spec import TEXTS, Field
 
@@ -31,10 +33,11 @@ def keep(op: Any, **values: Any) -> None:
 
 def refuse(op: Any, name: str, value: Any, demand: str, remedy: str = "") -> SpecError:
     """Return the error for a wrong argument."""
+    subject = "a number of " if demand.startswith(("at ", "less ", "more ")) else ""
     return SpecError(
         f"gl.ops.{type(op).__name__}({name}={value!r})",
-        cause=f"{name} must be {demand}",
-        remedy=remedy or f"pass {demand}",
+        cause=f"{name} must be {subject}{demand}",
+        remedy=remedy or f"pass {subject}{demand}",
     )
 
 
@@ -49,6 +52,9 @@ def whole(op: Any, name: str, value: Any, *, least: int = 1, largest: int = LARG
 
 def side(op: Any, name: str, value: Any, *, least: int = 1) -> int:
     """Return a number of pixels along a side of an image."""
+    if name == "height" and isinstance(value, (tuple, list)) and len(value) == 2:
+        remedy = f"write gl.ops.{type(op).__name__}({value[0]}, {value[1]}), height and width"
+        raise refuse(op, name, value, "a whole number, and so must width", remedy)
     return whole(op, name, value, least=least, largest=LARGEST_SIDE)
 
 
@@ -143,12 +149,20 @@ def flag(op: Any, name: str, value: Any) -> bool:
     return bool(value)
 
 
-def choice(op: Any, name: str, value: Any, choices: Iterable[str]) -> str:
-    """Return one of a few words."""
+def choice(op: Any, name: str, value: Any, choices: Iterable[str], *, beside: str = "") -> str:
+    """Return one of a few words; ``beside`` says what else may be passed, ``", or a dict"``."""
     words = list(choices)
     if not isinstance(value, str) or value not in words:
-        raise refuse(op, name, value, f"one of {words}")
+        raise refuse(op, name, value, f"one of {words}{beside}", _likely(value, words))
     return value
+
+
+def _likely(value: Any, words: list[str]) -> str:
+    """Return the remedy that names the word which is meant by another one; "" if none is known."""
+    text = str(value).rpartition(".")[2].lower()  # "torch.float32", "InterpolationMode.BILINEAR"
+    texts = {text, synonyms.VALUES.get(text, text), text.removeprefix("n")}
+    near = [word for word in words if word.lower() in texts] or difflib.get_close_matches(text, words, 1)
+    return f"write {near[0]!r}" if near else ""
 
 
 def dtype_name(op: Any, name: str, value: Any, names: Iterable[str]) -> str:
@@ -156,7 +170,7 @@ def dtype_name(op: Any, name: str, value: Any, names: Iterable[str]) -> str:
     words = list(names)
     dtype = _dtype(op, name, value, words)
     if dtype is None or dtype.name not in words:
-        raise refuse(op, name, value, f"one of {words}")
+        raise refuse(op, name, value, f"one of {words}", _likely(value, words))
     return str(dtype.name)
 
 

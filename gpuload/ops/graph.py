@@ -515,6 +515,10 @@ def _how_to_list(value: object) -> str:
 def _how_to_make(value: object) -> str:
     if isinstance(value, type) and issubclass(value, Op):
         return f"write gl.ops.{value.__name__}(...), with the brackets"
+    if isinstance(value, (list, tuple)) and all(isinstance(op, Op) for op in value):
+        return "put a star before it, as in ops=[*gl.ops.repeat(...), gl.ops.OneHot(10)]: it is a list of ops itself"
+    if isinstance(value, str) and value.isidentifier():
+        return f"write gl.ops.{value}(...), which is no text"
     if callable(value):
         name = getattr(value, "__name__", "")
         return f"write gl.ops.Python({name if name.isidentifier() else 'function'})"

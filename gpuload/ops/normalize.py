@@ -62,7 +62,7 @@ class Normalize(Op):
         mean, std = arguments.numbers(self, "mean", self.mean), arguments.numbers(self, "std", self.std)
         arguments.keep(self, mean=mean, std=std, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES))
         if not (np.asarray(std, np.float32) > 0).all():
-            raise arguments.refuse(self, "std", std, "greater than zero")
+            raise arguments.refuse(self, "std", std, "more than zero")
         if np.ndim(mean) and np.ndim(std) and np.shape(mean) != np.shape(std):
             raise arguments.refuse(self, "std", std, f"as many numbers as mean, {len(np.atleast_1d(mean))}")
 

@@ -356,10 +356,7 @@ def _interpolation(op: Resize | RandomResizedCrop) -> str:
 
 def _check_filter(op: Resize | RandomResizedCrop) -> None:
     def check_name(op: Op, name: str, value: object) -> str:
-        allowed = f"one of {list(INTERPOLATIONS)}, or a dict from field names to these"
-        if not isinstance(value, str) or value not in INTERPOLATIONS:
-            raise arguments.refuse(op, name, value, allowed)
-        return value
+        return arguments.choice(op, name, value, INTERPOLATIONS, beside=", or a dict from field names to these")
 
     interpolation = arguments.by_field(op, "interpolation", op.interpolation, check_name, "linear")
     is_pillow = isinstance(op.antialias, str) and op.antialias == PIL

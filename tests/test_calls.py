@@ -1,0 +1,74 @@
+"""Calls that do not fit: the error names the arguments that there are, and the likely one."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import ops, synonyms
+from gpuload.errors import CallError, SpecError
+
+SOURCE = gl.arrays(x=np.arange(4))
+
+
+@pytest.mark.parametrize(
+    ("call", "parts"),
+    [
+        (lambda: ops.GaussianBlur(kernel_size=5), ["GaussianBlur(kernel_size=5)", "kernel, sigma", "write kernel="]),
+        (lambda: ops.RandomCrop(32, padding=4), ["no argument 'padding'", "write pad= in place of padding="]),
+        (lambda: ops.Pad(padding=4), ["write margin= in place"]),
+        (lambda: ops.RandomFlip(horizntal=True), ["write horizontal= in place"]),
+        (lambda: ops.Brightness(0.4), ["required argument: 'high'", "write gl.ops.Brightness(0.8, 1.2), say"]),
+        (lambda: ops.Copy("image", "view"), ["too many positional", 'gl.ops.Copy("image", to=']),
+        (lambda: gl.Loader(SOURCE, batchsize=4), ["gl.Loader(", "write batch_size= in place"]),
+        (lambda: gl.npy("x.npy", foo=1), ["gl.npy('x.npy', foo=1)", "remedy: leave it out"]),
+        (lambda: gl.recipes.cifar10(sise=32), ["gl.recipes.cifar10(sise=32)", "no argument 'sise'"]),
+    ],
+)  # fmt: skip
+def test_a_call_that_does_not_fit_names_what_there_is(call, parts):
+    with pytest.raises(TypeError) as caught:
+        call()
+
+    assert type(caught.value) is CallError
+    assert [part for part in parts if part not in str(caught.value)] == []
+
+
+def test_an_error_of_types_inside_of_a_call_stays_as_it_is():
+    def read(records):
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine") as caught:
+        gl.records(4, read)[0]
+    assert not isinstance(caught.value, CallError)
+
+
+def test_arguments_of_others_lead_to_arguments_that_some_function_has():
+
+    functions = [getattr(ops, name) for name in ops.__all__ if name != "Op"]
+    known = {
+        name for function in (*functions, gl.Loader, gl.npy, gl.csv) for name in inspect.signature(function).parameters
+    }
+
+    assert {word for words in synonyms.ARGUMENTS.values() for word in words} <= known
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: ops.RandomResizedCrop((224, 192)), r"write gl.ops.RandomResizedCrop\(224, 192\), height and width"),
+        (lambda: ops.RandomResizedCrop(224, interpolation="bilinear"), "write 'linear'"),
+        (lambda: ops.Rotate(5, interpolation="BILINEAR"), "write 'linear'"),
+        (lambda: ops.Transpose("NCHW"), "write 'CHW'"),
+        (lambda: ops.Cast("torch.float32"), "write 'float32'"),
+        (lambda: ops.AutoAugment("cifar"), "write 'cifar10'"),
+        (lambda: ops.Normalize(0, 0), "pass a number of more than zero"),
+        (lambda: gl.Loader(SOURCE, 2, ops=[gl.ops.repeat([ops.RandomFlip()], on=("a", "b"))]), "put a star before it"),
+        (lambda: gl.Loader(SOURCE, 2, ops=["RandomFlip"]), r"write gl.ops.RandomFlip\(...\), which is no text"),
+    ],
+)
+def test_a_value_as_another_library_has_it_names_ours(call, remedy):
+    with pytest.raises(SpecError, match=f"remedy: {remedy}"):
+        call()
