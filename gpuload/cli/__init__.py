@@ -27,24 +27,24 @@ from gpuload.cli.base import HELP, Output, common_options, print_document
 from gpuload.errors import GpuloadError
 
 VERBS = {
-    "bench": "Say how fast files come as batches, and what helps most.",
-    "check": "Read all records, and list those that are damaged.",
+    "bench": "Measure how fast files come as batches, and find what slows them.",
+    "check": "Read all records, and list the damaged ones.",
     "convert": "Write records to files of another format.",
     "demo": "Train, resume and compare on real data, in about a minute.",
-    "doctor": "Say what this machine has, what does not fit, and what to type.",
+    "doctor": "Check packages, GPUs and limits here, and give remedies to type.",
     "health": "Run a small epoch and check each value, for containers.",
     "index": "Write a manifest of files, which opens them in a moment.",
-    "inspect": "Say what files hold, and which lines of Python load them.",
+    "inspect": "Show the contents of files, and the Python that loads them.",
     "parity": "Compare each op and image format on each executor.",
-    "preview": "Write a page of records before and behind ops.",
+    "preview": "Write a page of records before and after ops.",
 }
 SUCCESS, DENIAL, ERROR, INTERRUPT, CLOSED_PIPE = 0, 1, 2, 130, 141
 STATUSES = {
     SUCCESS: "done",
-    DENIAL: "the verb's own no: damaged records, a check that fails",
+    DENIAL: "the verb found a fault: damaged records, a failed check",
     ERROR: "an error, or a wrong command line",
     INTERRUPT: "Ctrl-C",
-    CLOSED_PIPE: "nobody reads the output any more, as behind `| head`",
+    CLOSED_PIPE: "the reader of the output ended first, as `| head` does",
 }
 USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
 COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for its script, or for completions
@@ -222,7 +222,7 @@ def _document(error: BaseException) -> dict[str, str]:
 
 
 def _print_error(text: str) -> None:
-    """Print lines on stderr, if it is there: a terminal may be closed, and a pipe that nobody reads."""
+    """Print lines on stderr; no error if stderr is closed, or is a pipe without a reader."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
@@ -240,7 +240,7 @@ def _print_all_characters() -> None:
 
 
 def _leave_full_stdout() -> None:
-    """Drop what cannot be written to stdout: Python would try again at its end, and say so."""
+    """Drop text that cannot be written to stdout: Python would try again at its end, and print an error."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What all verbs share: `verb` makes a command of a function, and `Output` takes what it has to say.
+"""The parts that all verbs share: `verb` makes a command of a function, and `Output` prints its results.
 
     @verb
     @click.argument("path", metavar="PATH")
@@ -8,7 +8,7 @@
         output.result(num_records=len(source))           for programs: the document of --json
         return 0                                         the exit status
 
-People    read lines, on stdout; `Output.draw` takes what Rich draws: tables, styled text. Rich is imported there, so
+People    read lines, on stdout; `Output.draw` takes parts of Rich: tables, styled text. Rich is imported there, so
           that verbs which only print lines start without it.
 Programs  read one JSON document on stdout, and nothing else is there: remarks and messages are on stderr.
 Errors    are raised; `gpuload.cli.main` makes messages and exit statuses of them.
@@ -34,11 +34,11 @@ Run = Callable[Concatenate["Output", Options], int]
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}  # settings of click
 PATH = click.Path(readable=False)  # shells complete paths; whether it can be read, the verb says with a remedy
-COLUMNS = 80  # of what is no terminal
+COLUMNS = 80  # where stdout is no terminal
 
 
 class Output:
-    """What a verb prints, and how.
+    """The output of a verb, for people or as a document.
 
     Attributes:
         is_json: True under --json.
@@ -56,7 +56,7 @@ class Output:
             print(text, flush=True)
 
     def draw(self, *parts: Any, is_wrapped: bool = True) -> None:
-        """Print what Rich draws, or texts, for people on stdout; nothing under --json.
+        """Print parts of Rich, or texts, for people on stdout; nothing under --json.
 
         Args:
             parts: of Rich; or texts, in which nothing is markup.

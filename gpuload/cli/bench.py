@@ -1,4 +1,4 @@
-"""``gpuload bench PATH``: how fast files come as batches, which stage takes the time, and what would help most.
+"""``gpuload bench PATH``: how fast files come as batches, which stage takes the time, and which change helps most.
 
     gpuload bench train.npy                                     rows, shuffled, for five seconds
     gpuload bench photos --ops augment:train_ops --step-ms 40   beside training steps of 40 ms
@@ -59,21 +59,23 @@ class Run:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Records of a batch.")
-@click.option("--step-ms", type=click.FloatRange(0), default=0.0, help="Time that a training step takes, slept here.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="How long it measures.")
+@click.option(
+    "--step-ms", type=click.FloatRange(0), default=0.0, help="Duration of a training step, in ms; bench sleeps instead."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Duration of the measurement."
+)
 @click.option("--num-threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the cores]")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, gpu or gpu:N.")
 @click.option("--in-order", is_flag=True, help="Read records in the order of the files, not shuffled.")
-@click.option(
-    "--against", default="", metavar="PEERS", help=f"Plain loaders beside: {', '.join(PEERS)}, commas between."
-)
+@click.option("--against", default="", metavar="PEERS", help=f"Measure these loaders, too: {','.join(PEERS)}.")
 def command(
     output: Output, paths: tuple[str, ...], ops_name: str | None, batch_size: int, step_ms: float, seconds: float,
     num_threads: int | None, device: str, in_order: bool, against: str,
 ) -> int:  # fmt: skip
-    """Say how fast files come as batches, which stage holds the rest up, and what helps most.
+    """Measure how fast files come as batches. Name the slowest stage, and the change that helps most.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. Without --ops records are only read, and
+    PATH: files of one format, wildcards in quotes, or a folder of images. Without --ops records are only read;
     images are decoded and resized to 224 x 224.
     """
     peers = _peers(against)
@@ -121,7 +123,7 @@ def plain_ops(source: Source) -> list[Op]:
 
 
 def measure_loop(loader: gl.Loader, seconds: float, step_s: float) -> Run:
-    """Return what a loop over batches shows, which sleeps between two of them.
+    """Return the measurement of a loop over batches that sleeps between two of them.
 
     Where the batches lie on the host of a machine with a GPU, each is copied there, as a training would copy it.
     """

@@ -1,4 +1,4 @@
-"""What a machine can do with the user's files, measured: storage, memory, image decoding, copies to a GPU.
+"""The limits of a machine with the user's files, measured: storage, memory, image decoding, copies to a GPU.
 
 Storage   The system is asked to forget up to SAMPLE_BYTES of the files before (posix_fadvise), so that they come from
           storage and not from the page cache. Files that it keeps all the same are read faster than any storage.

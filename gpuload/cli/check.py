@@ -17,7 +17,7 @@ from gpuload.cli.base import PATH, Output, verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--num-threads", type=int, metavar="N", help="Threads that read and decode.  [default: the cores]")
 def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> int:
-    """Read all records of files, and list those that are damaged.
+    """Read all records of files, and list the damaged ones.
 
     PATH: files of one format, wildcards in quotes, or a folder of images. Checksums are verified, and images decoded.
     The exit status is 1 if a record is damaged or a file cannot be opened.

@@ -18,5 +18,5 @@ class Fish(FishComplete):
 
 
 def complete(group: click.Group, output: Output, variable: str) -> int:
-    """Print what the shell asks for by an environment variable; return the exit status."""
+    """Print the script or the completions that an environment variable asks for; return the exit status."""
     return shell_complete(group, {"obj": output}, "gpuload", variable, os.environ[variable])

@@ -29,23 +29,23 @@ SUFFIXES = " ".join(suffix for format in WRITABLE for suffix in format.suffixes)
 @verb
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
-@click.option("--num-shards", type=int, metavar="N", help="Write so many files.")
-@click.option("--format", "format_name", type=click.Choice(NAMES), help="Of OUT.  [default: by its suffix]")
-@click.option("--raw", multiple=True, metavar="FIELD", help="TFRecord: write the field as the bytes it has.")
-@click.option("--tensor", multiple=True, metavar="FIELD", help="TFRecord: write it as serialized tensors.")
+@click.option("--num-shards", type=int, metavar="N", help="Number of files to write.")
+@click.option("--format", "format_name", type=click.Choice(NAMES), help="Format of OUT.  [default: by its suffix]")
+@click.option("--raw", multiple=True, metavar="FIELD", help="TFRecord: write this field as raw bytes.")
+@click.option("--tensor", multiple=True, metavar="FIELD", help="TFRecord: write this field as serialized tensors.")
 @click.option("--num-threads", type=int, metavar="N", help="Threads that read and write.  [default: the cores]")
-@click.option("--overwrite", is_flag=True, help="Replace files that are there under these names.")
-@click.option("--no-verify", is_flag=True, help="Do not read back and compare the files.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
+@click.option("--no-verify", is_flag=True, help="Do not read the written files back.")
 @click.option(
     "--allow-pickle",
     "is_trusted",
     is_flag=True,
-    help="IN are NPY files of Python objects that you trust: reading them runs the code their writer put there.",
+    help="IN are NPY files of Python objects from a writer that you trust: reading them can run code of the writer.",
 )
 @click.option(
     "--record",
     type=click.Choice(pickles.RECORD),
-    help="Of files of Python objects: each file is one record, or each item of it.  [default: what it holds]",
+    help="With --allow-pickle: a record is a whole file, or an item of it.  [default: by the object in the file]",
 )
 def command(
     output: Output,
@@ -63,9 +63,9 @@ def command(
 ) -> int:
     """Write the records of files to files of another format, and read them back.
 
-    IN: files, wildcards in quotes, or a folder of images. OUT: a file whose suffix says the format; with {shard:05d} in
-    its name, and --num-shards, several; or a folder/ of images. The same command goes on with a conversion that was
-    interrupted.
+    IN: files, wildcards in quotes, or a folder of images. OUT: a file whose suffix names the format; several files,
+    with {shard:05d} in the name and --num-shards; or a folder/ of images. If a conversion was interrupted, the same
+    command continues it.
     """
     start_s = time.perf_counter()
     source = _open(output, inputs, is_trusted=is_trusted, record=record)

@@ -48,16 +48,21 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     help="The contact sheet, a PNG.",
 )
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of order, augmentation and network.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of order, augmentation and network.")
 @click.option(
-    "--seconds", type=float, callback=check_seconds, default=1.5, show_default=True, help="For each measured rate."
+    "--seconds",
+    type=float,
+    callback=check_seconds,
+    default=1.5,
+    show_default=True,
+    help="Seconds for each measured rate.",
 )
 @click.option("--epochs", type=click.IntRange(1), default=12, show_default=True, help="Epochs of model.fit.")
 def command(output: Output, sheet: Path, device: str, seed: int, seconds: float, epochs: int) -> int:
     """Write records, train, stop and resume, compare executors and measure rates.
 
-    On real data, in about a minute. The exit status is 1 if the accuracy, the resumed batches or the executors'
-    agreement are not what they should be.
+    On real data, in about a minute. The exit status is 1 if the accuracy is too low, if resumed batches
+    differ, or if executors disagree.
     """
     for package, extra in PACKAGES.items():
         if not is_installed(package):

@@ -37,7 +37,7 @@ class Report:
 
     Attributes:
         console: to print on.
-        facts, failures: what was seen, and what did not hold.
+        facts, failures: the observations, and those that are wrong.
         table: the rates.
         duration_s: of the demo.
     """

@@ -109,7 +109,7 @@ def _draw_photograph(sheet: Any, image: Image, views: list[View], top: int) -> N
     from PIL import Image as pillow
     from PIL import ImageDraw
 
-    _text(sheet, (MARGIN, top), "as stored, and what each epoch takes of it")
+    _text(sheet, (MARGIN, top), "as stored, and the part that each epoch takes")
     photo = pillow.fromarray(image)
     pen = ImageDraw.Draw(photo)
     for epoch, view in enumerate(views):

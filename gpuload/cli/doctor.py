@@ -1,13 +1,13 @@
-"""``gpuload doctor``: what this machine has, whether it fits together, and what to type where it does not.
+"""``gpuload doctor``: packages and devices of this machine, whether they fit together, and the remedy to type if not.
 
 Packages  their versions, and whether they load: each is imported in a process of its own, so that one that crashes is a
           line here and not the end.
 Fits      packages for CUDA 12 beside those for CUDA 13, and other pairs that are known not to work.
 GPU       driver, cards, memory, the compiler of kernels.
-Machine   cores, memory, open files, shared memory: what this process may use of them.
+Machine   cores, memory, open files, shared memory: the part that this process may use.
 Images    each format is decoded, whole and by region, by each executor, in a process of its own.
 
-Exit status 0 if all that is there works, 1 if something does not: then the line says what to type. It is no fault if a
+Exit status 0 if all that is there works, 1 if a part does not: its line names the remedy. It is no fault if a
 package is not installed.
 """
 
@@ -56,7 +56,7 @@ CUDA_OR_CPU = f"{install_command('cuda12')}, without a GPU {install_command('cpu
 
 
 class Package(NamedTuple):
-    """A package that gpuload can use: name, module to import, distributions, its use, what to type to get it."""
+    """A package that gpuload can use: name, module to import, distributions, its use, the command that installs it."""
 
     name: str
     module: str
@@ -102,10 +102,10 @@ class Finding:
 
     Attributes:
         section: of the report.
-        subject: what was looked at.
+        subject: the part that was checked.
         state: "ok"; "-" where it is not there, which is no fault; "PROBLEM".
-        about: what was found.
-        remedy: what to type, or to do; "" where nothing is to be done.
+        about: the result of the check.
+        remedy: the command to type, or the step to take; "" if none is needed.
     """
 
     section: str
@@ -117,10 +117,10 @@ class Finding:
 
 @verb
 def command(output: Output) -> int:
-    """Say what this machine has, what does not fit together, and what to type.
+    """Check packages, GPUs and limits of this machine, and give a remedy to type for each problem.
 
-    Packages, GPUs and limits are looked at, and an image of each format is decoded by each executor, in processes of
-    their own. Each line is ok, or says what to type. The exit status is 1 if something does not work.
+    Processes of their own import each package, and decode an image of each format by each executor. The exit status is
+    1 if a part does not work.
     """
     section, num_problems, lines = "", 0, []
     for finding in findings():
@@ -253,7 +253,7 @@ def _fits() -> Iterator[Finding]:
 
 
 def misfits() -> Iterator[tuple[str, str, str]]:
-    """Give what does not fit: subject, description, remedy."""
+    """Yield the packages that do not fit together: subject, description, remedy."""
     names = [name for package in PACKAGES for name in versions(package.distributions)]
     of_cuda = {name: match[1] for name in names if (match := re.search(r"(?:cuda|cu)(1[0-9])", name))}
     if not versions(("cupy-cuda12x", "cupy-cuda13x", "cupy")):
@@ -351,7 +351,7 @@ def _open_files(section: str) -> Iterator[Finding]:
 def _images() -> Iterator[Finding]:
     """Give a finding for each executor, and one for each format that it does not decode as the others do; store these.
 
-    What is stored is heeded by loaders: see `executors.trials`.
+    Loaders heed these stored failures: see `executors.trials`.
     """
     titles = [title for title, _ in parity_images.samples()]
     if not titles:
@@ -386,11 +386,11 @@ def _images() -> Iterator[Finding]:
 
 
 def _store(failures: Sequence[trials.Failure]) -> Iterator[Finding]:
-    """Store what failed, and say what becomes of it."""
+    """Store the failures, and yield a finding that names their file and their effect."""
     try:
         path = trials.save(failures)
     except FileError as error:
-        remedy = f"{error.remedy}; until then loaders do not know what failed" if failures else ""
+        remedy = f"{error.remedy}; until then loaders do not know of the failures" if failures else ""
         yield Finding("images", "findings", PROBLEM if failures else ABSENT, f"{error.what}: {error.cause}", remedy)
     else:
         if failures:

@@ -32,7 +32,9 @@ DESCRIPTION_LINES = ("device:", "executor:", "core:", "threads:")  # of `Loader.
 
 @verb
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
-@click.option("--executor", type=click.Choice(NAMES), default="auto", show_default=True, help="What runs the ops.")
+@click.option(
+    "--executor", type=click.Choice(NAMES), default="auto", show_default=True, help="The executor of the ops."
+)
 @click.option("--num-threads", type=int, metavar="N", help="Threads of the loader.  [default: the cores]")
 def command(output: Output, device: str, executor: str, num_threads: int | None) -> int:
     """Run small epochs of records made in memory, and check each value.

@@ -1,4 +1,4 @@
-"""``gpuload inspect PATH``: what files hold, and the lines of Python that load it.
+"""``gpuload inspect PATH``: the contents of files, and the lines of Python that load them.
 
     gpuload inspect photos                     a folder of images
     gpuload inspect 'train-*.tfrecord'         files of one format, by wildcards
@@ -67,7 +67,7 @@ class FieldReport:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What files hold.
+    """The contents of files.
 
     Attributes:
         format: in words, ``"TFRecord in gzip"``.
@@ -102,10 +102,11 @@ class Inspection:
 @click.option("--record", type=int, default=0, show_default=True, metavar="N", help="The record to show.")
 @click.option("--picture", type=PATH, metavar="FILE.png", help="Write the image of the record to a PNG file.")
 def command(output: Output, paths: tuple[str, ...], record: int, picture: str | None) -> int:
-    """Say what files hold, and which lines of Python load them.
+    """Show the contents of files, and the Python that loads them.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. Format, records and fields are shown, with a
-    sample of their values and one record. The exit status is 1 if a record of the sample is damaged.
+    PATH: files of one format, wildcards in quotes, or a folder of images. The output has format, records and
+    fields, values of a sample of records, and one whole record. The exit status is 1 if a record of the sample is
+    damaged.
     """
     inspection, image = inspect(paths[0] if len(paths) == 1 else list(paths), record)
     if picture is not None:
@@ -133,7 +134,7 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
 
 
 def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels | None]:
-    """Return what files hold, and the image of a record, uint8 ``[height, width, 3]``, if it has one.
+    """Return the contents of files, and the image of a record, uint8 ``[height, width, 3]``, if it has one.
 
     Args:
         paths: as for ``gl.open``.

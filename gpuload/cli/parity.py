@@ -31,13 +31,19 @@ from gpuload.progress import Progress
 
 @verb
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=PATH)
-@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="gpu: there, too.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "gpu"]),
+    default="cpu",
+    show_default=True,
+    help="gpu: compare on the GPU, too.",
+)
 def command(output: Output, files: tuple[str, ...], device: str) -> int:
     """Compare each op and image format on each executor of this machine.
 
-    Each op runs on each executor, beside its array form in NumPy, and that beside Pillow, OpenCV, torchvision and timm,
-    where these are installed; files of each format are decoded by each of them, whole and by region. FILE: image files,
-    to be decoded in place of all that. The exit status is 1 if a difference is out of its bound.
+    Each op on each executor is compared with its array form in NumPy, and that with Pillow, OpenCV, torchvision and
+    timm, if these are installed. Image files of each format are decoded by each of them, whole and by region. FILE:
+    compare the decoding of these image files alone. The exit status is 1 if a difference is larger than its bound.
     """
     comparisons = []
     for comparison in compare(files, device):

@@ -15,17 +15,17 @@ from gpuload.cli.userops import find_ops
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
-@click.option("--records", type=int, default=4, show_default=True, help="How many records.")
-@click.option("--epochs", type=int, default=2, show_default=True, help="Of how many epochs the draws are shown.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
-@click.option("--out", default="preview.html", show_default=True, type=PATH, help="The page, .html or .png.")
+@click.option("--records", type=int, default=4, show_default=True, help="Number of records.")
+@click.option("--epochs", type=int, default=2, show_default=True, help="Number of epochs whose draws are shown.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
+@click.option("--out", default="preview.html", show_default=True, type=PATH, help="File of the page, .html or .png.")
 def command(
     output: Output, paths: tuple[str, ...], ops_name: str | None, records: int, epochs: int, seed: int, out: str
 ) -> int:
-    """Write a page of records before and behind ops, to be looked at.
+    """Write a page that shows records before and after ops.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. The page shows records as they are stored,
-    and what the ops make of them in the first epochs.
+    PATH: files of one format, wildcards in quotes, or a folder of images. The page shows stored records, and the
+    results of the ops in the first epochs.
     """
     ops = find_ops(ops_name) if ops_name else []
     source = gl.open(paths[0] if len(paths) == 1 else list(paths))

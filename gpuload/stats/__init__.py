@@ -1,4 +1,4 @@
-"""Stats: what a loader counts, the time of each stage, and which stage holds the rest up."""
+"""Stats: the counters of a loader, the time of each stage, and the stage that holds the rest up."""
 
 from gpuload.stats.bottleneck import Bottleneck, Facts, Limits
 from gpuload.stats.counters import MEANING, Counters, Stats, fill

@@ -1,6 +1,6 @@
-"""Bottleneck: one sentence that says which stage holds the rest up, and the one change that helps most.
+"""Bottleneck: one sentence that names the stage that holds the rest up, and the one change that helps most.
 
-Rules are data: each is a cause, a test of figures, what the figures show, and a remedy. The first rule whose test is
+Rules are data: each is a cause, a test of figures, a finding in words, and a remedy. The first rule whose test is
 true gives the sentence; so a rule may assume that those above it are false. Figures come from the counters of a loader,
 facts about it, and the limits of the machine where they were measured.
 
@@ -25,7 +25,7 @@ FEW_BATCHES = 2
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a loader beside its counters; 0, "" and False where nothing is.
+    """Facts about a loader beside its counters; 0, "" and False stand for an unknown fact.
 
     Attributes:
         num_threads: that it works with.
@@ -54,7 +54,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a machine can do with the user's files, for each second; 0 where it was not measured.
+    """The limits of a machine with the user's files, for each second; 0 where a limit was not measured.
 
     Attributes:
         sequential_bytes: read in the order of the files, from storage.
@@ -75,7 +75,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What holds the rest up; ``str`` of it is one sentence.
+    """The stage that holds the rest up; ``str`` of it is one sentence.
 
     Attributes:
         cause: in a few words, the same for the same rule: ``"slow disk"``.
@@ -138,7 +138,7 @@ class Figures:
 
     @property
     def batch_is_tiny(self) -> bool:
-        """True if a batch is so small that what every batch costs is most of it."""
+        """True if a batch is so small that its fixed cost is most of its time."""
         work_s = (self.work_s + self["hand_over_s"]) / max(self["batches"], 1.0)
         return self.per_batch("bytes") < SMALL_BATCH_BYTES and work_s < SMALL_BATCH_S
 
@@ -151,7 +151,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause: when it is the one, what shows it, and what helps."""
+    """A cause: its test, its finding in words, and its remedy."""
 
     cause: str
     test: Callable[[Figures], bool]
@@ -171,7 +171,7 @@ WORDS = {
 
 
 def find_bottleneck(counts: Mapping[str, float], facts: Facts, limits: Limits | None = None) -> Bottleneck:
-    """Return what holds a loop over batches up.
+    """Return the bottleneck of a loop over batches.
 
     Args:
         counts: the counters of its loader, as `Counters` has them.
@@ -383,7 +383,7 @@ RULES = (
 
 
 def _is_special(figures: Figures) -> bool:
-    """Return True if the threads' time goes to what a larger batch would not make cheaper: Python, or storage."""
+    """Return True if the threads spend their time on Python or storage, which larger batches do not make cheaper."""
     reads_slowly = figures.largest == "read" and (figures.facts.reads_in_python or figures.blocked > MOSTLY)
     return reads_slowly or figures.largest in ("python_ops", "decode_images") or figures.facts.own_file_bytes > 0
 

@@ -49,7 +49,7 @@ class Stats(Mapping[str, float]):
 
     Args:
         counts: the counters; those with a dot in their name are of stages, see `stages`.
-        facts: returns what is known of the loader, for ``bottleneck``; None where nothing is.
+        facts: returns the facts about the loader, for ``bottleneck``; None if there are none.
     """
 
     def __init__(self, counts: Mapping[str, float], facts: Callable[[], Facts] | None = None) -> None:
@@ -160,7 +160,7 @@ class Counters:
     """Counters that many threads add to.
 
     Args:
-        trace: what threads do is noted there, too; None to note nothing.
+        trace: notes the work of threads, too; None to note nothing.
     """
 
     def __init__(self, trace: Trace | None = None) -> None:
@@ -179,11 +179,11 @@ class Counters:
                 counts[name] = counts.get(name, 0) + amount
 
     def watch(self) -> Watch:
-        """Return a watch for a part of a step; ``add_watch`` adds what it counted."""
+        """Return a watch for a part of a step; ``add_watch`` adds its amounts."""
         return Watch(traced=self.trace is not None)
 
     def add_watch(self, watch: Watch, *, epoch: int, step: int, num_steps: int, **amounts: float) -> None:
-        """Add what a watch counted, and other amounts; note its stages in the trace.
+        """Add the amounts of a watch, and others; note its stages in the trace.
 
         Args:
             watch: of the calling thread, which is over.

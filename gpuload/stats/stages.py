@@ -1,8 +1,8 @@
-"""Stages: what the threads of a loader do for a step, and how long each of it takes.
+"""Stages: the parts of a step that threads of a loader do, and how long each takes.
 
 A thread that does a part of a step has a `Watch`, which is begun once for the part and told where a stage begins. So
 the clock is read a few times a part, whatever its number of records. Stages that are one call of the core are divided
-by what the core says: it reads the clock before and after each image file that it decodes.
+by the times that the core returns: it reads the clock before and after each image file that it decodes.
 
 Blocked   A stage that waits for storage takes no processor time. The system says how much processor time a thread had,
           and how often it gave its core away by itself (it waited) or had to (others needed the core). To ask for that
@@ -63,7 +63,7 @@ class Stage:
 
 
 class Usage(NamedTuple):
-    """What the system says about the calling thread."""
+    """The system's figures about the calling thread."""
 
     cpu_s: float
     num_waits: int
@@ -77,7 +77,7 @@ class Watch:
         traced: True to note when each stage began and ended.
 
     Attributes:
-        amounts: what it counted: ``"read.seconds"``, ``"read.bytes"``.
+        amounts: the sums: ``"read.seconds"``, ``"read.bytes"``.
         spans: name, begin and end of each stage; None where they are not noted.
     """
 

@@ -1,4 +1,4 @@
-"""Trace: what each thread of a loader did when, in a file that Perfetto (https://ui.perfetto.dev) shows.
+"""Trace: the work of each thread of a loader over time, in a file that Perfetto (https://ui.perfetto.dev) shows.
 
 Format  Trace Event Format of Chrome, complete events ("ph": "X"), microseconds on the clock of ``time.perf_counter``.
 File    written when an epoch ends and when the loader is closed, under another name first: it is whole, or not there.
@@ -53,7 +53,7 @@ class Trace:
         self, name: str, begin_s: float, end_s: float, *, epoch: int, step: int, num_steps: int = 1,
         thread: int | None = None,
     ) -> None:  # fmt: skip
-        """Add what a thread did for some steps, from one time to another; by default the calling thread."""
+        """Add the work of a thread for some steps, from one time to another; by default the calling thread."""
         current = threading.get_native_id()
         if current not in self._names:
             self._names[current] = threading.current_thread().name
@@ -63,7 +63,7 @@ class Trace:
             self._num_dropped += 1
 
     def document(self) -> dict[str, Any]:
-        """Return what the file holds."""
+        """Return the contents of the file."""
         process = os.getpid()
         names = [
             {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
