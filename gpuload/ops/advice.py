@@ -2,6 +2,7 @@
 
 Left behind   an op without ``on=`` moves an image, and its mask, boxes or rows stay.
 Equal views   an op has one draw for several copies of an image, so that they stay equal.
+Wrong order   an op for an image from black to white, or a cast to whole numbers, stands behind one that normalises.
 By an op      what ``Op.advice`` says of a field that the op acts on.
 """
 
@@ -23,7 +24,7 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
         graph: the ops.
         names: the fields of a batch.
     """
-    yield from filter(None, (_left_behind(graph, names), _equal_views(graph, names)))
+    yield from filter(None, (_left_behind(graph, names), _equal_views(graph, names), _wrong_order(graph)))
     for place, on in enumerate(graph.targets):
         for name in on:
             line = graph.op_on(place, name).advice(graph.before(place)[name]) if name in graph.before(place) else None
@@ -61,6 +62,33 @@ def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
         f"for all fields in its on=, as an image and its mask need it; remedy: *gl.ops.repeat([...], on={views}) makes "
         "ops for each of them, with draws of their own"
     )
+
+
+def _wrong_order(graph: Graph) -> str | None:
+    """Return a warning about the first op that acts on numbers about 0 as if they were an image; None if none does."""
+    centred: dict[str, Op] = {}  # for each field the op that normalised it
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before, after = graph.before(place), graph.specs[place]
+        for name in on:
+            if name not in centred or before[name].dtype.kind != "f":
+                continue
+            what, remedy = "", f"put {type(op).__name__} before {type(centred[name]).__name__}"
+            if op.takes_parts:
+                what = "takes values as 0 (black) to 1 (white), and cuts off all others"
+            elif op.centers:
+                what, remedy = "normalises a second time", "leave one of them out"
+            elif after[name].dtype.kind in "ui":
+                what = f"makes {after[name].dtype} of it, and leaves some whole numbers about 0"
+            if what:
+                return (
+                    f"{op} {what}; cause: before it {centred[name]} makes numbers about 0 of field {name!r}; "
+                    f"remedy: {remedy}"
+                )
+        for name in graph.outputs[place]:
+            maker = op if op.centers else centred.get(op.original(name, on))
+            if maker is not None and after[name].dtype.kind == "f":
+                centred[name] = maker
+    return None
 
 
 def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:

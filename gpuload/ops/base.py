@@ -129,6 +129,16 @@ class Op:
         return 1
 
     @property
+    def takes_parts(self) -> bool:
+        """True if the op takes floating-point values as 0 (black) to 1 (white), and cuts off what lies beyond."""
+        return False
+
+    @property
+    def centers(self) -> bool:
+        """True if the op makes values about 0, which are no longer those of an image from black to white."""
+        return False
+
+    @property
     def has_dali_form(self) -> bool:
         """True if DALI can run the op: it has ``lower``, or ``lower_fields`` if it is joint."""
         kind = type(self)

@@ -72,6 +72,11 @@ class _Nest(Op):
         return any(op.moves_pixels for op in self.inner)
 
     @property
+    def takes_parts(self) -> bool:
+        """See ``Op``."""
+        return any(op.takes_parts for op in self.inner)
+
+    @property
     def moves_points(self) -> bool:
         """See ``Op``."""
         return self.moves_pixels and all(op.moves_points for op in self.inner if op.moves_pixels)

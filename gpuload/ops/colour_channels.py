@@ -52,6 +52,11 @@ class Grayscale(Chance):
             arguments.keep(self, channels=channels)
 
     @property
+    def takes_parts(self) -> bool:
+        """See ``Op``: values are moved or added up."""
+        return False
+
+    @property
     def known_channels(self) -> tuple[int, ...]:
         """See ``ColourOp``."""
         return RGB_OR_GRAY
@@ -104,6 +109,11 @@ class ChannelShuffle(ColourOp):
     num_uniforms: ClassVar[int] = MOST_CHANNELS
 
     @property
+    def takes_parts(self) -> bool:
+        """See ``Op``: values are moved or added up."""
+        return False
+
+    @property
     def known_channels(self) -> tuple[int, ...]:
         """Any number, but not more than are drawn for."""
         return tuple(range(1, MOST_CHANNELS + 1))
@@ -148,6 +158,11 @@ class ColorSpace(ColourOp):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.keep(self, space=arguments.choice(self, "space", self.space, SPACES))
+
+    @property
+    def takes_parts(self) -> bool:
+        """See ``Op``: values are moved or added up."""
+        return False
 
     @property
     def known_channels(self) -> tuple[int, ...]:

@@ -30,6 +30,11 @@ class ColourOp(Op):
     any_size: ClassVar[bool] = True
 
     @property
+    def takes_parts(self) -> bool:
+        """See ``Op``."""
+        return True
+
+    @property
     def known_channels(self) -> tuple[int, ...]:
         """How many channels an image may have: any number (empty) if each value is changed by itself, else 1 or 3."""
         return () if self.pointwise else RGB_OR_GRAY

@@ -169,6 +169,15 @@ class Solarize(Chance):
             )
         return after
 
+    def advice(self, field: Field) -> str | None:
+        """Warn of a threshold for images from 0 to 1, as Albumentations has it, beside bytes."""
+        if field.dtype != np.uint8 or not 0 < self.threshold < 1:
+            return None
+        return (
+            f"{self} of field {field.name!r}, uint8; cause: the threshold is a level, 0 to 256, and this one inverts "
+            f"all but black; remedy: gl.ops.Solarize({round(self.threshold * 256)})"
+        )
+
     @property
     def pointwise(self) -> bool:
         """See ``Op``."""

@@ -24,7 +24,7 @@ from gpuload.errors import RowError, SpecError
 from gpuload.ops import boxes
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
 from gpuload.ragged import Ragged
-from gpuload.spec import INSTANCES, MASK, Field, Spec
+from gpuload.spec import INSTANCES, MASK, NORMALIZED, Field, Spec
 
 BEFORE, AFTER = "size before", "size after"  # in the draw: of the image of each record, int32 [N, 2]
 EXTRA = 1.0  # pixels by which annotated boxes may lie beside the image
@@ -303,8 +303,14 @@ def check_boxes(
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(corners).all(axis=1))
         is_ordered = (right >= left) & (bottom >= top)
         is_inside = (left < width + EXTRA) & (top < height + EXTRA) & (right > -EXTRA) & (bottom > -EXTRA)
-        is_inside |= (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
+        is_flat: NDArray[np.bool_] = (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
+        is_inside |= is_flat
+        is_part = ~is_flat & ((corners >= 0) & (corners <= 1)).all(axis=1) & (corners % 1 != 0).any(axis=1)
     bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside))
+    if is_part.any() and not kind.startswith(NORMALIZED):
+        records = np.repeat(np.arange(len(lengths)), lengths)
+        num_others = np.bincount(records[~is_flat & ~is_part], minlength=len(lengths))
+        bad |= is_part & (num_others[records] == 0)  # all boxes of the record lie in its first pixel
     if not bad.any():
         return
     place = int(bad.argmax())
@@ -317,6 +323,12 @@ def check_boxes(
         remedy = "mend the record; gl.ops.CleanBoxes() in front of all ops that move boxes drops such ones"
     elif not is_ordered[place]:
         cause = f"as {kind!r} it ends before it begins"
+    elif is_part[place]:
+        cause = "all boxes of the record lie in the first pixel, and look like parts of its width and height"
+        remedy = (
+            f"write source.mark({name}={NORMALIZED + kind!r}); if they are pixels, gl.ops.CleanBoxes() in front of all "
+            "ops that move boxes drops such ones"
+        )
     else:
         cause = f"it lies outside of its image of {height[place]} x {width[place]} pixels"
     raise RowError(

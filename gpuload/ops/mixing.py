@@ -114,13 +114,23 @@ class _Mix(Op):
                 cause="between the boxes or points of two images there are none of their mixture",
                 remedy=f"leave {field.name!r} out of on=",
             )
-        is_image = field.dtype == np.uint8 and len(field.fixed_shape) == 3 and field.kind != MASK
-        if field.dtype.kind != "f" and not is_image:
-            raise SpecError(
-                f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
-                cause="a label that is a class number cannot be blended; a label with a weight for each class can",
-                remedy=f"put gl.ops.OneHot(10, on={field.name!r}) before it, with the number of classes",
-            )
+        num_axes = len(field.fixed_shape)
+        is_image = field.dtype == np.uint8 and num_axes == 3 and field.kind != MASK
+        if field.dtype.kind == "f" or is_image:
+            return
+        cause = "a label that is a class number cannot be blended; a label with a weight for each class can"
+        before = f"gl.ops.OneHot(10, on={field.name!r})"
+        after = ", with the number of classes"
+        if num_axes > 1 and field.kind != MASK:
+            cause, after = "images are blended as uint8 with an axis of channels, or as floating-point numbers", ""
+            before = f"gl.ops.Cast('float32', on={field.name!r})"
+            if num_axes == 2 and field.dtype == np.uint8:
+                before = f"gl.ops.Reshape({(*field.fixed_shape, 1)}, on={field.name!r})"
+        raise SpecError(
+            f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
+            cause=cause,
+            remedy=f"put {before} before it{after}",
+        )
 
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """Return the mixtures; see ``Op``."""

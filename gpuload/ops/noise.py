@@ -135,6 +135,11 @@ class GaussianNoise(_Noise):
                 raise arguments.refuse(self, name, getattr(self, name), demand, f"write {name}=25 / 255, say")
         return super().field_after(field)
 
+    @property
+    def takes_parts(self) -> bool:
+        """See ``Op``: unless ``clip`` is False."""
+        return self.clip
+
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``sigma``, float32 ``[N]``, and ``key``."""
         return {"sigma": arguments.between(self.sigma, u[:, 0]).astype(f32), "key": keys(u[:, 1:])}

@@ -73,6 +73,11 @@ class Normalize(Op):
             self._check_channels(field)
         return field.with_(dtype=np.dtype(self.dtype))
 
+    @property
+    def centers(self) -> bool:
+        """See ``Op``: with a mean other than 0."""
+        return bool(np.any(np.asarray(self.mean) != 0))
+
     def advice(self, field: Field) -> str | None:
         """Warn of statistics for images from 0 to 1, as torchvision has them, beside images of whole numbers."""
         mean, std = (np.atleast_1d(np.asarray(numbers, np.float64)) for numbers in (self.mean, self.std))

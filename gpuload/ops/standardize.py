@@ -69,6 +69,11 @@ class PerImageStandardization(Op):
         ``gl.ops.PerImageStandardization()``
     """
 
+    @property
+    def centers(self) -> bool:
+        """See ``Op``."""
+        return True
+
     def field_after(self, field: Field) -> Field:
         """The dtype becomes float32."""
         height, width, channels = images.image(self, field)

@@ -31,6 +31,13 @@ FORMS = (
 )
 
 
+FORMATS = {  # by the name of a data set or a library, ours
+    "albumentations": "normalized xyxy", "bbox": "xyxy", "boxes": "xyxy", "coco": "xywh", "keypoints": "xy",
+    "pascal_voc": "xyxy", "rel_xyxy": "normalized xyxy", "segmentation": "mask", "voc": "xyxy",
+    "yolo": "normalized cxcywh",
+}  # fmt: skip
+
+
 def changes_bytes(mark: str) -> bool:
     """Return True if a mark changes records; else it only gives them a meaning."""
     return mark in (ENCODED_MARK, *AXES)
@@ -95,7 +102,10 @@ def check_rows(spec: Spec) -> None:
 
 
 def _unknown_mark(field: Field, mark: object) -> SpecError:
-    return SpecError(f"mark({field.name}={mark!r})"[:200], cause=FORMS, remedy="pass one of these texts")
+    text = mark.lower() if isinstance(mark, str) else ""
+    likely = FORMATS.get(text, text if text in KINDS else text.upper() if text.upper() in AXES else "")
+    remedy = f"write source.mark({field.name}={likely!r})" if likely else "pass one of these texts"
+    return SpecError(f"mark({field.name}={mark!r})"[:200], cause=FORMS, remedy=remedy)
 
 
 def _mark_error(field: Field, mark: str, cause: str) -> SpecError:

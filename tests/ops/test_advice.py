@@ -97,3 +97,41 @@ def test_the_warning_of_statistics_knows_what_ops_before_made_of_the_image(caplo
     assert lines == []
     expected = (IMAGES[:2] / 255 - np.array(IMAGENET[0])) / np.array(IMAGENET[1])
     np.testing.assert_allclose(batch["image"], expected, atol=1e-5)
+
+
+CENTRED = ops.Normalize(127.5, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("chain", "parts"),
+    [
+        ([CENTRED, ops.ColorJitter(0.4)], ["ColorJitter(", "cuts off all others", "put ColorJitter before Normalize"]),
+        ([CENTRED, ops.RandomFlip(), ops.Sometimes(0.5, [ops.Brightness(0.5, 1)])], ["put Sometimes before Normalize"]),
+        ([ops.PerImageStandardization(), ops.GaussianNoise(0.1)], ["before PerImageStandardization"]),
+        ([CENTRED, ops.Copy(to="view"), ops.Gamma(1, 2, on="view")], ["field 'view'", "put Gamma before"]),
+        ([CENTRED, CENTRED], ["normalises a second time", "leave one of them out"]),
+        ([CENTRED, ops.Cast("uint8")], ["makes uint8 of it", "put Cast before Normalize"]),
+    ],
+)
+def test_an_op_for_images_behind_one_that_normalises_is_told_of(caplog, chain, parts):
+    (line,), _ = warnings_of(caplog, chain)
+    assert [part for part in parts if part not in line] == []
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [ops.ColorJitter(0.4), CENTRED, ops.RandomFlip(), ops.Erasing(1.0), ops.GaussianBlur(3)],
+        [ops.Normalize(0, 255), ops.ColorJitter(0.4), CENTRED],
+        [CENTRED, ops.GaussianNoise(0.1, clip=False), ops.Grayscale(), ops.ChannelShuffle(), ops.Cast("float16")],
+        [ops.Copy(to="view"), CENTRED, ops.Gamma(1, 2, on="view")],
+    ],
+)
+def test_other_orders_are_taken_without_a_word(caplog, chain):
+    assert warnings_of(caplog, chain)[0] == []
+
+
+def test_a_threshold_for_images_from_0_to_1_is_told_of_beside_bytes(caplog):
+    (line,), _ = warnings_of(caplog, [ops.Solarize(0.5)])
+    assert "remedy: gl.ops.Solarize(128)" in line
+    assert warnings_of(caplog, [ops.Solarize(128), ops.Normalize(0, 255), ops.Solarize(0.5)])[0] == []

@@ -336,6 +336,35 @@ def test_marks_survive_what_is_made_of_a_source_and_a_pickle():
     assert arrays.cache(memory="1GB").spec == arrays.spec
 
 
+@pytest.mark.parametrize("form", ["xyxy", "cxcywh"])
+def test_boxes_in_parts_that_are_marked_as_pixels_name_the_mark(form):
+    parts = np.array([[[0.2, 0.3, 0.4, 0.5], [0, 0, 0, 0]], [[30, 20, 30.5, 20.5], [0.4, 0.4, 0.5, 0.5]]], np.float32)
+    source = gl.arrays(image=np.zeros((2, 40, 48, 3), np.uint8), boxes=parts).mark(boxes=form)
+    loader = gl.Loader(source, 1, ops=[ops.RandomFlip(p=1)], device="cpu")
+
+    with pytest.raises(RecordError, match=rf"record 0(.|\n)*write source.mark\(boxes='normalized {form}'\)"):
+        loader.batch_at(0)
+    loader.batch_at(1)  # the second box lies in the first pixel, and the other one does not
+
+
+def test_a_box_of_the_first_pixel_is_no_part():
+    source = gl.arrays(image=IMAGES, boxes=np.tile(np.float32([0, 0, 1, 1]), (len(IMAGES), 1, 1))).mark(boxes="xyxy")
+
+    batch = gl.Loader(source, 1, ops=[ops.RandomFlip(p=1)], device="cpu").batch_at(0)
+
+    width = IMAGES.shape[2]
+    assert batch["boxes"].tolist() == [[[width - 1, 0, width, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("mark", "likely"),
+    [("coco", "xywh"), ("yolo", "normalized cxcywh"), ("pascal_voc", "xyxy"), ("XYXY", "xyxy")],
+)
+def test_a_form_of_boxes_by_the_name_of_a_data_set_names_ours(mark, likely):
+    with pytest.raises(SpecError, match=rf"remedy: write source.mark\(boxes='{likely}'\)"):
+        source_of(boxes=mark)
+
+
 @pytest.mark.parametrize(
     ("marks", "what"),
     [

@@ -359,3 +359,15 @@ def test_fields_of_varying_length_and_texts_stand_beside(batch_size, device, mon
         del batch, numbers
         gc.collect()
         sim.finish()
+
+
+@pytest.mark.parametrize(
+    ("images", "remedy"),
+    [
+        (np.zeros((4, 8, 9), np.uint8), r"gl.ops.Reshape\(\(8, 9, 1\), on='image'\) before it"),
+        (np.zeros((4, 8, 9, 3), np.int16), r"gl.ops.Cast\('float32', on='image'\) before it"),
+    ],
+)
+def test_images_that_cannot_be_blended_are_not_taken_for_labels(images, remedy):
+    with pytest.raises(SpecError, match=f"images are blended(.|\n)*{remedy}"):
+        gl.Loader(gl.arrays(image=images), 2, ops=[gl.ops.MixUp()], device="cpu")
