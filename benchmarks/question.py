@@ -131,7 +131,8 @@ class Question:
 
 
 NAMES = ("npy_rows", "npy_files", "npz_files", "fixed_images", "jpeg_training", "tfrecord", "csv_rows")
-BY_NAME = ("augment",)  # asked only where --only names it: some hundred jobs a round
+REMOTE = ("remote_rows", "remote_jpeg")  # need nginx
+BY_NAME = ("augment", *REMOTE)  # asked only where --only names them: the first one has some hundred jobs a round
 
 
 def find(name: str) -> Question:

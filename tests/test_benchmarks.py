@@ -32,11 +32,12 @@ from benchmarks import (
     machine,
     measure,
     plot,
+    remoteserver,
     run,
     training,
 )
 from benchmarks.gpu_report import Part, Report
-from benchmarks.question import BY_NAME, NAMES, SLOW, Peer, Work, find, is_to_tf, touch
+from benchmarks.question import BY_NAME, NAMES, REMOTE, SLOW, Peer, Work, find, is_to_tf, touch
 from gpuload.device import Problem
 from tests import simdevice
 
@@ -48,8 +49,13 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench-data")
 
 
-@pytest.mark.parametrize("name", [*NAMES, *BY_NAME])
+NAMES_AND_MARKS = [pytest.param(name, marks=[pytest.mark.slow] * (name in REMOTE)) for name in (*NAMES, *BY_NAME)]
+
+
+@pytest.mark.parametrize("name", NAMES_AND_MARKS)
 def test_gpuload_and_the_floor_do_the_work(name, folder):
+    if name in REMOTE and remoteserver.program() is None:
+        pytest.skip("nginx is not installed")
     question = find(name)
     path, num_records = question.prepare(folder, question.num_records[True]), question.num_records[True]
     jobs = [(variant, peer) for variant, peer in question.jobs("warm") if peer.role in ("ours", "floor")]

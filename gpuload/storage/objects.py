@@ -12,6 +12,7 @@ Source  RFC 9110 (ranges: section 14, ETag: section 8.8.3)
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
 import functools
 import hashlib
@@ -95,7 +96,7 @@ def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
     def beginning() -> tuple[Stamp, bytes]:
         answer = _get(url, {"range": (0, num_bytes)})
         stamp = _stamp(answer.meta)
-        return stamp, _whole(answer, min(num_bytes, stamp[0]))
+        return stamp, bytes(_whole(answer, min(num_bytes, stamp[0])))
 
     if not num_bytes:
         return request(url, head)
@@ -307,8 +308,8 @@ def _get(url: str, options: dict[str, Any]) -> Any:
     return obstore().get(client(url), place.key, options=options)
 
 
-def _whole(answer: Any, num_bytes: int) -> bytes:
-    content = bytes(answer.bytes())
+def _whole(answer: Any, num_bytes: int) -> memoryview:
+    content = memoryview(answer.bytes())
     if len(content) != num_bytes:
         raise ShortError(f"{len(content)} of {num_bytes} bytes came")
     return content
@@ -316,9 +317,14 @@ def _whole(answer: Any, num_bytes: int) -> bytes:
 
 def _stamp(meta: Any) -> Stamp:
     """Return the stamp of an object; listings have its time in ms or s, answers in s, and some leave the quotes out."""
-    tag = (meta.get("e_tag") or "").strip('"')
+    return _stamp_of(meta["size"], meta["last_modified"], meta.get("e_tag") or "")
+
+
+@functools.lru_cache(maxsize=1 << 10)  # the answers for one object have the same
+def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
+    tag = tag.strip('"')
     digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True) if tag else 0
-    return int(meta["size"]), int(meta["last_modified"].timestamp()) * 1_000_000_000, digest
+    return size, int(time.timestamp()) * 1_000_000_000, digest
 
 
 def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:

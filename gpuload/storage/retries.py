@@ -21,9 +21,9 @@ import urllib.parse
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpuload.errors import FileError, MissingFileError, UnreadableFileError
+from gpuload.errors import FileError, GpuloadError, MissingFileError, UnreadableFileError
 from gpuload.signalsafe import import_package
-from gpuload.storage.stores import PROXIES, WEB, forget, obstore, place_of
+from gpuload.storage.stores import PROXIES, WEB, forget, place_of
 
 Result = TypeVar("Result")
 
@@ -56,43 +56,42 @@ def request(url: str, function: Callable[[], Result]) -> Result:
         FileError: of the kind that its failure is.
         EmptyRangeError: the server has no such range (416).
     """
-    obstore()  # if it is not installed, the error names the extra
-    exceptions = import_package("obstore.exceptions")
-    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError
-    begin_s, is_second_login = time.monotonic(), False
+    begin_s, has_new_login = time.monotonic(), False
     for tries in range(1, MOST_TRIES + 1):
         try:
             return function()
-        except FileError:
-            raise
-        except FileNotFoundError as error:
-            raise _missing(url, error) from None
-        except (exceptions.BaseError, ShortError, OSError, ValueError) as error:
-            status = status_of(error)
-            if status == 404:
-                raise _missing(url, error) from None
-            if status == 416:
-                raise EmptyRangeError from None
-            if status in (401, 403) or isinstance(error, refusals):
-                if is_second_login or tries == MOST_TRIES:
-                    raise _refusal(url, error) from None
-                is_second_login = True
-                forget(url)
-                continue
-            wait_s = random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tries)
-            is_late = time.monotonic() + wait_s - begin_s > DEADLINE_S
-            if tries == MOST_TRIES or is_late or _is_final(error):
-                raise _failure(url, error, tries) from None
-            time.sleep(wait_s)
         except BaseException as error:
-            if type(error).__name__ != PANIC:
+            if not _is_of_store(error):
                 raise
-            raise FileError(
-                f"{url} cannot be read",
-                cause=f"obstore gave up: {_first_line(error)}",
-                remedy="check the URL, and what the environment and gl.Remote say of credentials, region and endpoint",
-            ) from None
+            is_refusal = _is_refusal(error)
+            wait_s = 0.0 if is_refusal else random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tries)
+            is_late = time.monotonic() + wait_s - begin_s > DEADLINE_S
+            if tries == MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
+                raise _error_for(url, error, tries) from None
+            if is_refusal:
+                forget(url)
+                has_new_login = True
+            else:
+                time.sleep(wait_s)
     raise AssertionError("the last try returns or raises")
+
+
+def _is_of_store(error: BaseException) -> bool:
+    """Return True for what obstore raises, and for a short answer; False for errors of ours and of signal handlers."""
+    if isinstance(error, GpuloadError):
+        return False
+    kinds = import_package("obstore.exceptions").BaseError, ShortError, OSError, ValueError
+    return isinstance(error, kinds) or _is_panic(error)
+
+
+def _is_panic(error: BaseException) -> bool:
+    return type(error).__name__ == PANIC
+
+
+def _is_refusal(error: BaseException) -> bool:
+    exceptions = import_package("obstore.exceptions")
+    kinds = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError
+    return status_of(error) in (401, 403) or isinstance(error, kinds)
 
 
 def status_of(error: BaseException) -> int:
@@ -103,9 +102,29 @@ def status_of(error: BaseException) -> int:
 
 def _is_final(error: BaseException) -> bool:
     """Return True for an error that another try cannot mend."""
-    is_refusal = 400 <= status_of(error) < 500 and status_of(error) not in (408, 429)
-    is_refusal = is_refusal or WRONG_REGION.search(str(error)) is not None
-    return is_refusal or isinstance(error, (ValueError, import_package("obstore.exceptions").NotSupportedError))
+    status = status_of(error)
+    kinds = ValueError, FileNotFoundError, import_package("obstore.exceptions").NotSupportedError
+    return (
+        (400 <= status < 500 and status not in (401, 403, 408, 429))
+        or WRONG_REGION.search(str(error)) is not None
+        or isinstance(error, kinds)
+        or _is_panic(error)
+    )
+
+
+def _error_for(url: str, error: BaseException, tries: int) -> FileError | EmptyRangeError:
+    """Return the error of ours for one of obstore's."""
+    if _is_panic(error):
+        return FileError(
+            f"{url} cannot be read",
+            cause=f"obstore gave up: {_first_line(error)}",
+            remedy="check the URL, and what the environment and gl.Remote say of credentials, region and endpoint",
+        )
+    if isinstance(error, FileNotFoundError) or status_of(error) == 404:
+        return _missing(url, error)
+    if status_of(error) == 416:
+        return EmptyRangeError()
+    return _refusal(url, error) if _is_refusal(error) else _failure(url, error, tries)
 
 
 def _missing(url: str, error: BaseException) -> MissingFileError:

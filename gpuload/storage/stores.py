@@ -11,6 +11,7 @@ Sources  obstore 0.12, https://developmentseed.org/obstore
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
@@ -161,7 +162,7 @@ class ObjectURL(str):
     """The URL of an object, with the settings of its store.
 
     Attributes:
-        remote: the settings.
+        remote: the settings, a `Remote` without URLs.
         stamp: of the object when it was listed; None if it was not. It is not pickled: where the URL arrives the object
             may be another one.
     """
@@ -186,7 +187,7 @@ class ObjectURL(str):
 
 
 def remote_of(url: str) -> Remote:
-    """Return the settings that a URL carries."""
+    """Return the settings that a URL carries, without URLs."""
     return url.remote if isinstance(url, ObjectURL) else DEFAULT
 
 
@@ -227,6 +228,7 @@ def sends_each_read(path: str) -> bool:
     return is_remote(path) and remote_of(path).cache is None
 
 
+@functools.lru_cache(maxsize=1 << 12)  # each request asks for it several times
 def place_of(url: str) -> Place:
     """Return the parts of a URL.
 
@@ -284,16 +286,17 @@ def client(url: str) -> Any:
                 cause="its parent had read remote files before, and the threads that read them do not live here",
                 remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork before the first read',
             )
-        key = place.root, remote.settings
-        if key not in _clients:
-            _clients[key] = _new_client(place, remote)
-        return _clients[key]
+        key = place.root, remote
+        client = _clients.get(key)
+        if client is None:
+            client = _clients[key] = _new_client(place, remote)
+        return client
 
 
 def forget(url: str) -> None:
     """Have the next request make a new client, which reads the credentials of the environment anew."""
     with _lock:
-        _clients.pop((place_of(url).root, remote_of(url).settings), None)
+        _clients.pop((place_of(url).root, remote_of(url)), None)
 
 
 def _new_client(place: Place, remote: Remote) -> Any:
