@@ -2,8 +2,8 @@
 
 Work      as `jpeg_training.py`: read, decode, random box to 224 x 224, flip, normalise; each image is an object
 Variants  shuffled: a server beside the client; shuffled-20ms: each answer comes 20 ms later
-Limit     all objects by obstore in 32 threads, nothing decoded
-Floor     obstore alone in 32 threads, two batches ahead; OpenCV in a thread a core
+Limit     all objects by obstore in threads, nothing decoded
+Floor     obstore alone in threads, two batches ahead; OpenCV in a thread a core
 Pixels    gpuload: with antialias (its default), and without, as the others have it
 Cache     `gpuload_cache` has a cache on disk, which its first pass, that does not count, fills
 """
@@ -45,7 +45,9 @@ def _objects(work: Work) -> tuple[list[str], list[int]]:
 
 def limit(work: Work) -> Epoch:
     """All objects, nothing decoded."""
-    ranges = remoteserver.obstore_ranges(remoteserver.serve(work.path, work.variant))
+    ranges = remoteserver.obstore_ranges(
+        remoteserver.serve(work.path, work.variant), remoteserver.threads_of(work.variant)
+    )
     names, sizes = _objects(work)
 
     def epoch() -> Iterator[Any]:
@@ -55,14 +57,15 @@ def limit(work: Work) -> Epoch:
     return epoch
 
 
-def client(make: Callable[[str], remoteserver.Ranges]) -> Callable[[Work], Epoch]:
+def client(make: remoteserver.Make) -> Callable[[Work], Epoch]:
     """A batch of objects at a time, two batches ahead; decoded in a thread a core."""
 
     def build(work: Work) -> Epoch:
         import cv2
 
         cv2.setNumThreads(1)
-        ranges, rng = make(remoteserver.serve(work.path, work.variant)), np.random.default_rng(0)
+        url, rng = remoteserver.serve(work.path, work.variant), np.random.default_rng(0)
+        ranges = make(url, remoteserver.threads_of(work.variant))
         names, sizes = _objects(work)
         pool, decoders = ThreadPoolExecutor(BATCHES_AHEAD + 1), ThreadPoolExecutor(cores())
 
@@ -114,13 +117,13 @@ def gpuload(form: str = "", antialias: bool = False) -> Callable[[Work], Epoch]:
 QUESTION = Question(
     name="remote_jpeg",
     asks="512 JPEGs of about 500 x 375, each an object of a store, to random crops of 224 x 224: how fast?",
-    limit="all objects by obstore in 32 threads, nothing decoded",
+    limit="all objects by obstore in threads, nothing decoded",
     prepare=prepare,
     num_records=(512, 8),
     batch_size=64,
     variants=("shuffled", f"shuffled{remoteserver.FAR}"),
     peers=(
-        Peer("limit", limit, "obstore in 32 threads, nothing decoded", ("obstore",), role="limit"),
+        Peer("limit", limit, "obstore in threads, nothing decoded", ("obstore",), role="limit"),
         Peer("gpuload", gpuload(), "gl.images of URLs, no antialias", ("gpuload", "obstore"), role="ours"),
         Peer("gpuload_antialias", gpuload(antialias=True), "the same with antialias, its default",
              ("gpuload", "obstore"), role="ours"),

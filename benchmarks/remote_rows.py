@@ -3,7 +3,7 @@
 Variants  shuffled: a server beside the client; shuffled-20ms: each answer comes 20 ms later
 Rows      a pass takes the same 4,096 rows, drawn once: neighbours are as rare as in a large data set
 Limit     the bytes of 4,096 neighbours in pieces of 4 MiB by 8 threads, once a pass: no request for a row
-Floor     obstore alone in 32 threads, a request a row, two batches ahead: nothing is checked
+Floor     obstore alone in threads, a request a row, two batches ahead: nothing is checked
 Shuffle   each peer visits each of these rows once a pass in a new whole order, but `gpuload_blocks`, which takes 4,096
           neighbours, and mixes 4 blocks of 256 at a time; `gpuload_cache` has a cache on disk, which its first pass,
           that does not count, fills
@@ -61,11 +61,12 @@ def limit(work: Work) -> Epoch:
     return epoch
 
 
-def client(make: Callable[[str], remoteserver.Ranges]) -> Callable[[Work], Epoch]:
+def client(make: remoteserver.Make) -> Callable[[Work], Epoch]:
     """A batch of ranges at a time, two batches ahead."""
 
     def build(work: Work) -> Epoch:
-        ranges, rng = make(remoteserver.serve(work.path, work.variant)), np.random.default_rng(0)
+        url, rng = remoteserver.serve(work.path, work.variant), np.random.default_rng(0)
+        ranges = make(url, remoteserver.threads_of(work.variant))
         pool, subset = ThreadPoolExecutor(BATCHES_AHEAD + 1), _subset(work)
 
         def fetch(rows: forms.Records) -> NDArray[np.float32]:

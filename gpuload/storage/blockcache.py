@@ -38,7 +38,16 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.errors import FileError
-from gpuload.storage.privatefiles import NO_LINKS, check_private, is_left, machine, make_folder, open_new, own_folder
+from gpuload.storage.privatefiles import (
+    NO_LINKS,
+    check_private,
+    is_left,
+    is_shared,
+    machine,
+    make_folder,
+    open_new,
+    own_folder,
+)
 
 try:
     import fcntl
@@ -149,8 +158,9 @@ class BlockCache:
         self._parts = os.path.join(self._home, "parts")
         self._is_off = False
         self._lock = threading.Lock()
+        above = os.path.dirname(self._home)
         try:
-            for path in (os.path.dirname(self._home), self._home, self._parts):
+            for path in (above, self._home, self._parts):
                 make_folder(path)
         except OSError as error:
             if not os.path.isdir(self._home):
@@ -160,7 +170,8 @@ class BlockCache:
                     remedy="name a folder that can be written: gl.Remote(..., cache=...)",
                 ) from None
             self._stop_writing(error)
-        check_private(self._home)
+        for path in (self._home, *([above] if above != folder else [])):
+            check_private(path)
         self._remove_parts()
 
     def load(self, block: Block, pieces: Sequence[Piece], memory: memoryview) -> bool:
@@ -197,12 +208,15 @@ class BlockCache:
         view = memoryview(content).cast("B")
         sums = [checksum(view[begin : begin + PAGE_BYTES]) for begin in range(0, block.num_bytes, PAGE_BYTES)]
         try:
-            make_folder(os.path.dirname(path))
+            for folder in (self._home, self._parts, os.path.dirname(path)):
+                make_folder(folder)
             with io.FileIO(self._reserve(part, block.file_bytes), "w") as file:
                 for data in (memoryview(block.head() + np.array(sums, "<u4").tobytes()), view):
                     while data:
                         data = data[file.write(data) :]
             os.replace(part, path)
+        except FileNotFoundError:
+            pass  # the folder was removed meanwhile: the next block makes it anew
         except OSError as error:
             self._stop_writing(error)
         finally:
@@ -261,7 +275,8 @@ class BlockCache:
     def _locked(self) -> Iterator[io.FileIO]:
         """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are locks."""
         flags = os.O_RDWR | os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        with self._lock, io.FileIO(os.open(os.path.join(self._home, "lock"), flags, 0o600), "r+") as file:
+        mode = 0o666 if is_shared() else 0o600
+        with self._lock, io.FileIO(os.open(os.path.join(self._home, "lock"), flags, mode), "r+") as file:
             if fcntl is not None:
                 with contextlib.suppress(OSError):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)

@@ -34,7 +34,7 @@ from gpuload.storage.retries import EmptyRangeError, ShortError, request
 from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, obstore, place_of, remote_of
 
 WILDCARDS = re.compile(r"[*?[]")
-REQUESTS = 32  # under way at a time, for one call
+REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
 log = logging.getLogger("gpuload")

@@ -17,7 +17,7 @@ import re
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from gpuload.errors import FileError, SpecError, missing_package
@@ -72,7 +72,7 @@ class Remote:
     endpoint: str | None = None
     anonymous: bool = False
     requester_pays: bool = False
-    credentials: Callable[[], Any] | None = None
+    credentials: Callable[[], Any] | None = field(default=None, hash=False)  # it may be an object without a hash
     cache: Path | None = None
     cache_bytes: int = 1 << 34
 

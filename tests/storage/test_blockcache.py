@@ -186,6 +186,28 @@ def test_only_this_user_may_read_and_write(tmp_path: Path) -> None:
         BlockCache(str(tmp_path / "linked"), LIMIT)
 
 
+def test_a_folder_in_it_that_belongs_to_another_user_is_refused(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("root alone can give folders away")
+    user_folder = tmp_path / "open" / f"user-{os.geteuid()}"
+    (user_folder / "blocks").mkdir(parents=True)
+    (tmp_path / "open").chmod(0o777)
+    os.chown(user_folder, 65534, 65534)
+    with pytest.raises(FileError, match=r"user-\d+ is no place for files(.|\n)*belongs to the user 65534"):
+        BlockCache(str(tmp_path / "open"), LIMIT)
+
+
+def test_the_folder_may_be_removed_while_it_is_used(
+    cache: BlockCache, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.store(block_of(0, 10), content_of(0, 10))
+    shutil.rmtree(tmp_path / "cache")
+    assert load_whole(cache, block_of(0, 10)) is None
+    cache.store(block_of(0, 10), content_of(0, 10))
+    assert load_whole(cache, block_of(0, 10)) == content_of(0, 10)
+    assert caplog.text == ""
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FileError, match=r"file/cache cannot be the cache(.|\n)*Not a directory(.|\n)*gl\.Remote"):

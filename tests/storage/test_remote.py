@@ -255,7 +255,8 @@ def test_a_pickled_source_is_opened_again(server: ObjectServer, rows: list[np.nd
 
 
 def test_requests_are_under_way_together(server: ObjectServer, rows: list[np.ndarray]) -> None:
-    big = np.random.default_rng(0).integers(0, 255, (64, 40_000), np.uint8)
+    num_rows = 2 * remote.objects.REQUESTS
+    big = np.random.default_rng(0).integers(0, 255, (num_rows, 20_000), np.uint8)
     server.objects["/big.npy"] = npy_bytes(big)
     source = gl.npy(f"{server.url}/big.npy")
     together = threading.Barrier(remote.objects.REQUESTS)
@@ -266,9 +267,9 @@ def test_requests_are_under_way_together(server: ObjectServer, rows: list[np.nda
 
     server.fault = waits_for_the_others
     server.requests.clear()
-    numbers = np.arange(0, 64, 2)
+    numbers = np.arange(0, num_rows, 2)
     np.testing.assert_array_equal(source.read(numbers)["x"], big[::2])
-    assert len(server.requests) == 32
+    assert len(server.requests) == remote.objects.REQUESTS
 
 
 def test_neighbours_are_one_request() -> None:

@@ -6,6 +6,7 @@ import datetime
 import io
 import pickle
 import threading
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -149,17 +150,20 @@ def test_requests_are_signed_or_not(server: ObjectServer, rows: np.ndarray, monk
     assert "/eu-north-1/s3/" in server.headers[0]["authorization"]
 
 
+@dataclass
 class Login:
     """Credentials that expire after some requests, and a server that notices.
 
     Attributes:
+        expires: True for credentials whose time is over when they are given.
         number: of the credentials that are good now.
         num_calls: how often credentials were asked for.
     """
 
-    def __init__(self, *, expires: bool) -> None:
-        self.number, self.num_calls, self.expires = 0, 0, expires
-        self.lock = threading.Lock()
+    expires: bool
+    number: int = 0
+    num_calls: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self) -> dict[str, object]:
         with self.lock:
