@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import shutil
 import socket
@@ -134,46 +135,26 @@ CLIENTS: tuple[tuple[str, Make, str, tuple[str, ...]], ...] = (
 )
 
 
-class _Relay(asyncio.Protocol):
-    """One direction of a connection; what goes to the client goes later."""
-
-    def __init__(self, delay_s: float) -> None:
-        self.delay_s, self.other, self.early = delay_s, None, list[bytes]()
-        self.transport: Any = None
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def data_received(self, data: bytes) -> None:
-        if self.other is None:
-            self.early.append(data)
-        elif self.delay_s:
-            asyncio.get_running_loop().call_later(self.delay_s, self.other.write, data)
-        else:
-            self.other.write(data)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self.other is not None:
-            self.other.close()
-
-
 async def _delay(port: int, near_port: int) -> None:
-    loop = asyncio.get_running_loop()
+    """Send on what comes to a port, and the answers DELAY_S later."""
 
-    async def connect(client: _Relay) -> None:
-        transport, server = await loop.create_connection(lambda: _Relay(DELAY_S), "127.0.0.1", near_port)
-        server.other, client.other = client.transport, transport
-        for data in client.early:
-            transport.write(data)
-        client.early.clear()
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 18):
+                if delay_s:
+                    loop.call_later(delay_s, writer.write, data)
+                else:
+                    writer.write(data)
+        loop.call_later(delay_s, writer.close)
 
-    class Client(_Relay):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.task = loop.create_task(connect(self))
+    async def connect(client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", near_port)
+        for end in (client_writer, writer):
+            end.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.gather(relay(client_reader, writer, 0.0), relay(reader, client_writer, DELAY_S))
 
-    server = await loop.create_server(lambda: Client(0.0), "127.0.0.1", port, backlog=1024)
+    server = await asyncio.start_server(connect, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 

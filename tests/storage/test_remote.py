@@ -123,6 +123,7 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
     source = gl.arrays(**arrays)
     gl.convert(source, str(tmp_path / "a.npz"))
     gl.convert(source, str(tmp_path / "a.tfrecord"))
+    gl.convert(source, str(tmp_path / "a.parquet"))
     gl.convert(source, str(tmp_path / "a.bin"), format="fixed")
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i / 2}\n" for i in range(count)))
     (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(count)))
@@ -140,6 +141,7 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
         (gl.csv, "a.csv"),
         (gl.text, "a.txt"),
         (gl.idx, "a.idx"),
+        (gl.parquet, "a.parquet"),
         (gl.open, "a.npz"),
         (gl.open, "a.tfrecord"),
     ]
