@@ -56,19 +56,20 @@ except ImportError:  # Windows
 
 BLOCK_BYTES = 1 << 20  # a store sends so much nearly as soon as a record
 PAGE_BYTES = 1 << 14  # is compared for a record of a few bytes: 2 us
+MAGIC = b"gpuload block 1\n"
 HEAD = struct.Struct("<16s16sqq")
 SUM = struct.Struct("<q")
 SUMS = HEAD.size + SUM.size  # where the checksums of the pages begin
-NAME = re.compile("[0-9a-f]{32}-[0-9]+")
+NAME = re.compile("[0-9a-f]{32}-[0-9]+(-crc32)?")
 PART = re.compile("([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})[0-9a-f]{8}")
 PROCESS = os.urandom(4).hex()  # tells this process from one before it that had its number, as in containers
 NOTE_S = 60.0  # a block that was used less than so long ago is not noted as used again
 OPEN_FLAGS = os.O_RDONLY | NO_LINKS | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
 checksum: Callable[[memoryview | bytes], int]
 if core.native is not None:
-    MAGIC, checksum = b"gpuload block 1\n", core.native.crc32c
-else:  # blocks of a process with the core are others: NumPy takes too long for CRC-32C
-    MAGIC, checksum = b"gpuload block 1z", zlib.crc32
+    SUFFIX, checksum = "", core.native.crc32c
+else:  # a process without the core has blocks of its own, with CRC-32: NumPy takes too long for CRC-32C
+    SUFFIX, checksum = "-crc32", zlib.crc32
 log = logging.getLogger("gpuload")
 
 
@@ -225,7 +226,7 @@ class BlockCache:
 
     def _path(self, block: Block) -> str:
         name = block.digest.hex()
-        return os.path.join(self._home, name[:2], f"{name}-{block.number}")
+        return os.path.join(self._home, name[:2], f"{name}-{block.number}{SUFFIX}")
 
     def _reserve(self, part: str, num_bytes: int) -> int:
         """Make room for a file, and return the descriptor of a new one that counts with all its bytes."""

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,20 @@ def test_a_damaged_block_is_said_and_made_anew(
     assert str(path) in caplog.text
     cache.store(block, content)
     assert load_whole(cache, block) == content
+
+
+def test_a_process_without_the_core_has_blocks_of_its_own(
+    cache: BlockCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.store(block_of(0, 100), content_of(0, 100))
+    with monkeypatch.context() as other_process:
+        other_process.setattr(blockcache, "SUFFIX", "" if blockcache.SUFFIX else "-crc32")
+        other_process.setattr(blockcache, "checksum", zlib.adler32)
+        assert load_whole(cache, block_of(0, 100)) is None
+        cache.store(block_of(0, 100), content_of(0, 100))
+        assert load_whole(cache, block_of(0, 100)) == content_of(0, 100)
+    assert load_whole(cache, block_of(0, 100)) == content_of(0, 100)
+    assert caplog.text == ""
 
 
 def test_a_page_that_is_not_asked_for_is_not_compared(cache: BlockCache, tmp_path: Path) -> None:
