@@ -72,16 +72,16 @@ def _wrong_order(graph: Graph) -> str | None:
         for name in on:
             if name not in centred or before[name].dtype.kind != "f":
                 continue
-            what, remedy = "", f"put {type(op).__name__} before {type(centred[name]).__name__}"
+            fault, remedy = "", f"put {type(op).__name__} before {type(centred[name]).__name__}"
             if op.takes_parts:
-                what = "takes values as 0 (black) to 1 (white), and cuts off all others"
+                fault = "takes values as 0 (black) to 1 (white), and cuts off all others"
             elif op.centers:
-                what, remedy = "normalises a second time", "leave one of them out"
+                fault, remedy = "normalises a second time", "leave one of them out"
             elif after[name].dtype.kind in "ui":
-                what = f"makes {after[name].dtype} of it, and leaves some whole numbers about 0"
-            if what:
+                fault = f"makes {after[name].dtype} of it, and leaves some whole numbers about 0"
+            if fault:
                 return (
-                    f"{op} {what}; cause: before it {centred[name]} makes numbers about 0 of field {name!r}; "
+                    f"{op} {fault}; cause: before it {centred[name]} makes numbers about 0 of field {name!r}; "
                     f"remedy: {remedy}"
                 )
         for name in graph.outputs[place]:
