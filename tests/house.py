@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 PACKAGE = "gpuload"
@@ -439,6 +439,7 @@ def read_scripts(root: Path) -> list[Module]:
     return [Module(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 
+@cache
 def _is_no_name(name: str, no_names: frozenset[str]) -> bool:
     """Return True if the last word of a name is in a set, but for flags, counts, tests and documented names."""
     words = [word.lower() for word in WORD.findall(name)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from inspect import Parameter
 from types import SimpleNamespace
 from typing import Any
@@ -50,6 +51,7 @@ ELSE = {  # ops that take no images of pixels
 }
 
 
+@cache
 def example_text(name: str) -> str:
     """Return the example of an op as it stands in its docstring, ``gl.ops.RandomFlip(p=0.5)``."""
     match = re.search(r"Example:\n\s+``(.*)``", inspect.getdoc(getattr(gl.ops, name)) or "")
@@ -64,6 +66,7 @@ def example(name: str) -> Op:
     return op
 
 
+@cache
 def example_arguments(name: str) -> dict[str, Any]:
     """Return the arguments of the example of an op by name, without those for ``**settings``."""
     signature = inspect.signature(getattr(gl.ops, name))
