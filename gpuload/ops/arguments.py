@@ -52,7 +52,8 @@ def whole(op: Any, name: str, value: Any, *, least: int = 1, largest: int = LARG
 
 def side(op: Any, name: str, value: Any, *, least: int = 1) -> int:
     """Return a number of pixels along a side of an image."""
-    if name == "height" and isinstance(value, (tuple, list)) and len(value) == 2:
+    is_pair = isinstance(value, (tuple, list)) and len(value) == 2
+    if name == "height" and is_pair and all(isinstance(length, (int, np.integer)) for length in value):
         remedy = f"write gl.ops.{type(op).__name__}({value[0]}, {value[1]}), height and width"
         raise refuse(op, name, value, "a whole number, and so must width", remedy)
     return whole(op, name, value, least=least, largest=LARGEST_SIDE)
