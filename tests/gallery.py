@@ -99,8 +99,8 @@ GEOMETRY, COLOUR, NOISE, CHOICES, PAIRS = (
     "Geometry", "Colour", "Blur, noise and occlusion", "Policies and choices", "Views and pairs",
 )  # fmt: skip
 FAMILIES = {
-    GEOMETRY: "What is marked as the mask, boxes or points of an image goes where its pixels go, by one draw.",
-    COLOUR: "What torchvision's functions of these names make of uint8 tensors.",
+    GEOMETRY: "The marked mask, boxes and points of an image move with its pixels, by one draw.",
+    COLOUR: "The results are those of torchvision's functions of these names for uint8 tensors.",
     NOISE: "Noise comes from counters that depend on (seed, epoch, record, op), as all draws do.",
     CHOICES: "Which operations an image gets is drawn for it; see [augmentation](augmentation.md).",
     PAIRS: "Several views of one image, and mixtures of two; see [augmentation](augmentation.md).",
