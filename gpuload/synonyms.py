@@ -225,7 +225,10 @@ ARGUMENTS = {
     "world_size": ("num_shards",),
 }  # fmt: skip
 # Words that other libraries have for values of arguments.
-VALUES = {"bicubic": "cubic", "bilinear": "linear", "lanczos3": "lanczos", "triangular": "linear"}
+VALUES = {
+    "bicubic": "cubic", "bilinear": "linear", "grayscale": "gray", "l": "gray", "lanczos3": "lanczos",
+    "triangular": "linear",
+}  # fmt: skip
 
 
 def answer(owner: str, name: str, forms: dict[str, str]) -> None:

@@ -72,3 +72,30 @@ def test_arguments_of_others_lead_to_arguments_that_some_function_has():
 def test_a_value_as_another_library_has_it_names_ours(call, remedy):
     with pytest.raises(SpecError, match=f"remedy: {remedy}"):
         call()
+
+
+RGBA = gl.arrays(image=np.zeros((4, 8, 9, 4), np.uint8), label=np.array(["cat", "dog", "cat", "ant"]))
+
+
+@pytest.mark.parametrize("op", [ops.ColorJitter(0.4), ops.RandAugment(), ops.JpegArtefacts(50), ops.Grayscale()])
+def test_images_with_alpha_name_an_op_that_makes_them_fit(op):
+    with pytest.raises(SpecError) as caught:
+        gl.Loader(RGBA, 2, ops=[op], device="cpu")
+
+    assert "gl.ops.Python(lambda x: x[..., :3], on='image') before it" in caught.value.remedy
+    mended = gl.Loader(RGBA, 2, ops=[ops.Python(lambda x: x[..., :3], on="image"), op], output="image", device="cpu")
+    assert mended.batch_at(0)["image"].shape == (2, 8, 9, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: gl.Loader(RGBA, 2, ops=[ops.OneHot(3)]), "numpy.unique"),
+        (lambda: ops.Decode("L"), "write 'GRAY'"),
+        (lambda: gl.Loader(RGBA, 2, ops=gl.recipes.resnet50()), "images='HWC'"),
+    ],
+)
+def test_data_in_another_form_names_the_way(call, remedy):
+    with pytest.raises(SpecError) as caught:
+        call()
+    assert remedy in caught.value.remedy

@@ -47,7 +47,9 @@ class ColourOp(Op):
             raise SpecError(
                 f"{self}: field {field.name!r} has shape {field.shape}",
                 cause=f"it acts on images of {' or '.join(map(str, self.known_channels))} channels",
-                remedy="gl.ops.Decode() makes images of 3 channels; name the field that is for it with on=",
+                remedy=images.without_alpha(
+                    field, "gl.ops.Decode() makes images of 3 channels; name the field that is for it with on="
+                ),
             )
         return field.with_(shape=shape, axes="HWC")
 

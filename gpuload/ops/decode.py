@@ -119,8 +119,8 @@ class Decode(Op):
             raise SpecError(
                 f"{self}: the field is {field}",
                 cause="it is no encoded image file",
-                remedy="leave Decode out, or name the field that holds the files with on=; where its bytes are image "
-                f"files, mark it: source.mark({field.name}='encoded')",
+                remedy="leave Decode out (of a recipe: images='HWC'), or name the field that holds the files with on=; "
+                f"where its bytes are image files, mark it: source.mark({field.name}='encoded')",
             )
         shape = (*(self.size or (None, None)), CHANNELS[self.mode])
         return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")

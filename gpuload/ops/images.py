@@ -133,6 +133,13 @@ def numeric(op: Any, field: Field) -> None:
         )
 
 
+def without_alpha(field: Field, remedy: str) -> str:
+    """Return the remedy for images of a wrong number of channels: of four the last is left out; else ``remedy``."""
+    if field.shape is None or field.shape[-1] != 4:
+        return remedy
+    return f"leave the fourth channel out: gl.ops.Python(lambda x: x[..., :3], on={field.name!r}) before it"
+
+
 def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
     """Raise ``SpecError`` with this cause unless a field is uint8 or float32."""
     check_dtype(op, field, ("uint8", "float32"), cause)

@@ -50,10 +50,11 @@ class JpegArtefacts(Op):
         """Shape and dtype stay."""
         height, width, channels = images.image(self, field)
         if field.dtype != np.uint8 or channels not in (None, 1, 3):
+            remedy = "put the op behind gl.ops.Decode() and before gl.ops.Normalize(...)"
             raise SpecError(
                 f"{self}: field {field.name!r} is {field.dtype} with {channels} channels",
                 cause="JPEG holds bytes of one channel or of three",
-                remedy="put the op behind gl.ops.Decode() and before gl.ops.Normalize(...)",
+                remedy=images.without_alpha(field, remedy) if field.dtype == np.uint8 else remedy,
             )
         if max(height or 1, width or 1) > LARGEST_SIDE:
             raise SpecError(

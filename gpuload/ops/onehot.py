@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from gpuload import device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments
 from gpuload.ops.base import VARYING, Draw, Op, RowError
 from gpuload.ops.cast import DALI_TYPES
-from gpuload.spec import Field, Spec
+from gpuload.spec import NUMBERS, Field, Spec
 
 # Kernels of CuPy: their inputs, their outputs, their code for element i, and their names.
 OUTSIDE = "T label, int64 count", "bool outside", "outside = label < 0 || label >= count", "gpuload_outside"
@@ -80,12 +80,14 @@ class OneHot(Op):
 
     def field_after(self, field: Field) -> Field:
         """A new last axis, ``num_classes`` long."""
-        images.numeric(self, field)
-        if field.dtype.kind not in "ui" or field.shape is None:
+        if field.dtype.kind not in "ui" or field.shape is None or field.encoded:
+            remedy = f"put gl.ops.Cast('int64', on={field.name!r}) before it"
+            if field.encoded or field.dtype.kind not in NUMBERS:
+                remedy = "make class numbers of texts: classes, numbers = numpy.unique(texts, return_inverse=True)"
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
                 cause="labels are integers",
-                remedy=f"name the field of labels with on=, or put gl.ops.Cast('int64', on={field.name!r}) before it",
+                remedy=f"name the field of labels with on=, or {remedy}",
             )
         return field.with_(dtype=np.dtype(self.dtype), shape=(*field.shape, self.num_classes), axes="")
 
