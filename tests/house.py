@@ -30,8 +30,8 @@ LINES = (
     ("display",),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged", "lazy"),
-    ("core", "signalsafe", "stats", "tracebacks"),
-    ("synonyms", "threads"),
+    ("signalsafe", "stats", "tracebacks"),
+    ("core", "synonyms", "threads"),
     ("errors", "progress"),
 )
 ENTRY = {"__main__": "cli"}  # a module that is another room's door

@@ -140,6 +140,25 @@ def test_for_a_slow_disk_more_threads_are_named_until_there_are_four_for_each_co
     assert many.remedy.startswith("files on a faster disk")
 
 
+def test_the_time_in_which_threads_had_no_core_hides_no_cause():
+    """Another program has the cores: each thread that wakes up waits for one, far longer than for the disk."""
+    counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9, "read.seconds": 10.0, "ops.seconds": 8.0}
+    counts |= {"read.sampled": 5.0, "read.blocked": 1.8, "read.starved": 3.0, "ops.sampled": 4.0, "ops.starved": 3.6}
+    slowest = find_bottleneck(counts, Facts(num_threads=2, num_cores=2), Limits())
+
+    assert slowest.cause == "slow disk"
+    assert "83% of the threads' work was reading, 90% of which waits for storage, at" in slowest.finding
+
+
+def test_where_the_system_does_not_say_why_a_thread_did_not_run_the_sentence_says_so():
+    counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9, "read.seconds": 10.0}
+    counts |= {"read.sampled": 5.0, "read.off_core": 4.0}
+    slowest = find_bottleneck(counts, Facts(num_threads=2, num_cores=2), Limits())
+
+    assert slowest.cause == "slow disk"
+    assert "80% of which waits for storage or for a core, which this system does not tell apart, at" in slowest.finding
+
+
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_slow_python_op_is_named(batch: bool):
     function = (lambda x: [busy(x) for _ in x] and x) if batch else busy

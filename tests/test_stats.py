@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import threading
 
-from gpuload.stats import MEANING, STAGES, Counters, Stats, Watch, watch
+import pytest
+
+from gpuload import core
+from gpuload.stats import MEANING, STAGES, Counters, Stats, Watch, stages, watch
 
 
 def test_counts_from_many_threads_add_up():
@@ -89,3 +92,47 @@ def test_batches_that_are_handed_out_are_counted_when_somebody_looks():
         counters.deliver(number, 100)
         assert (counters.stats()["batches"], counters.stats()["bytes"]) == (number + 1, 100 * (number + 1))
     assert counters.stats()["records"] == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gap"),
+    [
+        ((0, 0, 0), (100, 0, 0), (0, 0, 0)),  # it ran all the time
+        ((5, 7, 2), (35, 7, 3), (70, 0, 0)),  # it waited, and got a core at once
+        ((5, 7, 2), (35, 67, 3), (10, 60, 0)),  # it waited, for a core longest
+        ((0, 0, 2), (30, 0, 2), (0, 70, 0)),  # it never gave its core away: a hypervisor did
+        ((0, 0, 0), (30, 90, 1), (0, 70, 0)),  # clocks that differ a little
+        ((0, -1, 0), (30, -1, 4), (0, 0, 70)),  # no schedstat: gVisor, old kernels
+        ((0, -1, 4), (30, -1, 4), (0, 70, 0)),
+        ((0, -1, -1), (30, -1, -1), (0, 0, 70)),  # macOS, Windows
+        ((0, -1, -1), (130, -1, -1), (0, 0, 0)),
+        ((-1, -1, -1), (-1, -1, -1), (0, 0, 0)),
+    ],
+)
+def test_the_time_in_which_a_thread_did_not_run_is_divided_as_the_system_tells(before, after, gap):
+    assert stages.divide_gap(100, before, after) == gap
+    if core.native is not None:
+        assert core.native.divide_gap(100, before, after) == gap
+
+
+@pytest.mark.parametrize("text", [b"", b"0 0 0\n", b"no numbers here\n", b"1 2\n", None])
+def test_where_the_kernel_does_not_count_queues_that_time_is_unknown(text, tmp_path, monkeypatch):
+    if text is not None:
+        (tmp_path / "schedstat").write_bytes(text)
+    monkeypatch.setattr(stages, "SCHEDSTAT", str(tmp_path / "schedstat"))
+    monkeypatch.setattr(stages, "native", None)
+    _, queue_ns, _ = stages.usage()
+    assert queue_ns == -1
+
+
+def test_a_thread_that_sleeps_waits_and_has_the_numbers_of_its_own():
+    """With the core and without it; each thread asks for itself, also in a child of a fork (see `usage.cpp`)."""
+    asked = [stages.usage()] if core.native is None else [stages.usage(), core.native.thread_usage()]
+    others = []
+    thread = threading.Thread(target=lambda: [threading.Event().wait(0.001), others.append(stages.usage())])
+    thread.start()
+    thread.join()
+
+    for before, after in zip(asked, [stages.usage()] * len(asked), strict=True):
+        assert all(new >= old or new == -1 for old, new in zip(before, after, strict=True))
+    assert others[0][2] == -1 or others[0][2] >= 1

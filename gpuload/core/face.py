@@ -228,8 +228,11 @@ class Copies(Protocol):
     def wait(self, step: int) -> int:
         """Copy until a step is done, or nothing is left to copy; return its state after 20 ms at most."""
 
-    def times(self) -> tuple[float, float, float, float]:
-        """Return seconds: of all pieces; of those that were sampled, and of these waiting, and without a core."""
+    def times(self) -> tuple[float, float, float, float, float]:
+        """Return seconds: of all pieces; of those that were sampled, and of these blocked, starved, and off_core.
+
+        See `stats.Stage`.
+        """
 
     def spans(self) -> list[tuple[int, float, float, int]]:
         """Return of each piece of steps that are done: step, begin, end (``perf_counter``), thread."""
@@ -259,6 +262,15 @@ class Native(Protocol):
         self, positions: Int64s, length: int, high: int, low: int, keys: NDArray[np.uint32], out: Int64s
     ) -> None:
         """Write the numbers at positions of a permutation; ``keys`` is ``[rounds, 2]``; see `order.Permutation`."""
+
+    def thread_usage(self) -> tuple[int, int, int]:
+        """Return of the calling thread: ns on a core, ns in the queue for a core, how often it waited.
+
+        A number is -1 where the system does not say it.
+        """
+
+    def divide_gap(self, time_ns: int, before: tuple[int, int, int], after: tuple[int, int, int]) -> tuple[int, ...]:
+        """Divide the time in which a thread did not run, as `stats.stages.divide_gap` does."""
 
     def gather_rows(self, rows: Bytes, numbers: Int64s, out: Bytes, begins: Int64s) -> int:
         """Copy row ``numbers[i]`` of ``rows``, uint8 ``[num_rows, size]``, to ``out[begins[i]:]``.

@@ -31,7 +31,7 @@ from gpuload.core import face
 from gpuload.core.face import Copies, Queue
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import Tray
-from gpuload.stats import Counters
+from gpuload.stats import STATES, Counters
 
 
 class Workers:
@@ -221,7 +221,7 @@ class _Board:
             while self.past:
                 step = self.past.popleft()
                 if step.copies is not None:
-                    names = "read.seconds", "read.sampled", "read.blocked", "read.starved"
+                    names = (f"read.{name}" for name in ("seconds", "sampled", *STATES))
                     amounts = dict(zip(names, step.copies.times(), strict=True))
                     amounts |= {"read_s": amounts["read.seconds"], "wait_s": step.copies.wait_s}
                     self._counters.add(**amounts, **{"read.bytes": step.num_bytes})

@@ -2,12 +2,13 @@
 
 from gpuload.stats.bottleneck import Bottleneck, Facts, Limits
 from gpuload.stats.counters import MEANING, Counters, Stats, fill
-from gpuload.stats.stages import STAGES, Stage, Watch, mark_ranges, watch
+from gpuload.stats.stages import STAGES, STATES, Stage, Watch, mark_ranges, watch
 from gpuload.stats.trace import Trace
 
 __all__ = [
     "MEANING",
     "STAGES",
+    "STATES",
     "Bottleneck",
     "Counters",
     "Facts",

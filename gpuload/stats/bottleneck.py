@@ -98,10 +98,12 @@ class Figures:
         facts, limits: as of ``find_bottleneck``.
         waiting, handing_over, training, uploading: shares of the loop; uploads from memory that is not page-locked.
         gpu_upload, gpu_ops: time of the GPU as a share of the loop.
-        largest: the stage on which the threads spend most of their time; "" if none took any.
+        largest: the stage on which the threads spend most of their time; "" if none took any. The time in which they
+            had no core does not count: on a busy machine it is most of the time of any stage.
         share: of that stage in the time of all stages.
         busy: the share of the loop in which a thread worked.
-        blocked: the share of that stage in which it waits.
+        blocked: the share of that stage in which it waits, where the system does not tell waiting for a core apart
+            (``is_clear`` is False) that too.
     """
 
     def __init__(self, counts: Mapping[str, float], facts: Facts, limits: Limits) -> None:
@@ -111,13 +113,20 @@ class Figures:
         self.uploading = self["pageable_upload_s"] / loop_s
         self.gpu_upload, self.gpu_ops = self["gpu_upload_s"] / loop_s, self["gpu_ops_s"] / loop_s
         self.training = max(0.0, 1.0 - self.waiting - self.handing_over)
-        seconds = {name.partition(".")[0]: value for name, value in counts.items() if name.endswith(".seconds")}
+        times = {name.partition(".")[0]: value for name, value in counts.items() if name.endswith(".seconds")}
+        seconds = {name: value * (1 - self._part(name, "starved")) for name, value in times.items()}
         self.work_s = sum(seconds.values())
         self.largest = max(seconds, key=lambda name: seconds[name]) if self.work_s > 0 else ""
         self.share = seconds[self.largest] / self.work_s if self.largest else 0.0
         self.seconds = seconds.get(self.largest, 0.0)
-        self.busy = min(1.0, self.work_s / (loop_s * max(facts.num_threads, 1)))
-        self.blocked = self[f"{self.largest}.blocked"] / (self[f"{self.largest}.sampled"] or 1.0)
+        self.busy = min(1.0, sum(times.values()) / (loop_s * max(facts.num_threads, 1)))
+        waits = self._part(self.largest, "blocked") + self._part(self.largest, "off_core")
+        self.blocked = min(1.0, waits / max(1 - self._part(self.largest, "starved"), 1e-9))
+        self.is_clear = not self[f"{self.largest}.off_core"]
+
+    def _part(self, stage: str, state: str) -> float:
+        """Return the share of a stage's time in which its threads were in a state; see `Stage`."""
+        return min(1.0, self[f"{stage}.{state}"] / (self[f"{stage}.sampled"] or 1.0))
 
     def __getitem__(self, name: str) -> float:
         return self.counts.get(name, 0.0)
@@ -188,7 +197,8 @@ def _disk_finding(figures: Figures) -> str:
     order = "in random order" if figures.facts.shuffled else "in their order"
     beside = f"; this storage gives {limit / 1e6:,.0f} MB/s of these files {order}" if limit else ""
     return (
-        f"{figures.waits_in_words}, {figures.blocked:.0%} of which waits for storage, at "
+        f"{figures.waits_in_words}, {figures.blocked:.0%} of which waits for storage"
+        f"{'' if figures.is_clear else ' or for a core, which this system does not tell apart'}, at "
         f"{figures.read_rate / 1e6:,.0f} MB/s{beside}"
     )
 

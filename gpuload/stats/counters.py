@@ -133,7 +133,7 @@ class Stats(Mapping[str, float]):
             rate = f"{stage.bytes_per_s / 1e6:.0f}" if stage.bytes else ""
             words = stage.name.replace("_", " ")
             lines.append(
-                f"{words:<14} {stage.seconds:>8.3f} {stage.share:>5.0%} {stage.blocked:>6.0%} {rate:>8}  "
+                f"{words:<14} {stage.seconds:>8.3f} {stage.share:>5.0%} {stage.blocked + stage.off_core:>6.0%} {rate:>8}  "
                 f"{STAGES[stage.name]}"
             )
         idle_s = self._counts.get("idle_s", 0.0)

@@ -4,9 +4,10 @@ A thread that does a part of a step has a `Watch`, which is begun once for the p
 the clock is read a few times a part, whatever its number of records. Stages that are one call of the core are divided
 by the times that the core returns: it reads the clock before and after each image file that it decodes.
 
-Blocked   A stage that waits for storage takes no processor time. The system says how much processor time a thread had,
-          and how often it gave its core away by itself (it waited) or had to (others needed the core). To ask for that
-          takes a microsecond, so a thread asks for one part in SAMPLE_EVERY_S at most.
+Blocked   A stage that waits for storage takes no processor time. Linux says how long a thread had a core, how long it was
+          ready and waited for one, and how often it gave its core away by itself (`core/cpp/usage.hpp`). The rest of the
+          time it was blocked. Where a system says only how long a thread had a core, it is not known why it did not run:
+          that time is `Stage.off_core`. To ask takes some microseconds, so a thread asks for one part in SAMPLE_EVERY_S.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from time import perf_counter
-from typing import NamedTuple
+from time import perf_counter, thread_time_ns
+
+from gpuload.core import native
 
 try:
     import resource
@@ -31,8 +33,12 @@ STAGES = {
     "python_ops": "functions of gl.ops.Python",
     "upload": "queues copies to the GPU",
 }
+STATES = ("blocked", "starved", "off_core")  # of a thread that does not run; see `Stage`
 SAMPLE_EVERY_S = 0.01
 THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux
+SCHEDSTAT = "/proc/thread-self/schedstat"
+
+Usage = tuple[int, int, int]  # of a thread: ns on a core, ns in the queue for one, number of waits; -1: not known
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Stage:
         bytes: that it read, or made; 0 where they are not counted.
         blocked: the share of the time in which its threads waited, for storage above all, 0 to 1; of a sample.
         starved: the share of the time in which its threads had no core, since other threads or programs had it.
+        off_core: the share of the time in which its threads did not run, and the system does not say which of the two.
         bytes_per_s: of one thread; 0 where bytes are not counted.
     """
 
@@ -55,19 +62,12 @@ class Stage:
     bytes: float
     blocked: float
     starved: float
+    off_core: float
 
     @property
     def bytes_per_s(self) -> float:
         """Bytes for each second of a thread."""
         return self.bytes / self.seconds if self.seconds else 0.0
-
-
-class Usage(NamedTuple):
-    """The system's figures about the calling thread."""
-
-    cpu_s: float
-    num_waits: int
-    num_losses: int  # of its core to others
 
 
 class Watch:
@@ -131,12 +131,12 @@ class Watch:
 
     def _sample(self, stage: str, seconds: float) -> None:
         before, self._usage = self._usage, usage()
-        if before is None or self._usage is None:
+        if before is None:
             return
-        gap = max(0.0, seconds - (self._usage.cpu_s - before.cpu_s))
-        is_blocked = self._usage.num_waits - before.num_waits > self._usage.num_losses - before.num_losses
         self.count(f"{stage}.sampled", seconds)
-        self.count(f"{stage}.{'blocked' if is_blocked else 'starved'}", gap)
+        for state, gap_ns in zip(STATES, divide_gap(int(1e9 * seconds), before, self._usage), strict=True):
+            if gap_ns:
+                self.count(f"{stage}.{state}", gap_ns / 1e9)
 
 
 class _NoWatch(Watch):
@@ -172,12 +172,42 @@ def watch() -> Watch:
     return _thread.watch or _no_watch
 
 
-def usage() -> Usage | None:
-    """Return the processor time of the calling thread; None where the system does not say it."""
-    if THREAD is None:
-        return None
-    numbers = resource.getrusage(THREAD)
-    return Usage(numbers.ru_utime + numbers.ru_stime, numbers.ru_nvcsw, numbers.ru_nivcsw)
+def usage() -> Usage:
+    """Return how long the calling thread ran and waited; what the system does not say is -1."""
+    if native is not None:
+        return native.thread_usage()
+    num_waits = -1 if THREAD is None else resource.getrusage(THREAD).ru_nvcsw
+    return thread_time_ns(), _queue_ns(), num_waits
+
+
+def _queue_ns() -> int:
+    """Return how long the calling thread was ready and had no core, ns; -1 where the system does not say it."""
+    try:
+        with open(SCHEDSTAT, "rb") as file:
+            _, queue_ns, num_turns = map(int, file.read().split())
+    except (OSError, ValueError):
+        return -1
+    return queue_ns if num_turns else -1  # a kernel that does not count writes zeros
+
+
+def divide_gap(time_ns: int, before: Usage, after: Usage) -> tuple[int, int, int]:
+    """Return how much of some time a thread was blocked, how much it was starved, and how much is not known, ns.
+
+    Args:
+        time_ns: between the two.
+        before: its usage at the beginning.
+        after: its usage at the end.
+    """
+    cpu_ns, queue_ns, num_waits = (new - old for old, new in zip(before, after, strict=True))
+    gap_ns = max(0, time_ns - cpu_ns)
+    if before[0] < 0:
+        return 0, 0, 0
+    if before[2] >= 0 and not num_waits:  # it never gave its core away by itself
+        return 0, gap_ns, 0
+    if before[1] < 0 or after[1] < 0:
+        return 0, 0, gap_ns
+    starved_ns = min(gap_ns, queue_ns)
+    return gap_ns - starved_ns, starved_ns, 0
 
 
 def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
@@ -188,9 +218,6 @@ def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
     for name, stage_s in seconds.items():
         if stage_s > 0:
             sample_s = counts.get(f"{name}.sampled", 0.0)
-            blocked, starved = (
-                min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0) if sample_s else 0.0
-                for state in ("blocked", "starved")
-            )
-            stages.append(Stage(name, stage_s, stage_s / total, counts.get(f"{name}.bytes", 0.0), blocked, starved))
+            shares = (min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0) if sample_s else 0.0 for state in STATES)
+            stages.append(Stage(name, stage_s, stage_s / total, counts.get(f"{name}.bytes", 0.0), *shares))
     return tuple(stages)

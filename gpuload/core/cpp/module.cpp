@@ -2,11 +2,13 @@
 // checked; behind it they are assumed. The interpreter's lock is free while work is done, but for calls of some
 // microseconds, where it would take longer to get it back.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <list>
@@ -34,6 +36,7 @@
 #include "resize.hpp"
 #include "scans.hpp"
 #include "tfrecord.hpp"
+#include "usage.hpp"
 #include "walk.hpp"
 #include "warp.hpp"
 
@@ -302,10 +305,11 @@ class PyCopies {
         return queue_.wait(*copies_, step, WAIT);
     }
     int64_t num_done() const { return copies_->num_done(); }
-    // Returns seconds: of all pieces, of those that were sampled, and of these waiting, and without a core.
+    // Returns seconds: of all pieces, of those that were sampled, and of these waiting, without a core, and either.
     nb::tuple times() const {
         const core::Times& times = copies_->times();
-        return nb::make_tuple(seconds(times.all), seconds(times.sampled), seconds(times.blocked), seconds(times.starved));
+        return nb::make_tuple(seconds(times.all), seconds(times.sampled), seconds(times.blocked), seconds(times.starved),
+                              seconds(times.off_core));
     }
     nb::list spans() const {
         nb::list spans;
@@ -835,6 +839,14 @@ NB_MODULE(_native, module) {
     module.def("uniform", uniform);
     module.def("permute", permute);
 
+    module.def("thread_usage", [] {
+        const core::Usage usage = core::thread_usage();
+        return nb::make_tuple(usage.cpu_ns, usage.queue_ns, usage.num_waits);
+    });
+    module.def("divide_gap", [](int64_t time_ns, std::array<int64_t, 3> before, std::array<int64_t, 3> after) {
+        const core::Gap gap = core::gap_of(time_ns, {before[0], before[1], before[2]}, {after[0], after[1], after[2]});
+        return nb::make_tuple(gap.blocked, gap.starved, gap.off_core);
+    });
     module.def("gather_rows", gather_rows);
     module.def("gather_pieces", gather_pieces);
     module.def("can_map", core::guard::supported);

@@ -3,7 +3,6 @@
 // Assumes: a work lives until it was withdrawn. Its `run` takes no lock and does not call the queue.
 #include "queue.hpp"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +11,12 @@
 #include <sys/syscall.h>
 #endif
 
+#include "usage.hpp"
+
 namespace core {
 namespace {
 
-constexpr int64_t SAMPLED = 16;
+constexpr int64_t SAMPLE_EVERY_NS = 10'000'000;
 
 int64_t now_ns() {
     return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -28,40 +29,40 @@ int64_t thread_number() {
     return number;
 }
 
-int64_t ns_of(const timeval& time) { return int64_t(time.tv_sec) * 1'000'000'000 + int64_t(time.tv_usec) * 1'000; }
+#else
 
-// Asks for the processor time of the calling thread, and again when it is destroyed.
+int64_t thread_number() { return 0; }
+
+#endif
+
+// Asks how long the calling thread ran, and again when it is destroyed. A thread does so once in SAMPLE_EVERY_NS.
 class Sample {
   public:
-    Sample(Times& times, int64_t begin_ns) : times_(times), begin_ns_(begin_ns) { getrusage(RUSAGE_THREAD, &before_); }
+    Sample(Times& times, int64_t begin_ns) : times_(times), begin_ns_(begin_ns), before_(thread_usage()) {}
     Sample(const Sample&) = delete;
     ~Sample() {
-        rusage after{};
-        getrusage(RUSAGE_THREAD, &after);
-        const int64_t cpu_ns =
-            ns_of(after.ru_utime) + ns_of(after.ru_stime) - ns_of(before_.ru_utime) - ns_of(before_.ru_stime);
-        const int64_t time_ns = now_ns() - begin_ns_, gap_ns = std::max<int64_t>(time_ns - cpu_ns, 0);
-        // A thread that waits gives its core away; one that others keep from its core loses it.
-        const bool is_blocked = after.ru_nvcsw - before_.ru_nvcsw > after.ru_nivcsw - before_.ru_nivcsw;
+        const Usage after = thread_usage();
+        if (before_.cpu_ns < 0 || after.cpu_ns < 0) return;
+        const int64_t time_ns = now_ns() - begin_ns_;
+        const Gap gap = gap_of(time_ns, before_, after);
         times_.sampled.fetch_add(time_ns, std::memory_order_relaxed);
-        (is_blocked ? times_.blocked : times_.starved).fetch_add(gap_ns, std::memory_order_relaxed);
+        times_.blocked.fetch_add(gap.blocked, std::memory_order_relaxed);
+        times_.starved.fetch_add(gap.starved, std::memory_order_relaxed);
+        times_.off_core.fetch_add(gap.off_core, std::memory_order_relaxed);
+    }
+
+    static bool is_due(int64_t begin_ns) {
+        thread_local int64_t next_ns = 0;
+        if (begin_ns < next_ns) return false;
+        next_ns = begin_ns + SAMPLE_EVERY_NS;
+        return true;
     }
 
   private:
     Times& times_;
     int64_t begin_ns_;
-    rusage before_{};
+    Usage before_;
 };
-
-#else
-
-int64_t thread_number() { return 0; }
-
-struct Sample {
-    Sample(Times&, int64_t) {}
-};
-
-#endif
 
 }  // namespace
 
@@ -102,7 +103,7 @@ void Queue::run_piece(Work& work, Guard& guard) {
     bool is_done = false;
     try {
         std::optional<Sample> sample;
-        if (piece % SAMPLED == 0) sample.emplace(work.times_, begin_ns);
+        if (Sample::is_due(begin_ns)) sample.emplace(work.times_, begin_ns);
         is_done = work.run(piece);
     } catch (...) {  // no memory: Python does the step again, and raises the error
     }

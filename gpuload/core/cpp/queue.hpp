@@ -6,8 +6,8 @@
 //           pieces are; a step of which one piece failed is to be done again by Python, which finds the reason.
 // Life      Work is withdrawn before its memory goes: then all pieces that were begun have ended, and no other begins.
 //           In a child of a fork there are no threads, and the mutex may be locked for ever: no function waits there.
-// Times     Each piece notes when it was done and by which thread. For one piece in SAMPLED the system is asked how much
-//           processor time it took: a piece that took less waited for storage, or other programs had the core.
+// Times     Each piece notes when it was done and by which thread. Of one piece in
+//           SAMPLE_EVERY_NS of a thread `usage.hpp` says how long it waited for storage, or for a core.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class Queue;
 
 struct Times {  // of pieces, ns
     std::atomic<int64_t> all{0};
-    std::atomic<int64_t> sampled{0}, blocked{0}, starved{0};  // of the sample: all, waiting, and without a core
+    std::atomic<int64_t> sampled{0}, blocked{0}, starved{0}, off_core{0};  // of the sample: all, and the gaps in it
 };
 
 struct Span {  // of a piece: when it was done, on the clock of Python's time.perf_counter, and by which thread
