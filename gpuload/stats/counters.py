@@ -131,10 +131,9 @@ class Stats(Mapping[str, float]):
         lines = ["stage           seconds  share  waits     MB/s  of the loader's threads, summed"]
         for stage in self.stages:
             rate = f"{stage.bytes_per_s / 1e6:.0f}" if stage.bytes else ""
-            words = stage.name.replace("_", " ")
+            words, waits = stage.name.replace("_", " "), stage.blocked + stage.off_core
             lines.append(
-                f"{words:<14} {stage.seconds:>8.3f} {stage.share:>5.0%} {stage.blocked + stage.off_core:>6.0%} {rate:>8}  "
-                f"{STAGES[stage.name]}"
+                f"{words:<14} {stage.seconds:>8.3f} {stage.share:>5.0%} {waits:>6.0%} {rate:>8}  {STAGES[stage.name]}"
             )
         idle_s = self._counts.get("idle_s", 0.0)
         return [*lines, f"{'idle':<14} {idle_s:>8.3f} {'':>21}  all steps ahead are made", ""]

@@ -4,10 +4,11 @@ A thread that does a part of a step has a `Watch`, which is begun once for the p
 the clock is read a few times a part, whatever its number of records. Stages that are one call of the core are divided
 by the times that the core returns: it reads the clock before and after each image file that it decodes.
 
-Blocked   A stage that waits for storage takes no processor time. Linux says how long a thread had a core, how long it was
-          ready and waited for one, and how often it gave its core away by itself (`core/cpp/usage.hpp`). The rest of the
-          time it was blocked. Where a system says only how long a thread had a core, it is not known why it did not run:
-          that time is `Stage.off_core`. To ask takes some microseconds, so a thread asks for one part in SAMPLE_EVERY_S.
+Blocked   A stage that waits for storage takes no processor time. Linux says how long a thread had a core, how long it
+          was ready and waited for one, and how often it gave its core away by itself (`core/cpp/usage.hpp`). The rest
+          of the time it was blocked. Where a system says only how long a thread had a core, it is not known why it
+          did not run: that time is `Stage.off_core`. To ask takes some microseconds, so a thread asks for one part in
+          SAMPLE_EVERY_S.
 """
 
 from __future__ import annotations
