@@ -97,12 +97,13 @@ def test_there_are_never_more_maps_than_are_allowed_whatever_is_read(tmp_path):
     paths, contents = write_files(tmp_path, [20_000] * 60)
     before, draws = core.native.num_free_maps(), np.random.default_rng(5)
     storage = maps.MappedStorage(opened(paths), most_maps=8)
-    for first in range(0, 60, 3):  # window after window, as blocks of records come
-        files = draws.integers(first, min(first + 6, 60), 40).tolist()
-        triples = [(file, int(draws.integers(19_000)), 100) for file in files]
-        assert read(storage, triples) == [contents[f][o : o + n] for f, o, n in triples]
-        assert before - core.native.num_free_maps() == num_maps(f"{tmp_path}/0") <= 8
-    assert num_maps(f"{tmp_path}/0") > 2
+    for first in range(0, 60, 10):  # window after window, as blocks of records come
+        for _ in range(60):
+            files = draws.integers(first, first + 5, 6).tolist()
+            triples = [(file, int(draws.integers(19_000)), 100) for file in files]
+            assert read(storage, triples) == [contents[f][o : o + n] for f, o, n in triples]
+            assert before - core.native.num_free_maps() == num_maps(f"{tmp_path}/0") <= 8
+    assert states_of(storage, 60)[20:].count(face.MAPPED) > 2
     assert storage.maps() is not None
 
     del storage
@@ -117,7 +118,7 @@ def test_the_least_recently_used_maps_make_room(tmp_path):
         read(storage, [(file, 0, 10)])
     assert states_of(storage, 6) == [face.MAPPED] * 4 + [face.UNTRIED] * 2
 
-    for _ in range(8):
+    for _ in range(60):
         read(storage, [(0, 0, 10), (1, 0, 10), (3, 0, 10)])
         read(storage, [(4, 0, 10)])
 
@@ -129,6 +130,18 @@ def test_a_file_that_is_wanted_once_takes_no_map_from_another_while_maps_are_sca
     storage = maps.MappedStorage(opened(paths), most_maps=4)
     for file in range(20):
         read(storage, [(file, 0, 10)])
+
+    assert states_of(storage, 20) == [face.MAPPED] * 4 + [face.UNTRIED] * 16
+
+
+def test_files_in_order_take_no_map_from_another_while_maps_are_scarce(tmp_path):
+    paths, contents = write_files(tmp_path, [20_000] * 20)
+    storage = maps.MappedStorage(opened(paths), most_maps=4)
+    for _ in range(2):
+        for file in range(20):
+            for offset in (0, 10_000):
+                triples = [(file, offset + place, 1000) for place in range(0, 10_000, 1000)]
+                assert b"".join(read(storage, triples)) == contents[file][offset : offset + 10_000]
 
     assert states_of(storage, 20) == [face.MAPPED] * 4 + [face.UNTRIED] * 16
 

@@ -33,6 +33,8 @@ constexpr int64_t LARGEST_READ = 1 << 30;           // Linux reads at most 0x7ff
 constexpr int64_t LONGEST_ASKED = 1 << 20;          // bytes of a run that is asked for before it is copied
 constexpr int MAX_INSTALLS = 100;                   // of the guard, against a program that replaces it all the time
 constexpr int64_t LEAVING_PARTS = 16;               // of all maps one in so many is undone at a time
+constexpr uint32_t WANTED = 16;                     // calls; a map and its end cost about as much as reading ten times
+constexpr int64_t SHORT_TIME = 64;                  // misses between two of these calls, or a quarter of all maps
 
 // Begins to bring an extent near: the first cache lines of its first pages, so that their addresses come, too.
 void fetch(const uint8_t* source, int64_t size) {
@@ -99,9 +101,9 @@ int64_t gather_rows(const uint8_t* source, int64_t num_rows, int64_t size, const
 
 Maps::Maps(const Paths& paths, const int64_t* stamps, int64_t num_files, int64_t piece_bytes, int64_t most_maps)
     : paths_(paths), stamps_(stamps), num_files_(num_files), piece_bytes_(piece_bytes),
-      most_maps_(std::min(num_files, most_maps > 0 ? most_maps : std::max<int64_t>(1, guard::num_ranges() / 4 * 3))),
+      most_maps_(std::min(num_files, most_maps > 0 ? most_maps : std::max<int64_t>(1, guard::num_ranges() / 16 * 15))),
       map_numbers_(new std::atomic<int32_t>[size_t(num_files)]()), maps_(new Map[size_t(most_maps_)]),
-      misses_(new std::atomic<int64_t>[size_t(most_maps_)]()) {
+      misses_(new Miss[size_t(most_maps_)]) {
     free_.reserve(size_t(most_maps_));  // now: where they grow later, nothing may fail
     leaving_.reserve(size_t(most_maps_));
 }
@@ -161,8 +163,9 @@ void Maps::undo(Map& map) {
 void Maps::map(const Extents& extents) {
     {
         const Reading reading(*this);
+        const uint32_t call = next_call();
         for (int64_t i = 0; i < extents.count; ++i)
-            if (!is_outside(extents, i) && is_worth_mapping(extents.files[i], extents.lengths[i])) map(extents.files[i]);
+            if (!is_outside(extents, i) && is_worth_mapping(extents.files[i], extents.lengths[i])) map(extents.files[i], call);
     }
     if (wants_room_.load(std::memory_order_relaxed)) make_room();
 }
@@ -185,12 +188,13 @@ std::pair<int64_t, Maps::Result> Maps::copy_extents(const Extents& extents, cons
     for (int64_t i = 0; i < extents.count; ++i)
         if (is_outside(extents, i) || begins[i] < 0 || extents.lengths[i] > out_bytes - begins[i]) return {i, OUTSIDE};
     bool any_mapped = false, any_unmapped = false;
+    const uint32_t call = next_call();
     for (int64_t i = 0; i < extents.count; ++i) {
         const int64_t file = extents.files[i];
         if (extents.lengths[i] == 0) continue;
         const Map* entry = map_of(file);
         if (entry == nullptr && is_worth_mapping(file, extents.lengths[i])) {
-            const Result result = map(file);
+            const Result result = map(file, call);
             if (result != COPIED) return {file, result};
             entry = map_of(file);
         }
@@ -253,8 +257,8 @@ void Maps::advise(const Extents& extents, int64_t piece_bytes) {
 
 // Maps a file, or notes that the system refuses. A file that has to wait for room is read for now, and so is one that
 // another thread is mapping.
-Maps::Result Maps::map(int64_t file) {
-    if (!has_room(file)) return COPIED;
+Maps::Result Maps::map(int64_t file, uint32_t call) {
+    if (!has_room(file, call)) return COPIED;
     const char* const name = path(file);  // first: there may be no memory for it
     std::atomic<int32_t>& number = map_numbers_[size_t(file)];
     int32_t no_map = NO_MAP;
@@ -308,17 +312,30 @@ int32_t Maps::add(int64_t file, uint8_t* address, int range) {
     return place + 1;
 }
 
+// Returns the number of a call, by which a file that one call wants for many extents counts once.
+uint32_t Maps::next_call() {
+    return is_scarce_.load(std::memory_order_relaxed) ? num_calls_.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
+}
+
 // Returns true if a file may be mapped now.
-bool Maps::has_room(int64_t file) {
-    const bool is_full = num_maps_.load(std::memory_order_relaxed) >= most_maps_ || !guard::any_free();
-    if (is_full) is_scarce_.store(true, std::memory_order_relaxed);
-    if (!is_scarce_.load(std::memory_order_relaxed)) return true;
-    // The last file with this remainder that was wanted: the same one again means that it is wanted often.
-    std::atomic<int64_t>& miss = misses_[size_t(file % most_maps_)];
-    const bool was_missed = miss.load(std::memory_order_relaxed) == file + 1;
-    if (!was_missed) miss.store(file + 1, std::memory_order_relaxed);
-    if (was_missed && is_full) wants_room_.store(true, std::memory_order_relaxed);
-    return was_missed && !is_full;
+bool Maps::has_room(int64_t file, uint32_t call) {
+    constexpr auto RELAXED = std::memory_order_relaxed;
+    const bool is_full = num_maps_.load(RELAXED) >= most_maps_ || !guard::any_free();
+    if (is_full) is_scarce_.store(true, RELAXED);
+    if (!is_scarce_.load(RELAXED)) return true;
+    Miss& miss = misses_[size_t(file % most_maps_)];  // of the last file with this remainder that was wanted
+    const int64_t time = num_misses_.load(RELAXED);
+    if (miss.file.load(RELAXED) != file || time - miss.time.load(RELAXED) > std::max(SHORT_TIME, most_maps_ / 4)) {
+        miss.file.store(file, RELAXED);
+        miss.num_calls.store(0, RELAXED);
+    } else if (miss.call.load(RELAXED) == call) {
+        return false;
+    }
+    miss.call.store(call, RELAXED);
+    miss.time.store(num_misses_.fetch_add(1, RELAXED) + 1, RELAXED);
+    const bool is_wanted = miss.num_calls.fetch_add(1, RELAXED) + 1 >= WANTED;
+    if (is_wanted && is_full) wants_room_.store(true, RELAXED);
+    return is_wanted && !is_full;
 }
 
 // Undoes maps that nobody reads any more, and takes others from the table that are to go next. The caller reads none.

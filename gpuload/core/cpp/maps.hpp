@@ -5,9 +5,10 @@
 //         seldom read again, and one read is faster than map, page faults and unmap together. A map costs no memory of
 //         its own and keeps no file open.
 // Bound   There are at most `most_maps` maps, and no more than the guard has ranges for all `Maps` of the process. Once
-//         that is too few, a file is mapped when it is wanted twice within a short time, and read with pread before: of
-//         files in random order, which come back late, no map is made in vain. Room is made by a clock: its hand passes
-//         the maps, and undoes those that were not read since it passed them last, which are the least recently used.
+//         that is too few, a file is mapped when WANTED calls want it within a short time, and read with pread before:
+//         of files that are read in order, or in an order that is random over all of them, no map is made in vain, and
+//         those that are there stay. Room is made by a clock: its hand passes the maps, and undoes those that were not
+//         read since it passed them last, which are the least recently used.
 // Readers A map is taken from the table first, and undone when all calls have ended that may have seen it there. Calls are
 //         counted on two sides, of which new ones join one; a map may go when each side was seen empty since it was
 //         taken. The side that new calls join changes, so that the other one runs empty. No call waits for another one.
@@ -80,6 +81,11 @@ class Maps {
         std::atomic<bool> is_recent{false};  // it was read since the clock's hand passed
     };
 
+    struct Miss {  // a file that was wanted and not mapped while room is scarce; threads may mix two, which costs a map
+        std::atomic<int64_t> file{-1}, time{0};      // counted in misses
+        std::atomic<uint32_t> call{0}, num_calls{0};  // the last that wanted it, and how many did
+    };
+
     struct Source {  // of an extent: where it lies in a map, and the guard's range of that
         const uint8_t* address = nullptr;
         int range = -1;
@@ -106,9 +112,10 @@ class Maps {
     bool is_worth_mapping(int64_t file, int64_t length) const;
     Map* map_of(int64_t file) const;
     std::pair<int64_t, Result> copy_extents(const Extents& extents, const int64_t* begins, uint8_t* out, int64_t out_bytes);
-    Result map(int64_t file);
+    Result map(int64_t file, uint32_t call);
     int32_t add(int64_t file, uint8_t* address, int range);
-    bool has_room(int64_t file);
+    bool has_room(int64_t file, uint32_t call);
+    uint32_t next_call();
     void make_room();
     void take_from_table();
     void undo(Map& map);
@@ -123,7 +130,9 @@ class Maps {
     const int64_t num_files_, piece_bytes_, most_maps_;
     std::unique_ptr<std::atomic<int32_t>[]> map_numbers_;  // of each file
     std::unique_ptr<Map[]> maps_;                          // most_maps_
-    std::unique_ptr<std::atomic<int64_t>[]> misses_;       // files that were wanted and not mapped, while room is scarce
+    std::unique_ptr<Miss[]> misses_;                       // most_maps_
+    std::atomic<int64_t> num_misses_{0};
+    std::atomic<uint32_t> num_calls_{0};
     std::atomic<int64_t> num_maps_{0}, num_new_{0};        // that are or wait to be undone; of `maps_`, ever used
     std::atomic<bool> any_refused_{false}, is_scarce_{false}, wants_room_{false};
     std::atomic<uint32_t> side_{0};
