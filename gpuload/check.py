@@ -44,6 +44,7 @@ from gpuload.progress import Progress
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.storage.files import Paths, as_folder, expand, open_error, read_bytes
+from gpuload.storage.manifest import call_of
 
 SLAB_RECORDS = 1 << 16  # whose places are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
@@ -92,6 +93,8 @@ class Findings(Iterator[Finding]):
         if isinstance(target, Source):
             target.check_open()
             self._findings = self._of_source(target, is_whole=True)
+        elif call_of(target) is not None:
+            self._findings = self._of_manifest(target)
         elif (folder := as_folder(target)) is not None:
             self._findings = self._of_folder(folder, _files_below(folder))
         else:
@@ -99,6 +102,10 @@ class Findings(Iterator[Finding]):
 
     def __next__(self) -> Finding:
         return next(self._findings)
+
+    def _of_manifest(self, path: Paths) -> Iterator[Finding]:
+        with open_paths(path) as source:
+            yield from self._of_source(source, is_whole=True)
 
     def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
         try:

@@ -35,6 +35,7 @@ from gpuload.preview import write_file
 from gpuload.sources.base import Source
 from gpuload.spec import Field
 from gpuload.storage.files import as_folder, expand
+from gpuload.storage.manifest import call_of
 
 NUM_SAMPLES = 64  # records, spread over all
 BLOCKS = (48, 20)  # columns and lines that an image takes at most
@@ -143,8 +144,11 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
     Raises:
         GpuloadError: the files cannot be opened, or there is no such record.
     """
-    folder = as_folder(paths)
-    if folder is None:
+    folder, manifest = as_folder(paths), call_of(paths)
+    if manifest is not None:
+        source = gl.open(paths)
+        title, call = f"a manifest of files of gl.{manifest[1]}", f"gl.{manifest[1]}"
+    elif folder is None:
         names = expand(paths)
         form, match = recognize(names)
         title, call = match.title, match.call

@@ -105,8 +105,18 @@ class FileSource(LeafSource):
         return write_index(path, self._files, self._opening, self._entries(), self.fingerprint())
 
     def _entries(self) -> Entries:
-        """Return what a manifest holds, so that opening the files reads none; by default it holds the files alone."""
-        return Entries()
+        """Return what a manifest holds, so that opening the files reads none.
+
+        A format that defines it opens manifests, and its ``Format.call`` is the function that does so.
+
+        Raises:
+            SpecError: the format has no manifests.
+        """
+        raise SpecError(
+            f"a manifest of {self!r}",
+            cause=f"{self._title()} opens no manifests",
+            remedy="open the files by their paths; gl.convert writes formats that have manifests",
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()

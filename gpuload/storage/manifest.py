@@ -72,13 +72,6 @@ class Manifest:
     about: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]]
 
-    def check(self, files: Files) -> None:
-        """Raise ``ChangedFileError`` for the first of the files, as they are now, that is another one than it lists."""
-        wrong = (files.stamps[:, :2] != self.files.stamps[:, :2]).any(axis=1)
-        wrong |= (self.files.stamps[:, 2] != 0) & (files.stamps[:, 2] != self.files.stamps[:, 2])
-        if wrong.any():
-            self.files.check(int(wrong.argmax()))
-
     def error(self, cause: str) -> FormatError:
         """Return the error for a manifest that cannot be what gpuload wrote."""
         return _error(self.path, cause)

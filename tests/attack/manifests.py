@@ -141,6 +141,13 @@ def _idx(folder: Path) -> gl.Source:
     return gl.idx(folder / "a.idx")
 
 
+def _npz(folder: Path) -> gl.Source:
+    for number in range(2):
+        save = np.savez if number else np.savez_compressed
+        save(folder / f"{number}.npz", x=np.arange(3 + number), y=np.ones((3 + number, 2), "f4"))
+    return gl.npz(folder / "*.npz")
+
+
 def _images(folder: Path) -> gl.Source:
     for name in ("cat", "dog"):
         (folder / "photos" / name).mkdir(parents=True)
@@ -148,4 +155,12 @@ def _images(folder: Path) -> gl.Source:
     return gl.images(folder / "photos")
 
 
-KINDS = {"npy": _npy, "fixed": _fixed, "text": _text, "tfrecord": _tfrecord, "idx": _idx, "images": _images}
+KINDS = {
+    "npy": _npy,
+    "fixed": _fixed,
+    "text": _text,
+    "tfrecord": _tfrecord,
+    "idx": _idx,
+    "images": _images,
+    "npz": _npz,
+}

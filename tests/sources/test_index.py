@@ -81,6 +81,12 @@ def write_npz(folder):
     return folder / "*.npz", gl.npz
 
 
+def write_npz_of_files(folder):
+    for number in range(3):
+        np.savez_compressed(folder / f"{number}.npz", x=np.full((number + 1, 40), number), y=np.ones(3, ">f4"))
+    return folder / "*.npz", lambda paths: gl.npz(paths, record="file")
+
+
 def write_images(folder):
     for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/1.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +102,9 @@ def write_image_list(folder):
 
 FORMATS = [
     write_npy, write_npy_of_many_kinds, write_npy_of_other_shapes, write_fixed, write_idx, write_tfrecords, write_text,
-    write_csv, write_npz, write_images, write_image_list,
+    write_csv, write_npz, write_npz_of_files, write_images, write_image_list,
 ]  # fmt: skip
-UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv, write_npz)]
+UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv)]
 
 
 @pytest.fixture
@@ -359,6 +365,40 @@ def test_bounds_of_records_that_leave_a_file_are_refused(folder):
         rewrite(str(other), lambda arrays, about, at=place, to=value: arrays["bounds"].__setitem__(at, to))
         with pytest.raises(FormatError, match="before it begins, or behind its file"):
             function(other)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(0, 99), (1, -1), (2, 2**40), (3, 5), (4, 2**40), (5, 2**62), (5, -1), (6, 2**33), (7, 2)],
+)
+def test_members_that_leave_an_archive_are_refused(folder, column, value):
+    paths, function = write_npz(folder)
+    path = function(paths).index(folder / "x.manifest")
+    rewrite(path, lambda arrays, about: arrays["0 members"].__setitem__((1, column), value))
+
+    with pytest.raises(FormatError, match="no manifest that can be used"):
+        function(path)
+
+
+def test_a_field_of_archives_that_is_not_listed_is_refused(folder):
+    paths, _ = write_npz(folder)
+    path = gl.npz(paths, fields=["y"]).index(folder / "x.manifest")
+
+    assert gl.npz(path).spec.names == ("y",)
+    with pytest.raises(SpecError, match="lists no array 'x'"):
+        gl.npz(path, fields=["x"])
+
+
+def test_checks_and_reports_of_a_manifest_are_those_of_its_files(folder):
+    paths, function = write_npy(folder)
+    path = function(paths).index(folder / "x.manifest")
+    assert [list(gl.check(path)), gl.check(path).num_records] == [[], 0]
+    os.utime(folder / "1.npy", ns=(0, 0))
+
+    [finding] = gl.check(path)
+
+    assert finding.file == str(folder / "1.npy")
+    assert "changed" in finding.cause
 
 
 def test_options_that_are_none_are_refused(folder):

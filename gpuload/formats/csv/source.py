@@ -36,7 +36,7 @@ from gpuload.formats.csv.lines import blocks, scan
 from gpuload.formats.csv.rows import Job, Part
 from gpuload.formats.csv.table import Table
 from gpuload.sources.arrays import ArrayLeaf
-from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin
 from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.spec import Spec
@@ -159,6 +159,9 @@ class CsvSource(FileSource):
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
         return self._files.paths, [part.count for part in self._lines.parts]
+
+    def _entries(self) -> Entries:
+        return Entries()  # headers are read when the files are opened, and lines lie in tables of their own
 
     def _digest(self) -> str:
         job = self._lines.job

@@ -79,13 +79,18 @@ class Headers:
         return about, {"head_of": self.head_of.astype(np.uint32), "lengths": self.lengths, "data_begins": self.offsets}
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest) -> Headers:
-        """Return the headers that a manifest has, compared with the sizes of the files.
+    def from_manifest(cls, manifest: Manifest, prefix: str, texts: Any, sizes: NDArray[np.int64]) -> Headers:
+        """Return the headers that a manifest has.
+
+        Args:
+            manifest: it has the arrays.
+            prefix: of their names.
+            texts: the values that stand for the different headers.
+            sizes: int64 ``[num_files]``, the bytes of each file, or of the part of it that is an NPY file.
 
         Raises:
-            FormatError: they are no headers, or data would end behind a file.
+            FormatError: they are no headers, or data would end behind their file.
         """
-        texts = manifest.about.get("heads")
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
             raise manifest.error("it holds no headers")
         try:
@@ -94,11 +99,11 @@ class Headers:
             raise manifest.error(f"of one of its headers: {error}") from None
         if any(head.shape and head.shape[0] for head in heads):
             raise manifest.error("one of its headers says a length of the first axis")
-        head_of = manifest.numbers("head_of", 0, len(heads), "<u4").astype(np.int64)
-        lengths = manifest.numbers("lengths", 0, LARGEST_LENGTH)
-        offsets = manifest.numbers("data_begins", 0, LARGEST_LENGTH)
+        head_of = manifest.numbers(f"{prefix}head_of", 0, len(heads), "<u4").astype(np.int64)
+        lengths = manifest.numbers(f"{prefix}lengths", 0, LARGEST_LENGTH)
+        offsets = manifest.numbers(f"{prefix}data_begins", 0, LARGEST_LENGTH)
         row_bytes = np.array([_row_bytes(head) for head in heads], np.int64)[head_of]
-        room = manifest.files.sizes - offsets  # so said, no product can overflow
+        room = sizes - offsets  # so said, no product can overflow
         if bool((room < 0).any()) or bool(
             (lengths > np.where(row_bytes > 0, room // np.maximum(row_bytes, 1), lengths)).any()
         ):

@@ -153,7 +153,8 @@ def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, Bad
 
 def _from_manifest(listing: manifest.Manifest) -> tuple[Files, Headers, BadFiles]:
     """Return the same of the files of a manifest, all of which can be opened."""
-    return listing.files, Headers.from_manifest(listing), BadFiles(listing.files, {})
+    headers = Headers.from_manifest(listing, "", listing.about.get("heads"), listing.files.sizes)
+    return listing.files, headers, BadFiles(listing.files, {})
 
 
 def _element(argument: DTypeLike) -> np.dtype[Any]:
@@ -271,7 +272,7 @@ class RaggedNpySource(FileSource):
 
     def _entries(self) -> Entries:
         bad = self._files.paths[self._bad[0]] if self._bad else ""
-        return Entries(*self._headers.to_manifest(), bad=bad) if self._headers is not None else Entries(bad=bad)
+        return Entries(*self._headers.to_manifest(), bad=bad) if self._headers is not None else super()._entries()
 
     def _digest(self) -> str:
         return self._files.digest(

@@ -28,6 +28,7 @@ from gpuload.formats.npy.source import NpyFiles, RaggedNpySource, common_spec, s
 from gpuload.formats.npz.archive import STORE, Member, Pieces, members
 from gpuload.formats.npz.contents import Array, Contents, array_of
 from gpuload.formats.npz.copies import unpack_arrays
+from gpuload.formats.npz.listing import from_manifest, to_manifest
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Entries, Opening, open_again, write_index
@@ -38,7 +39,7 @@ from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
 from gpuload.spec import Layout, Spec, check_name
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import Files, Paths, differ, expand, look_at
 
 HEAD_BYTES = 4096  # the first read; a smaller archive is listed from it alone
 SUFFIX = ".npy"
@@ -76,15 +77,17 @@ def npz(
     check_on_error(on_error)
     names_argument = _check_selection(fields)
     listing = manifest.load(paths, "npz")
-    if listing is not None:  # first: of a file that changed the members may be damaged, too
-        listing.check(look_at(listing.files.paths, 0, lambda path, size, head: None)[0])
-    with npyheader.naming_conversion(paths):
-        all_paths = expand(paths) if listing is None else listing.files.paths
-        look = tolerant(partial(_arrays_in, names_argument), on_error, "gl.npz", len(all_paths))
-        files, results = look_at(all_paths, HEAD_BYTES, look)
-        bad = bad_files(files, results, "gl.npz")
-    first = bad.good(results)[0]
-    archives = bad.fill(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+    if listing is None:
+        with npyheader.naming_conversion(paths):
+            all_paths = expand(paths)
+            look = tolerant(partial(_arrays_in, names_argument), on_error, "gl.npz", len(all_paths))
+            files, results = look_at(all_paths, HEAD_BYTES, look)
+            bad = bad_files(files, results, "gl.npz")
+        first = bad.good(results)[0]
+        archives = bad.fill(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+    else:
+        files, archives = listing.files, from_manifest(listing, names_argument)
+        first, bad = archives[0], BadFiles(files, {})
     names = list(names_argument or first)
     _check_alike(files, archives, names)
     if record == "row":
@@ -105,7 +108,9 @@ def npz(
     about = [
         ([describe_layout(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)
     ]
-    return NpzSource(files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad)
+    return NpzSource(
+        files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad, names
+    )
 
 
 def _in_place_of_bad(array: Array, record: str) -> Array:
@@ -128,10 +133,13 @@ class NpzSource(Zipped):
         about: object,
         unverified: Sequence[Contents],
         bad: BadFiles,
+        names: Sequence[str],
     ) -> None:
         super().__init__(*parts)
         self._files, self._opening, self._about, self._unverified = files, opening, about, unverified
-        self._bad = bad
+        self._bad, self._names = bad, names
+        if files.fingerprints:
+            self._fingerprint = files.fingerprints.get(opening.identity, "")
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
@@ -140,7 +148,15 @@ class NpzSource(Zipped):
     def index(self, path: str | os.PathLike[str]) -> str:
         """Write a manifest of the files, and return its absolute path; see ``Source.index``."""
         self.check_open()
-        entries = Entries(bad=self._files.paths[self._bad.numbers[0]] if self._bad else "")
+        if self._bad:
+            entries = Entries(bad=self._files.paths[self._bad.numbers[0]])
+        else:
+            names = list(self._names)
+            files, archives = look_at(self._files.paths, HEAD_BYTES, partial(_arrays_in, tuple(names)))
+            for number in range(len(files)):  # what was read now must be of the files that were opened
+                if differ(self._files.stamp(number), files.stamp(number)):
+                    self._files.check(number)
+            entries = Entries(*to_manifest(names, [[arrays[name] for arrays in archives] for name in names]))
         return write_index(path, self._files, self._opening, entries, self.fingerprint())
 
     def _title(self) -> str:
