@@ -47,6 +47,21 @@ INLINE void change_blocks(const uint8_t* image, int64_t pixels, uint8_t* out, co
     }
 }
 
+// Returns the sum of `gray(block, i)` over the pixels of an image: a value of 0 to 255 for pixel i of a block.
+template <class Gray>
+INLINE int64_t sum_blocks(const uint8_t* image, int64_t pixels, const Gray& gray) {
+    PixelBlock block;
+    int64_t total = 0;
+    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
+        const int64_t count = std::min(BLOCK, pixels - begin);
+        split(image + 3 * begin, count, block);
+        int32_t sum = 0;  // of 512 pixels; the compiler makes vector code of it
+        for (int64_t i = 0; i < count; ++i) sum += gray(block, i);
+        total += sum;
+    }
+    return total;
+}
+
 INLINE float bounded(float value, float limit) { return std::min(std::max(value, 0.0f), limit); }
 
 }  // namespace core

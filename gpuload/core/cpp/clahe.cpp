@@ -1,6 +1,6 @@
 // CLAHE: see clahe.hpp.
 //
-// A curve says what each level becomes in a tile. Only the curves of two rows of tiles are in memory: those about the row of
+// The curve of a tile maps each level to its new level. Only the curves of two rows of tiles are in memory: those about the row of
 // pixels that is written.
 #include "clahe.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 template <class T>
 constexpr int64_t LEVELS = int64_t(std::numeric_limits<T>::max()) + 1;
 
-// Cuts off what is more than the limit in a level, and gives it to all: alike first, the rest to every so many-th level.
+// Cuts each count off at the limit and shares the excess: the same number for each level first, then 1 for every n-th level.
 CLONES void clip(int32_t* counts, int32_t levels, int32_t limit) {
     int32_t excess = 0;
     for (int32_t level = 0; level < levels; ++level) {

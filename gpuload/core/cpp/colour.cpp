@@ -23,6 +23,12 @@ INLINE float gray_of(float red, float green, float blue) {  // not cut off
     return std::fma(blue, BLUE, std::fma(green, GREEN, red * RED));
 }
 
+struct Gray {  // cut off
+    INLINE_MEMBER int32_t operator()(const PixelBlock& block, int64_t i) const {
+        return int32_t(gray_of(block.red[i], block.green[i], block.blue[i]));
+    }
+};
+
 struct Saturate {
     float factor, weight;
     INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
@@ -163,18 +169,7 @@ void contrast_table(float mean, float factor, float weight, uint8_t* table) {
         table[level] = uint8_t(int32_t(bounded(float(double(float(level) * factor) + product), 255.0f)));
 }
 
-CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
-    PixelBlock block;
-    int64_t total = 0;
-    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
-        const int64_t count = std::min(BLOCK, pixels - begin);
-        split(image + 3 * begin, count, block);
-        int32_t sum = 0;
-        for (int64_t i = 0; i < count; ++i) sum += int32_t(gray_of(block.red[i], block.green[i], block.blue[i]));
-        total += sum;
-    }
-    return total;
-}
+CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) { return sum_blocks(image, pixels, Gray{}); }
 
 CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels, uint8_t* out) {
     PixelBlock block;
@@ -182,8 +177,7 @@ CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels
     for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
         const int64_t count = std::min(BLOCK, pixels - begin);
         split(image + 3 * begin, count, block);
-        for (int64_t i = 0; i < count; ++i)
-            grays[i] = uint8_t(int32_t(gray_of(block.red[i], block.green[i], block.blue[i])));
+        for (int64_t i = 0; i < count; ++i) grays[i] = uint8_t(Gray{}(block, i));
         uint8_t* to = out + begin * out_channels;
         if (out_channels == 1)
             std::copy(grays, grays + count, to);

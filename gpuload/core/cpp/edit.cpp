@@ -136,7 +136,8 @@ struct Editor::Edit {
         return false;
     }
 
-    // A mix: the share of what is mixed, the number of chains, and of each its weight, the count of its numbers, and these.
+    // A mix: the share of the sum of the chains, the number of chains, and for each chain its weight, the count of its numbers,
+    // and these numbers.
     bool has_chains(const Size& size) const {
         if (count < 2 || !are_floats(numbers, 1) || !is_whole(numbers[1], 0, count)) return false;
         int64_t place = 2;
@@ -244,7 +245,7 @@ void Editor::move(const Edit& edit, const uint8_t* from, uint8_t* to) {
     }
 }
 
-// Adds up what chains of edits make of an image, each times its weight, and blends the image with the sum.
+// Adds up the results of chains of edits, each times its weight, and blends the image with the sum.
 void Editor::mix(const Edit& edit, const uint8_t* from, uint8_t* to) {
     const auto count = size_t(size_.bytes());
     if (!inner_) inner_ = std::make_unique<Editor>();
@@ -272,7 +273,7 @@ void Editor::stretch(void (*table_of)(uint8_t low, uint8_t high, uint8_t* table)
     add_tables(new_tables_.data(), channels);
 }
 
-// Counts what lies in memory, and has the tables so far move the counts: the pixels need not be looked up before.
+// Counts the levels in memory and moves the counts by the tables so far: the pixels need not be looked up before.
 void Editor::equalize() {
     const int64_t channels = size_.channels, size = LEVELS * channels;
     counts_.assign(size_t(2 * size), 0);

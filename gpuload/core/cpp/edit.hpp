@@ -1,6 +1,6 @@
 // Edits: ops on the bytes of one image, one after the other while it lies in the cache, as `ops.edits` says.
 //
-// An edit is a number that says what is done (its code), the number of its arguments, and these, all in float64.
+// An edit is its code (the number of the op), the number of its arguments, and the arguments, all in float64.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ bool are_edits(const Edits& edits, const Size& size);
 // Does edits, and has the memory for it.
 class Editor {
   public:
-    // Writes what becomes of an image to `out`, which is other memory.
+    // Writes the edited image to `out`, which is other memory.
     //
     // Assumes: the image has pixels, and `are_edits` said yes.
     void edit(const uint8_t* image, const Size& size, const Edits& edits, uint8_t* out);
@@ -49,7 +49,7 @@ class Editor {
     void add_tables(const uint8_t* tables, int64_t count);
 
     Size size_{};
-    const uint8_t* current_ = nullptr;  // the image, or what became of it so far
+    const uint8_t* current_ = nullptr;  // the image, or its state after the edits so far
     uint8_t* out_ = nullptr;
     int64_t num_moves_ = 0;   // edits to come that cannot be done in place
     int64_t num_tables_ = 0;  // by which `current_` is still to be looked up: none, one, or one of each channel

@@ -31,7 +31,7 @@ struct Range {
 
 static_assert(std::atomic<uintptr_t>::is_always_lock_free, "a signal handler takes no lock");
 
-// What a signal does, written and read by threads at the same time: word by word, for a handler of signals takes no lock.
+// The action of a signal. Threads write and read it at the same time, word by word: a handler of signals takes no lock.
 class Action {
   public:
     void store(const struct sigaction& action) {

@@ -1,8 +1,8 @@
 // Guard: to read a memory map of a file that was cut short is an error, never the end of the process.
 //
 // Where a mapped file has lost its pages, or its disk fails, the system sends SIGBUS to the thread that reads them. For
-// addresses inside a registered range the handler here marks the range as broken, puts pages of zeros in place of what is
-// left of the range and returns, so that the copy goes on; the code that copied calls `broken` before the bytes are used. Any
+// addresses inside a registered range the handler here marks the range as broken, puts pages of zeros in place of the
+// rest of the range and returns, so that the copy goes on; the code that copied calls `broken` before the bytes are used. Any
 // other SIGBUS goes where it went before: the former handler is installed again and the fault happens again.
 //
 // Limits  Linux with statx.

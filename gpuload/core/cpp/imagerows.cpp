@@ -1,6 +1,6 @@
 // Rows of images: see imagerows.hpp.
 //
-// Assumes: what imagerows.hpp says. Numbers of one image are compared with each other here, before they are used.
+// Assumes: the assumptions of imagerows.hpp hold. Numbers of one image are compared with each other here, before they are used.
 #include "imagerows.hpp"
 
 #include <algorithm>
@@ -40,8 +40,8 @@ bool decode(Decoder& decoder, const Files& files, int64_t i, Pixels& pixels) {
     return pixels.data != nullptr;
 }
 
-// Calls `use(i, pixels)` for each file that is decoded, and writes what it returns, or 1 where the file is declined. Returns the
-// time that decoding took, ns.
+// Calls `use(i, pixels)` for each file that is decoded, and writes its result to `declined[i]`; writes 1 where the file is
+// declined. Returns the time that decoding took, ns.
 template <class Use>
 int64_t decode_each(Codec& codec, const Files& files, int8_t* declined, const Use& use) {
     using Clock = std::chrono::steady_clock;
@@ -134,7 +134,7 @@ class Row {  // makes the rows of a batch, one after the other
         return true;
     }
 
-    // Resizes what was prepared, to `out` or else to memory of its own.
+    // Resizes the prepared image, to `out` or else to memory of its own.
     Pixels resize(uint8_t* out) {
         const Pass vertical = vertical_.pass(), horizontal = horizontal_.pass();
         const int64_t length = CHANNELS * horizontal.count;
@@ -144,7 +144,7 @@ class Row {  // makes the rows of a batch, one after the other
         return {out, vertical.count, horizontal.count};
     }
 
-    // Resizes what a window shows of what was prepared, and walks over it: in one pass, without memory between them.
+    // Resizes the part of the prepared image that a window shows, and walks over it: in one pass, without memory between them.
     //
     // Assumes: the window lies in the result, and its columns were prepared mirrored if it shows them so.
     template <class Out>

@@ -1,5 +1,5 @@
 // Rows of images: each is decoded, resized, edited, and walked over while it lies in the cache, into its row of a batch.
-// `executors.array.stages.ImageStage` says what each step means; codec, resize, edit and walk have files of their own.
+// `executors.array.stages.ImageStage` is the meaning of each step; codec, resize, edit and walk have files of their own.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Pixels {  // of an image of three channels, side by side
 };
 
 struct Resizing {
-    const int32_t* boxes;  // [count, 4]: of each image, or of what was decoded; nullptr: nothing is resized
+    const int32_t* boxes;  // [count, 4]: in each image, or in its decoded region; nullptr: nothing is resized
     const int32_t* sizes;  // [count, 2]: height and width of the result
     Filter filter;
 };
@@ -38,14 +38,14 @@ struct Walking {
     int64_t height, width;  // of the result
 };
 
-struct Editing {  // edits of what a walk makes, before a second walk
+struct Editing {  // edits of the result of a walk, before a second walk
     const double* numbers;  // [count, num_numbers]; nullptr: there are none
     int64_t num_numbers;
     Walking<uint8_t> window;
 };
 
 template <class Out>
-struct Making {  // what is done to images, in this order; the edits begin with a walk of their own
+struct Making {  // the work on images, in this order; the edits begin with a walk of their own
     Resizing resizing;
     Editing editing;
     Walking<Out> walking;

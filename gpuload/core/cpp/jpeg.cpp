@@ -106,9 +106,9 @@ bool read_frame(Reader segment, JpegHead& head) {
            height > 0 && width > 0 && std::max(head.height, head.width) <= MAX_SIDE;
 }
 
-struct Header {  // what stands in front of the first scan
+struct Header {  // the settings in front of the first scan
     int64_t frame = 0;         // where the segment of the frame begins; 0: there is none
-    unsigned orientation = 0;  // 0: nothing says it
+    unsigned orientation = 0;  // 0: the file does not state it
     std::vector<Segment> settings;
 };
 
@@ -139,7 +139,7 @@ bool read_header(const uint8_t* data, int64_t size, Reader& file, JpegHead& head
 }  // namespace
 
 bool read_jpeg_head(const uint8_t* data, int64_t size, JpegHead& head) {
-    // What begins like this in front of "ftyp" may be another format.
+    // A file with these bytes in front of "ftyp" may be of another format.
     if (size < 8 || std::memcmp(data, "\xFF\xD8\xFF", 3) != 0 || std::memcmp(data + 4, "ftyp", 4) == 0) return false;
     Reader file(data + 2, size_t(size - 2));
     Header header;

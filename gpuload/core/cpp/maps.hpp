@@ -50,14 +50,14 @@ class Maps {
     enum State : int8_t { REFUSED = -1, UNTRIED, MAPPED };
 
     // `stamps` is [num_files, 3]: size in bytes, time of modification in ns, inode, or 0 where that is not known; it
-    // outlives the maps, as the paths do. The system is told in pieces of `piece_bytes` what will be copied, before it is;
-    // 0: it is not told. `most_maps` 0: most of what the guard has, so that some are left for other `Maps`.
+    // outlives the maps, as the paths do. Before bytes are copied, the system is asked to read them, in pieces of
+    // `piece_bytes`; 0: it is not asked. `most_maps` 0: most of the guard's ranges, so that some are left for other `Maps`.
     Maps(const Paths& paths, const int64_t* stamps, int64_t num_files, int64_t piece_bytes, int64_t most_maps);
     ~Maps();
     Maps(const Maps&) = delete;
 
-    // Copies the bytes of extent i to out[begins[i]:]. Returns COPIED, or what went wrong and with which extent (OUTSIDE)
-    // or file; nothing was written for OUTSIDE.
+    // Copies the bytes of extent i to out[begins[i]:]. Returns COPIED, or else the number of the extent (OUTSIDE) or of the
+    // file (CHANGED, FAILED), and that result; nothing was written for OUTSIDE.
     std::pair<int64_t, Result> copy(const Extents& extents, const int64_t* begins, uint8_t* out, int64_t out_bytes);
 
     // Maps the files of which these extents want little enough (see Maps). Errors are left to `copy`.

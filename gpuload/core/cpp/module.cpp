@@ -1,4 +1,4 @@
-// The Python face of the core: what `face.py` describes. Here, and only here, sizes of arrays, places and numbers are
+// The Python face of the core, which `face.py` describes. Here, and only here, sizes of arrays, places and numbers are
 // checked; behind it they are assumed. The interpreter's lock is free while work is done, but for calls of some
 // microseconds, where it would take longer to get it back.
 #include <nanobind/nanobind.h>
@@ -52,8 +52,8 @@ namespace {
 
 constexpr int64_t SHORT = 4096;  // numbers that are computed in some microseconds
 
-void require(bool fits, const char* what) {
-    if (!fits) throw std::invalid_argument(what);
+void require(bool fits, const char* message) {
+    if (!fits) throw std::invalid_argument(message);
 }
 
 core::Bytes bytes_of(const Bytes& array) { return {array.data(), array.size()}; }
@@ -511,7 +511,7 @@ void walk(const Array<const In, 1>& images, int64_t stride, int64_t height, int6
     if (count == 0) return;
     require(is_side(height) && is_side(width) && is_side(channels) && is_side(window_height) && is_side(window_width),
             "walk: sizes");
-    // Each product is compared with what there is before it is multiplied on: no overflow.
+    // Each product is compared with the size of the images before the next multiplication: no overflow.
     require(height <= images.size() && width <= images.size() / height && channels <= images.size() / (height * width),
             "walk: images are smaller than that");
     const int64_t size = height * width * channels;
@@ -530,7 +530,7 @@ void walk(const Array<const In, 1>& images, int64_t stride, int64_t height, int6
 
 core::Pass pass_of(const Array<const int32_t, 1>& first, const Array<const float, 2>& weights, int64_t length) {
     require(weights.shape(0) == first.size() && weights.shape(1) > 0 && first.size() > 0, "resize: a pass");
-    for (int64_t i = 0; i < first.size(); ++i)  // so that the continued row is not longer than what is resized asks for
+    for (int64_t i = 0; i < first.size(); ++i)  // so that the continued row is not longer than the resize needs
         require(first.data()[i] > -weights.shape(1) && first.data()[i] < length, "resize: a pass reads outside");
     return {first.data(), weights.data(), weights.shape(1), first.size()};
 }
@@ -677,7 +677,7 @@ void clahe(const Array<const uint16_t, 3>& image, double limit, int64_t rows, in
     core::TileEqualizer().equalize(from, {rows, columns, limit}, to);
 }
 
-// Checks that what Python makes of an axis reads pixels of the image alone, and that its sums fit into 32 bits.
+// Checks that Python's steps along an axis read pixels of the image alone, and that their sums fit into 32 bits.
 core::Steps steps_of(const Array<const int32_t, 1>& first, const Array<const int32_t, 1>& count,
                      const Array<const int32_t, 2>& weights, int64_t length) {
     require(count.size() == first.size() && weights.shape(0) == first.size(), "resize_as_pillow: steps");
@@ -723,7 +723,7 @@ const int32_t* each_or_none(const Numbers& numbers, int64_t count, int64_t colum
     return numbers.shape(0) == 0 ? nullptr : numbers.data();
 }
 
-// Checks what is done to so many images, and that the result has room for it.
+// Checks the work on so many images, and that the result has room for it.
 template <class Out>
 core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
                             float width, bool antialias, const Array<const double, 2>& edits, const Numbers& edit_start,

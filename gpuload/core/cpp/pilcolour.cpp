@@ -16,9 +16,11 @@ INLINE int32_t gray_of(int32_t red, int32_t green, int32_t blue) {
     return (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16;
 }
 
-INLINE int32_t gray_of(const PixelBlock& block, int64_t i) {
-    return gray_of(int32_t(block.red[i]), int32_t(block.green[i]), int32_t(block.blue[i]));
-}
+struct Gray {
+    INLINE_MEMBER int32_t operator()(const PixelBlock& block, int64_t i) const {
+        return gray_of(int32_t(block.red[i]), int32_t(block.green[i]), int32_t(block.blue[i]));
+    }
+};
 
 INLINE float mixed(float base, float value, float factor) { return bounded(base + factor * (value - base), 255.0f); }
 
@@ -26,7 +28,7 @@ struct Saturate {
     float factor;
     INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
         for (int64_t i = 0; i < count; ++i) {
-            const auto gray = float(gray_of(block, i));
+            const auto gray = float(Gray{}(block, i));
             block.red[i] = mixed(gray, block.red[i], factor);
             block.green[i] = mixed(gray, block.green[i], factor);
             block.blue[i] = mixed(gray, block.blue[i], factor);
@@ -51,18 +53,7 @@ void contrast_table(float mean, float factor, uint8_t* table) {
     for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(mixed(mean, float(level), factor)));
 }
 
-CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
-    PixelBlock block;
-    int64_t total = 0;
-    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
-        const int64_t count = std::min(BLOCK, pixels - begin);
-        split(image + 3 * begin, count, block);
-        int32_t sum = 0;
-        for (int64_t i = 0; i < count; ++i) sum += gray_of(block, i);
-        total += sum;
-    }
-    return total;
-}
+CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) { return sum_blocks(image, pixels, Gray{}); }
 
 CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, uint8_t* out) {
     change_blocks(image, pixels, out, Saturate{factor});

@@ -22,7 +22,7 @@ struct FirstPlanes {  // from planes 0 and 1; the places of plane 2 hold anythin
 };
 
 template <int part, bool mirrored>
-struct LastPlane {  // from what the first two made, and plane 2
+struct LastPlane {  // from the pixels of the first two planes, and plane 2
     using First = FirstPlanes<part, mirrored>;
     static constexpr int of(size_t place) { return First::plane(place) == 2 ? 16 + First::column(place) : int(place); }
 };

@@ -43,7 +43,7 @@ class Work {
 
     State state(int64_t step) const;
     int64_t num_steps() const { return num_steps_; }
-    int64_t num_done() const { return num_done_.load(std::memory_order_acquire); }  // steps; what failed is not done
+    int64_t num_done() const { return num_done_.load(std::memory_order_acquire); }  // steps; a failed step is not done
     const Times& times() const { return times_; }                                   // of all threads
     int64_t wait_ns() const { return wait_ns_.load(std::memory_order_relaxed); }    // in `Queue::wait`
 
@@ -51,7 +51,7 @@ class Work {
     std::vector<std::pair<int64_t, Span>> spans() const;
 
   protected:
-    // `pieces_of` says how many pieces each step has, at least one.
+    // `pieces_of` holds the number of pieces of each step, at least one.
     explicit Work(const std::vector<int64_t>& pieces_of);
 
   private:
@@ -76,7 +76,7 @@ class Work {
 
 class Queue {
   public:
-    // Does pieces until there is a call. Returns what the last call allows, or -1 once the queue has ended.
+    // Does pieces until there is a call. Returns the number that the last call allows, or -1 once the queue has ended.
     int64_t serve();
 
     // Calls some threads out of `serve`; `until` is the largest number that any call has allowed.

@@ -27,10 +27,10 @@ namespace {
 
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));  // a pixel and a float that is not used
 
-constexpr float BIG = 12582912.0f;  // 1.5 * 2**23: what is added to it loses its fraction, halves to even
+constexpr float BIG = 12582912.0f;  // 1.5 * 2**23: a number that is added to it loses its fraction, halves to even
 constexpr int64_t RGB = 3;          // channels
 
-INLINE float rounded(float value) {  // to what uint8 holds
+INLINE float rounded(float value) {  // to a value of uint8
     float bounded = value > 0.0f ? value : 0.0f;
     bounded = bounded < 255.0f ? bounded : 255.0f;
     return (bounded + BIG) - BIG;
@@ -60,7 +60,8 @@ INLINE void add_four(float* __restrict total, const From* const* rows, const flo
         total[i] = total[i] + u * float(a[i]) + v * float(b[i]) + w * float(c[i]) + x * float(d[i]);
 }
 
-// Sums rows, each times its weight, in their order. Up to eight are summed in registers: memory is what a sum waits for.
+// Sums rows, each times its weight, in their order. Up to eight are summed in registers: a sum waits for memory, not for
+// arithmetic.
 template <class From>
 INLINE void down(float* __restrict to, const From* const* rows, const float* weights, int64_t support, int64_t length) {
     switch (support) {

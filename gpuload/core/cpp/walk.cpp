@@ -144,7 +144,7 @@ INLINE void planes_to_pixels(const Walk<In, Out>& walk) {
         const bool down = walk.mirror[2 * i] == 1, across = walk.mirror[2 * i + 1] == 1;
         const Columns columns = columns_of(walk.start[2 * i + 1], walk.width, walk.window_width, across);
         const int64_t count = columns.count();
-        std::fill(line.begin(), line.end(), walk.fill);  // what is beside the image's columns stays so
+        std::fill(line.begin(), line.end(), walk.fill);  // the columns beside the image stay so
         In* const pixels = line.data() + columns.first * channels;
         for (int64_t y = 0; y < walk.window_height; ++y) {
             const int64_t row = walk.start[2 * i] + (down ? walk.window_height - 1 - y : y);
@@ -183,7 +183,7 @@ INLINE void pixels_to_planes(const Walk<In, Out>& walk) {
                 const In* from = walk.images + i * walk.stride + (row * walk.width + columns.column) * channels;
                 if (columns.count() == window && !across)
                     pixels = from;
-                else  // what is beside these columns is still `fill`
+                else  // the columns beside these still hold `fill`
                     gather(line.data() + columns.first * channels, from, columns.count(), channels, across);
             }
             for (int64_t c = 0; c < channels; ++c) {
