@@ -51,7 +51,12 @@ PEERS := build/peers
 PEERS_STAMP := $(PEERS)/gpuload-$(VERSION).stamp
 PEERS_PACKAGES := torchdata==0.11.0
 
-.PHONY: setup core demo test test-all test-torch test-peers test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+# Ray and the packages that it needs, in front of those of .venv.
+RAY := build/ray
+RAY_STAMP := $(RAY)/gpuload-$(VERSION).stamp
+RAY_PACKAGES := "ray[data,train]==2.60.0"
+
+.PHONY: setup core demo test test-all test-torch test-ray test-peers test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -147,6 +152,16 @@ test-peers: setup $(PEERS_STAMP)
 $(PEERS_STAMP): $(BENCH_STAMP)
 	rm -rf $(PEERS)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --target $(PEERS) $(PEERS_PACKAGES)
+	@touch $@
+
+# The bridge to Ray on a cluster of several nodes on this machine; in minutes.
+test-ray: setup $(RAY_STAMP)
+	RAY_USAGE_STATS_ENABLED=0 PYTHONPATH=$(CURDIR) $(RAY)/bin/python -m pytest -p no:cacheprovider -rs tests/bridges/test_ray.py
+
+$(RAY_STAMP): $(BENCH_STAMP)
+	rm -rf $(RAY) && $(BIN)/python -m venv $(RAY)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(ls -d $(RAY)/lib/python*/site-packages)/packages.pth
+	$(RAY)/bin/python -m pip install --disable-pip-version-check $(RAY_PACKAGES)
 	@touch $@
 
 # The documentation, as pages to open in a browser: build/site/index.html. Warnings are errors.

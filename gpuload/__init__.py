@@ -21,6 +21,7 @@ from gpuload.tracebacks import publish as _publish
 from gpuload.tracebacks import publish_methods as _publish_methods
 
 if TYPE_CHECKING:
+    from gpuload.bridges.ranks import shard
     from gpuload.check import check
     from gpuload.convert import convert
     from gpuload.formats.csv.source import csv
@@ -76,6 +77,7 @@ __all__ = [
     "preview",
     "recipes",
     "records",
+    "shard",
     "text",
     "tfrecord",
     "zip",
@@ -83,6 +85,7 @@ __all__ = [
 _attach(
     __name__,
     {
+        "bridges.ranks": ("shard",),
         "check": ("check",),
         "convert": ("convert",),
         "formats.csv.source": ("csv",),

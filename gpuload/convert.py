@@ -198,6 +198,70 @@ def _check_paths(source: object) -> None:
     raise SpecError(f"gl.convert of a {type(source).__name__}", cause=cause, remedy=remedy)
 
 
+# --- one file at a time, for those who share the work among machines
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a conversion that several processes share: its path, and which records it holds.
+
+    Attributes:
+        wildcard: the name of all its files together.
+    """
+
+    path: str
+    begin: int
+    end: int
+    wildcard: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file in its folder."""
+        return os.path.basename(self.path)
+
+
+def plan_parts(source: Source, out: str | os.PathLike[str], records_per_file: int) -> list[Part]:
+    """Return the files of a conversion, each with ``records_per_file`` records, the last one with the rest.
+
+    Raises:
+        SpecError: ``source`` is none, or has no records, or ``out`` has no ``{shard}``, or anything else in braces.
+        FileError: files are there that a wildcard would read with these.
+    """
+    if not isinstance(source, Source) or not len(source):
+        raise SpecError(
+            f"a conversion of {type(source).__name__}",
+            cause="there is no record to convert",
+            remedy="pass a source with records: gl.open(path), say",
+        )
+    path = _checked_path(out)
+    folder, pattern = os.path.split(path)
+    if _placeholders(path, pattern) - {"num_shards"} != {"shard"}:
+        raise SpecError(
+            f"out = {path!r}",
+            cause="each file is named by its number",
+            remedy="write out/train-{shard:05d}.npy, say; files of single fields are written by gl.convert",
+        )
+    count = -(-len(source) // records_per_file)
+    names = [pattern.format(shard=number, num_shards=count) for number in range(count)]
+    edges = [*range(0, len(source), records_per_file), len(source)]
+    files = [
+        _File(os.path.join(folder, name), begin, end, source.spec.names)
+        for name, begin, end in zip(names, edges[:-1], edges[1:], strict=True)
+    ]
+    _check_names(files, pattern, [source.spec.names])
+    _make_folder(folder)
+    _refuse_strays(path, files)
+    wildcard = re.sub(r"\{shard[^{}]*\}", "*", pattern).format(num_shards=count)
+    return [Part(file.path, file.begin, file.end, wildcard) for file in files]
+
+
+def convert_part(source: Source, path: str, begin: int, end: int, options: Mapping[str, Any]) -> Conversion:
+    """Write the file of a part; a file that is whole is kept, and what a killed call left is removed."""
+    folder, name = os.path.split(path)
+    pattern = name.replace("{", "{{").replace("}", "}}")
+    return convert(source[begin:end], os.path.join(folder, pattern), **options)
+
+
 # --- the records and the format to write
 
 

@@ -53,6 +53,7 @@ OWNERS = {
     "kvikio": ("storage/direct.py",),
     "obstore": ("storage/retries.py", "storage/stores.py"),
     "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*", "cli/parity*"),
+    "ray": ("bridges/ray.py",),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
     "tensorflow": ("bridges/tensorflow/*", "cli/bench_peers.py", "cli/demo*"),

@@ -277,7 +277,7 @@ def test_ranks_of_slurm_read_all_records_together(tmp_path, monkeypatch):
 
     for rank in range(3):
         monkeypatch.setenv("SLURM_PROCID", str(rank))
-        monkeypatch.setenv("SLURM_NTASKS", "3")
+        monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
         names: dict[str, Any] = {}
         exec(compile(block("slurm", "python"), "containers.md, slurm", "exec"), names)
         values += [record for batch in names["loader"] for record in batch.records.tolist()]

@@ -27,6 +27,7 @@ PAGES = {  # and what a page needs
     "damaged-data": "PIL",
     "converting": "PIL",
     "manifests": None,
+    "launchers": "jax",
     "balance": None,
     "augmentation": None,
     "recipes": "PIL",
@@ -72,6 +73,18 @@ def shards(tmp_path):
     (tmp_path / "shards").mkdir()
     for number in range(3):
         np.save(tmp_path / "shards" / f"{number}.npy", np.full((4, 2), number))
+
+
+@pytest.fixture
+def second_rank(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+
+
+@pytest.mark.usefixtures("shards", "second_rank")
+@pytest.mark.parametrize("defined", ["launchers"], indirect=True)
+def test_the_page_about_launchers_runs(defined):
+    assert (defined["loader"].batch_size, defined["loader"].shard_id, defined["loader"].num_shards) == (8, 1, 3)
 
 
 @pytest.mark.usefixtures("shards")

@@ -16,18 +16,20 @@ GPU      A loader on a GPU gives arrays there. By DLPack JAX's stream is told to
          on; memory that JAX let go of is waited for before it is used again (``device.Lane``).
 Ragged   JAX has no type for a field of which the first axis varies: it is a `gl.Ragged` with a jax.Array as its payload
          and its offsets on the host.
-Devices  One process, one share of the records: ``shard="auto"`` divides by processes. Over the devices of a process,
-         and over all, ``jax.make_array_from_process_local_data(sharding, array)`` lays out a batch.
+Devices  One process, one share of the records: ``shard="auto"`` divides by processes. ``sharding=`` makes one array of
+         the parts of all processes, over all of their devices.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuload import device, signalsafe
+from gpuload.batch import names_in
 from gpuload.bridges import common
 from gpuload.errors import DeviceError, SpecError, missing_package
 from gpuload.ragged import Ragged
@@ -47,7 +49,7 @@ WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128"
 
 
 @public
-def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
+def tensors(loader: Loader, *, shard: common.Shard = None, sharding: Any = None) -> common.Tensors:
     """Return the loader's batches with jax.Arrays on its device, shared by DLPack.
 
     Args:
@@ -55,6 +57,9 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
         shard: ``"auto"`` takes the process's index and the number of processes from JAX (after
             ``jax.distributed.initialize()``, where there are several), a pair is (index, number); both for a loader
             that is made without ``shard_id=`` and ``num_shards=``. None leaves the loader as it is.
+        sharding: a ``jax.sharding.Sharding`` of the global batch, which the loaders of all processes make together:
+            each field is one array over its devices, ``[batch_size * num_shards, ...]``. The loader is on the CPU, and
+            its steps have one size. ``batch.valid`` and ``batch.records`` are those of this process.
 
     Returns:
         An iterable with a length, ``state_dict`` and ``load_state_dict``. Each loop over it goes on from the position
@@ -63,7 +68,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
 
     Raises:
         SpecError: a field that is handed out has no jax.Array (text, dates, 64 bits without ``jax_enable_x64``, a shape
-            that varies in several axes), or ``shard`` does not fit.
+            that varies in several axes), or ``shard`` or ``sharding`` does not fit.
         DeviceError: the loader is on a GPU that JAX does not see.
     """
     common.check_loader("tensors", loader)
@@ -71,6 +76,9 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     if loader.device != "cpu":
         check_gpu(loader.device)
     loader = common.sharded(loader, shard, lambda: (jax.process_index(), jax.process_count()))
+
+    if sharding is not None:
+        return common.Tensors(loader, _global_converter(loader, sharding), start=_start)
 
     def tensor(array: Any) -> Any:
         shared = common.shareable(array, align_bytes=ALIGNMENT_BYTES)
@@ -87,6 +95,70 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
         return values.with_payload(tensor(values.flat)) if isinstance(values, Ragged) else tensor(values)
 
     return common.Tensors(loader, convert, start=_start)
+
+
+def _global_converter(loader: Loader, sharding: Any) -> common.Convert:
+    """Return a function that makes a global array of the values of this process, after checking that all steps fit.
+
+    Raises:
+        SpecError: it is no sharding, the loader is on a GPU, steps differ in size, or a field cannot be divided so.
+    """
+    if not isinstance(sharding, jax.sharding.Sharding):
+        raise SpecError(
+            f"sharding = {sharding!r}"[:200],
+            cause="it says how the global batch lies on the devices",
+            remedy='write jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")), say',
+        )
+    num_records = loader.batch_size * loader.num_shards
+    if loader.device != "cpu":
+        raise SpecError(
+            f"sharding= of a loader on {loader.device}",
+            cause="JAX lays out what is on the host, each device's part to that device",
+            remedy='make the loader with device="cpu"',
+        )
+    if loader.last_batch == "partial" and len(loader.source) % num_records:
+        raise SpecError(
+            f"sharding= of a loader whose last step is smaller than {num_records} records",
+            cause="a global array is divided evenly over its devices",
+            remedy='pass last_batch="drop" or "pad" to the loader',
+        )
+    for name in names_in(loader.output, loader.spec_out):
+        field = loader.spec_out[name]
+        if not field.uniform:
+            common.refuse(
+                field, "a global array", "its shape varies from record to record", "leave it out with output="
+            )
+        shape = (num_records, *field.fixed_shape)
+        try:
+            sharding.shard_shape(shape)
+        except ValueError as error:
+            raise SpecError(
+                f"field {name!r}, {list(shape)} in a global batch, under {sharding}",
+                cause=str(error).splitlines()[0],
+                remedy="take a batch size that is a multiple of the devices of a process, or another sharding",
+            ) from None
+
+    def convert(values: Any) -> Any:
+        loader.count("tensors_copied")
+        shape = (num_records, *values.shape[1:])
+        result = jax.make_array_from_process_local_data(sharding, values, shape)
+        if result.dtype != values.dtype:
+            raise _narrowing_error(f"an array of {values.dtype}", values.dtype)
+        return result
+
+    return convert
+
+
+def process_rank() -> tuple[int, int] | None:
+    """Return the index of this process and the number of processes; None where JAX knows of no others.
+
+    Before ``jax.distributed.initialize`` nothing is asked that would start JAX's devices, but for those of a TPU, which
+    know each other without it.
+    """
+    if not jax.distributed.is_initialized() and "TPU_WORKER_HOSTNAMES" not in os.environ:
+        return None
+    count = jax.process_count()
+    return (jax.process_index(), count) if count > 1 or jax.distributed.is_initialized() else None
 
 
 @functools.cache

@@ -305,15 +305,23 @@ def _check_field(field: Field) -> None:
     common.check_field(field, "a torch.Tensor", text=False, ragged=True, bfloat16=True)
 
 
-def _rank() -> tuple[int, int]:
+def process_rank() -> tuple[int, int] | None:
+    """Return rank and world size of torch.distributed; None where it is not initialised."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _rank() -> tuple[int, int]:
+    pair = process_rank()
+    if pair is None:
         raise SpecError(
             'shard="auto"',
             cause="torch.distributed is not initialised in this process, so that it knows no rank",
             remedy="call torch.distributed.init_process_group() before, or pass shard=(rank, world size)",
         )
-    return distributed.get_rank(), distributed.get_world_size()
+    return pair
 
 
 def _converter(loader: Loader) -> common.Convert:

@@ -10,13 +10,14 @@ Close   nothing is kept open but maps, which are undone when the last thread has
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from gpuload.errors import ChangedFileError, SpecError
+from gpuload.errors import ChangedFileError, GpuloadError, SpecError
 from gpuload.sources import calls
 from gpuload.sources.base import LeafSource, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf
@@ -155,12 +156,17 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
     """Open a source again that was pickled or copied, and return it.
 
     Raises:
-        ChangedFileError: the files changed in between.
+        ChangedFileError: the files changed in between, or those of this node are others.
+        GpuloadError: they cannot be opened. Each of these errors names the node, for paths may mean others there.
     """
-    source = opening.function(**opening.arguments)
+    node = f"on node {platform.node()}"
+    try:
+        source = opening.function(**opening.arguments)
+    except GpuloadError as error:
+        raise error.within(node) from None
     if source.fingerprint() != fingerprint:
         raise ChangedFileError(
-            f"the files of gl.{opening.function.__name__} are others than where the source was made",
+            f"{node} the files of gl.{opening.function.__name__} are others than where the source was made",
             cause=f"their fingerprint is {source.fingerprint()}, it was {fingerprint}",
             remedy="copy the same files to the same path on each machine, or open them anew",
         )

@@ -231,3 +231,71 @@ def test_arrays_on_a_gpu_that_are_let_go_of_are_read_before_their_memory_is_used
     expected = loader_of(shuffle=True)
     for item, batch in zip(results, [batch for _ in range(20) for batch in expected], strict=True):
         np.testing.assert_array_equal(np.asarray(item), batch["image"])
+
+
+GLOBAL = """
+import json, os
+import numpy as np
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import gpuload as gl
+from gpuload.bridges import jax as gljax
+
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
+fields = dict(x=np.arange(176, dtype=np.float32).reshape(44, 4), y=np.arange(44, dtype=np.int32))
+loader = gl.Loader(gl.arrays(**fields), 8, shuffle=True, seed=3, last_batch="drop", output=("x", "y"), device="cpu")
+data = gljax.tensors(loader, sharding=NamedSharding(mesh, PartitionSpec("data")))
+arrays, right = [], []
+for batch, expected in zip(data, loader.epoch(0), strict=True):
+    x, y = batch
+    arrays.append((x, np.array(expected["x"])))
+    right.append(x.shape == (8, 4) and {part.data.shape for part in x.addressable_shards} == {(4, 4)})
+    right.append({part.device for part in x.addressable_shards} == {part.device for part in y.addressable_shards})
+    right.append(int(jax.jit(lambda values: values.sum())(y)) == int(expected["y"].sum()))
+right += [bool((np.asarray(x) == values).all()) for x, values in arrays]  # memory is not used again
+refusals = []
+for batch_size, arguments, layout in [
+    (8, {}, PartitionSpec("data")),
+    (5, dict(last_batch="drop"), PartitionSpec("data")),
+    (8, dict(last_batch="drop"), None),
+]:
+    part = gl.Loader(gl.arrays(**fields), batch_size, output="x", device="cpu", **arguments)
+    try:
+        gljax.tensors(part, sharding="data" if layout is None else NamedSharding(mesh, layout))
+    except gl.GpuloadError as error:
+        refusals.append(str(error))
+print(json.dumps([right, refusals]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_global_arrays_lie_on_all_devices_and_hold_the_batch() -> None:
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", GLOBAL],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+
+    assert process.returncode == 0, process.stderr[-3000:]
+    right, refusals = json.loads(process.stdout)
+    assert right == [True] * 20
+    assert [
+        'last_batch="drop" or "pad"' in refusals[0],
+        "5, 4" in refusals[1],
+        "NamedSharding(mesh" in refusals[2],
+    ] == [True] * 3
+
+
+def test_a_global_array_on_one_device_is_the_batch() -> None:
+    loader = loader_of(last_batch="drop")
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+    for batch, expected in zip(gljax.tensors(loader, sharding=sharding), loader.epoch(0), strict=True):
+        for name, values in expected.items():
+            np.testing.assert_array_equal(np.asarray(batch[name]), values)
+            assert batch[name].sharding == sharding
