@@ -23,12 +23,12 @@ from gpuload.errors import FileError, SpecError, StateError  # noqa: E402
 from gpuload.storage import privatefiles  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 SOURCE = gl.arrays(x=X, y=X @ np.float32([1, 2, 3]))
 
 
 def loader_of(**changes: Any) -> gl.Loader:
-    """A loader of 10 steps an epoch."""
+    """A loader of 6 steps an epoch."""
     return gl.Loader(
         SOURCE, **{"batch_size": 4, "shuffle": True, "seed": 1, "output": ("x", "y"), "device": "cpu", **changes}
     )
@@ -120,7 +120,7 @@ def whole() -> Any:
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.parametrize(
-    ("ends", "make", "make_model"), [(4, prefetched, new_model), (10, plain, model_of), (17, plain, model_of)]
+    ("ends", "make", "make_model"), [(2, prefetched, new_model), (6, plain, model_of), (11, plain, model_of)]
 )
 def test_a_run_that_was_ended_goes_on_and_its_weights_are_those_of_one_that_was_not(
     tmp_path, whole, ends, make, make_model
@@ -136,7 +136,7 @@ def test_a_run_that_was_ended_goes_on_and_its_weights_are_those_of_one_that_was_
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_a_run_may_be_ended_many_times(tmp_path, whole):
     for _ in range(4):
-        run(tmp_path, 3, ends=7)
+        run(tmp_path, 3, ends=4)
 
     check_equal(run(tmp_path, 3)[0], whole)
 
@@ -144,13 +144,13 @@ def test_a_run_may_be_ended_many_times(tmp_path, whole):
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_with_several_steps_an_execution_the_optimizer_counts(tmp_path):
     expected = run(None, 3, steps_per_execution=2)[0]
-    run(tmp_path, 3, ends=14, steps_per_execution=2)
+    run(tmp_path, 3, ends=8, steps_per_execution=2)
 
     check_equal(run(tmp_path, 3, steps_per_execution=2)[0], expected)
 
 
 def test_saved_by_epochs_a_run_goes_on_at_the_end_of_the_last_one(tmp_path, whole):
-    run(tmp_path, 3, ends=17, save_freq="epoch")
+    run(tmp_path, 3, ends=11, save_freq="epoch")
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-000001-step-000000000"]
 
     check_equal(run(tmp_path, 3, save_freq="epoch")[0], whole)
@@ -170,7 +170,7 @@ def test_behind_backup_and_restore_it_has_the_last_word(tmp_path, whole):
     def backup() -> Any:
         return tf.keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
 
-    run(tmp_path / "run", 3, ends=14, more=[backup()])
+    run(tmp_path / "run", 3, ends=8, more=[backup()])
 
     check_equal(run(tmp_path / "run", 3, more=[backup()])[0], whole)
 
@@ -183,7 +183,7 @@ def test_before_another_callback_that_restores_weights_it_is_an_error(tmp_path):
 
     loader, model = loader_of(), model_of()
     with pytest.raises(Ended):
-        model.fit(plain(loader), epochs=3, shuffle=False, verbose=0, callbacks=[*callbacks(loader), EndAfter(14)])
+        model.fit(plain(loader), epochs=3, shuffle=False, verbose=0, callbacks=[*callbacks(loader), EndAfter(8)])
 
     loader, model = loader_of(), model_of()
     with pytest.raises(SpecError, match="put ResumeLoader behind it"):
@@ -191,7 +191,7 @@ def test_before_another_callback_that_restores_weights_it_is_an_error(tmp_path):
 
 
 def test_a_save_that_was_broken_off_is_not_taken_up(tmp_path, whole, monkeypatch):
-    run(tmp_path, 3, ends=13)
+    run(tmp_path, 3, ends=8)
     draft = tmp_path / "draft-1"
     draft.mkdir()
     (draft / "model.weights.h5").write_bytes(b"half")
@@ -349,7 +349,7 @@ def test_a_training_that_waits_for_its_input_is_told_so_in_one_sentence(caplog):
         threading.Event().wait(0.02)  # a slow op
         return x
 
-    loader, model = loader_of(ops=[gl.ops.Python(slow, on="x")]), model_of()
+    loader, model = loader_of(ops=[gl.ops.Python(slow, on="x")], batch_size=2), model_of()
 
     with caplog.at_level(logging.WARNING, "gpuload"):
         model.fit(plain(loader), epochs=2, shuffle=False, verbose=0, callbacks=[gltf.LoaderStats(loader)])
