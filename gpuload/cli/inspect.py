@@ -205,7 +205,8 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
         files = [heads.read(value) for value in values]
         kinds = Counter(heads.FORMATS[file.kind].title for file in files)
         size = f"{_span([file.height for file in files])} x {_span([file.width for file in files])} pixels"
-        return f"{', '.join(kinds)}; {size}; {_bytes(min(map(len, values)))} to {_bytes(max(map(len, values)))}"
+        least, largest = _bytes(min(map(len, values))), _bytes(max(map(len, values)))
+        return f"{', '.join(kinds)}; {size}; {least if least == largest else f'{least} to {largest}'}"
     parts = []
     arrays = [np.asarray(value) for value in values]
     if not field.uniform:

@@ -170,6 +170,7 @@ INTERRUPTED = {
     "doctor": ["doctor"],
     "parity": ["parity"],
     "health": ["health"],
+    "index": ["index", "big", "-o", "out/x.manifest"],
 }
 
 

@@ -202,3 +202,10 @@ print(main(["inspect", "photos"]), main(["inspect", "photos", "--picture", "x.pn
     assert f"No picture: {problem}" in " ".join(process.stdout.split())
     assert f"--picture x.png\n  cause:  {problem}\n" in process.stderr
     assert not (files / "x.png").exists()
+
+
+def test_files_of_one_length_are_shown_with_one_length(tmp_path, capsys):
+    Image.fromarray(SMOOTH).save(tmp_path / "0.bmp")
+    assert inspect(tmp_path) == 0
+
+    assert "BMP; 40 x 60 pixels; 7.25 kB\n" in capsys.readouterr().out  # 54 bytes of header, 3 bytes a pixel
