@@ -39,6 +39,13 @@ class Package(ModuleType):
         if not (isinstance(value, ModuleType) and name in vars(self).get("_lazy_names", ())):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A package is pickled as its name: Ray pickles functions of a script with the modules that they use.
+
+        cloudpickle knows modules by their exact type, and so does not know these.
+        """
+        return signalsafe.import_package, (self.__name__,)
+
     def __dir__(self) -> list[str]:
         """Return the names that are there, and those that will be."""
         return sorted({*super().__dir__(), *vars(self).get("_lazy_names", ())})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 import pickle
@@ -213,3 +214,11 @@ def _run(code, folder):
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{inspect.cleandoc(code)}"]
     text = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=100).stdout
     return [line.split() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_is_pickled_as_its_name(name):
+    package = importlib.import_module(name)
+
+    assert pickle.loads(pickle.dumps(package)) is package
+    assert copy.deepcopy({"gl": package})["gl"] is package

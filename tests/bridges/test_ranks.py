@@ -219,7 +219,7 @@ shard = gl.shard(launcher)
 source, size = gl.arrays(y=list(range(46))), 6 // shard["num_shards"]
 loader = gl.Loader(source, size, shuffle=True, seed=5, device="cpu", **shard)
 state = os.path.join(folder, "state.json")
-if os.path.exists(state):
+if fate != "kill":
     loader.load_state_dict(json.load(open(state)))
 with open(os.path.join(folder, f"{fate}-{shard['shard_id']}.jsonl"), "w") as log:
     for batch in loader:
