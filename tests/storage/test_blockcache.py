@@ -122,7 +122,7 @@ def test_a_page_that_is_not_asked_for_is_not_compared(cache: BlockCache, tmp_pat
 def test_the_blocks_that_were_not_used_for_longest_go_first(cache: BlockCache, tmp_path: Path) -> None:
     for number in range(3):
         cache.store(block_of(number), content_of(number))
-        [path] = tmp_path.rglob(f"*-{number}")
+        [path] = tmp_path.rglob(f"*-{number}{blockcache.SUFFIX}")
         os.utime(path, (1000 + number, 1000 + number))
     assert load_whole(cache, block_of(0)) is not None  # now it is the one that was used last
     cache.store(block_of(3), content_of(3))

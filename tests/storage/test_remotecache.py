@@ -97,10 +97,11 @@ def test_a_killed_process_leaves_whole_blocks(server: ObjectServer, rows: np.nda
     code = """
 import os, signal, sys
 import gpuload as gl
+from gpuload.storage import blockcache
 source = gl.npy(gl.Remote(sys.argv[1], cache=sys.argv[2]))
 replace = os.replace
 def replace_or_die(part, path):
-    if path.endswith("-2"):
+    if path.endswith("-2" + blockcache.SUFFIX):
         os.kill(os.getpid(), signal.SIGKILL)
     replace(part, path)
 os.replace = replace_or_die
@@ -134,7 +135,7 @@ def test_a_damaged_block_is_read_again(
 ) -> None:
     source = gl.npy(remote(server, tmp_path))
     read_epoch(source)
-    [path] = (tmp_path / "cache" / "blocks").rglob("*-3")
+    [path] = (tmp_path / "cache" / "blocks").rglob(f"*-3{blockcache.SUFFIX}")
     raw = bytearray(path.read_bytes())
     raw[BLOCK_BYTES // 2] ^= 64
     path.write_bytes(raw)
