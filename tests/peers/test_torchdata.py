@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridges.test_torch import script
-
 torch = pytest.importorskip("torch", reason="needs torch and torchdata: make test-peers")
 pytest.importorskip("torchdata", reason="needs torchdata: make test-peers")
+
+from tests.bridges.test_torch import script  # noqa: E402  it is skipped, too, where there is no torch
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 DIFFERENT = {
