@@ -131,8 +131,8 @@ void make_room() {
             std::vector<std::function<void()>> works;
             for (int64_t thread = 0; thread < NUM_THREADS; ++thread)
                 works.push_back([&maps, thread] {
-                    for (int64_t i = 0; i < 60; ++i)  // each file some times, one behind the other
-                        ensure(copy(maps, (i / 4 + thread) % NUM_FILES, 97 * i) == core::Maps::COPIED, "bytes are copied");
+                    for (int64_t i = 0; i < 600; ++i)  // each file often, one behind the other, so that it gets a map
+                        ensure(copy(maps, (i / 40 + thread) % NUM_FILES, 97 * i) == core::Maps::COPIED, "bytes are copied");
                 });
             at_once(works);
             ensure(before - core::guard::num_free() <= 2 + round % 3, "there are no more maps than are allowed");
