@@ -149,7 +149,12 @@ def test_ops_that_are_no_list_are_refused_when_the_loader_is_made(chain):
 
 @pytest.mark.parametrize(
     ("entry", "remedy"),
-    [(ops.Cast, "gl.ops.Cast(...)"), (np.flip, "gl.ops.Python(flip)"), ("Decode", "gl.ops.RandomFlip()")],
+    [
+        (ops.Cast, "gl.ops.Cast(...)"),
+        (np.flip, "gl.ops.Python(flip)"),
+        ("Decode", "gl.ops.Decode(...)"),
+        ("Decode, Cast", "gl.ops.RandomFlip()"),
+    ],
 )
 def test_of_what_is_no_op_the_remedy_is_how_to_make_one_of_it(entry, remedy):
     with pytest.raises(SpecError, match=r"ops\[0\] is") as caught:
