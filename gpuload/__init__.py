@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gpuload.bridges.ranks import shard
     from gpuload.check import check
     from gpuload.convert import convert
+    from gpuload.formats.arrow.datasets import datasets
+    from gpuload.formats.arrow.source import arrow
     from gpuload.formats.csv.source import csv
     from gpuload.formats.fixed.source import fixed
     from gpuload.formats.idx import idx
@@ -60,10 +62,12 @@ __all__ = [
     "Spec",
     "Tensor",
     "arrays",
+    "arrow",
     "check",
     "concat",
     "convert",
     "csv",
+    "datasets",
     "draw",
     "fixed",
     "idx",
@@ -88,6 +92,8 @@ _attach(
         "bridges.ranks": ("shard",),
         "check": ("check",),
         "convert": ("convert",),
+        "formats.arrow.datasets": ("datasets",),
+        "formats.arrow.source": ("arrow",),
         "formats.csv.source": ("csv",),
         "formats.fixed.source": ("fixed",),
         "formats.idx": ("idx",),

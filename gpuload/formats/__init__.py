@@ -5,6 +5,7 @@ The order is that in which messages list them.
 
 from __future__ import annotations
 
+from gpuload.formats.arrow.format import ARROW
 from gpuload.formats.base import Format
 from gpuload.formats.csv.format import CSV
 from gpuload.formats.fixed.format import FIXED
@@ -22,6 +23,7 @@ FORMATS: tuple[Format, ...] = (
     FIXED,
     TFRECORD,
     PARQUET,
+    ARROW,
     CSV,
     TEXT,
     IDX,

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import signalsafe, strings
-from gpuload.errors import DamagedBlockError, GpuloadError, SpecError, UnknownFieldError, missing_package
+from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError, UnknownFieldError, missing_package
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.leaf import UINT8, gather_pieces
@@ -95,17 +95,81 @@ def import_arrow(call: str) -> ModuleType:
         raise missing_package("pyarrow", needed_for=call, extra="parquet", error=error) from None
 
 
+def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_bytes: Any) -> dict[str, Any]:
+    """Return the arguments of a reader of columns in the form in which a source is pickled.
+
+    Raises:
+        SpecError: one of them is of another kind.
+    """
+    is_list = not isinstance(fields, (str, Mapping)) and (fields is None or isinstance(fields, Sequence))
+    if not is_list or (fields is not None and (not fields or not all(isinstance(name, str) for name in fields))):
+        raise SpecError(
+            f"{call}: fields = {fields!r}", cause="it is a list of names", remedy='write ["image", "label"]'
+        )
+    if fields is not None and len(set(fields)) < len(fields):
+        raise SpecError(f"{call}: fields = {fields!r}", cause="a name stands there twice", remedy="name it once")
+    for name, value in (("shapes", shapes), ("defaults", defaults)):
+        if value is not None and not isinstance(value, Mapping):
+            raise SpecError(
+                f"{call}: {name} = {value!r}", cause="it is a dict from names of columns", remedy='write {"x": ...}'
+            )
+    if not is_whole(cache_bytes):
+        raise SpecError(
+            f"{call}: cache_bytes = {cache_bytes!r}", cause="it is a number of bytes", remedy="leave it out"
+        )
+    return {
+        "fields": None if fields is None else tuple(fields),
+        "shapes": dict(shapes or {}),
+        "defaults": dict(defaults or {}),
+        "cache_bytes": int(cache_bytes),
+    }
+
+
+def columns_of_files(tables: Sequence[Any], arguments: Mapping[str, Any]) -> list[list[Column]]:
+    """Return the columns of each file, whose fields are the same.
+
+    Raises:
+        SpecError: the files differ in a field.
+    """
+    columns = list[list[Column]]()
+    for table in tables:
+        with as_refusal(table.title, table.files, table.number):
+            description = table.description
+            file_columns = columns_of(
+                table.path,
+                table.schema,
+                fields=arguments["fields"] or (tuple(column.field.name for column in columns[0]) if columns else None),
+                shapes={**description.shapes, **arguments["shapes"]},
+                defaults=arguments["defaults"],
+                images=[c.field.name for c in columns[0] if c.field.encoded] if columns else description.images,
+                first=table.first if not columns else lambda path: [],
+            )
+        columns.append(file_columns)
+        for column, expected in zip(file_columns, columns[0], strict=True):
+            if column.field != expected.field:
+                raise SpecError(
+                    f"{table.path} has {column.field}, {tables[0].path} has {expected.field}",
+                    cause="the files of a source have the same columns",
+                    remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
+                )
+    return columns
+
+
 def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
     """Return what the metadata of a schema say in the form of `datasets`; nothing if they have another form."""
     try:
-        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-        kinds = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
+        return describe_types(json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        kinds = {}
+        return describe_types({})
+
+
+def describe_types(features: Mapping[str, Any]) -> Description:
+    """Return what the features of a dataset say, in the form of ``Features.to_dict()``."""
+    kinds = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
     shapes = {
         name: tuple(feature["shape"])
         for name, feature in kinds.items()
-        if isinstance(feature.get("shape"), list) and all(is_whole(length) for length in feature["shape"])
+        if isinstance(feature.get("shape"), (list, tuple)) and all(is_whole(length) for length in feature["shape"])
     }
     images = frozenset(name for name, feature in kinds.items() if feature.get("_type") == "Image")
     classes = [feature.get("names") for feature in kinds.values() if feature.get("_type") == "ClassLabel"]
@@ -138,6 +202,12 @@ def columns_of(
         SpecError: a column cannot be a field, or a shape or default does not fit; the remedy names ``fields=``.
         UnknownFieldError: there is no such column.
     """
+    if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
+        raise SpecError(
+            f"{place} has two columns {twice[0]!r}",
+            cause="a field has a name of its own",
+            remedy="rename one of them with PyArrow, and write the file anew",
+        )
     types = dict(_leaves((), schema))
     images_of_structs = {path[:-1] for path in types if set(_members(types, path)) == {"bytes", "path"}}
     names = {  # an image of `datasets` has the name of its struct
@@ -276,6 +346,12 @@ def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
     return np.dtype(names[kind]) if kind in names else None
 
 
+def dtype_of_bytes(arrow_type: Any) -> np.dtype[Any] | None:
+    """Return the dtype whose elements have the bytes of a column's values; None if there is none."""
+    kind = _kind(arrow_type)
+    return None if kind in ("bool", "date32", "time32") else _dtype(kind, _plain_type(arrow_type))
+
+
 def _refusal(name: str, arrow_type: Any, cause: str) -> SpecError:
     return SpecError(
         f"column {name!r} is {arrow_type}",
@@ -285,8 +361,8 @@ def _refusal(name: str, arrow_type: Any, cause: str) -> SpecError:
 
 
 @contextlib.contextmanager
-def as_damage(place: str, files: Files, number: int) -> Iterator[None]:
-    """Make errors of PyArrow about the bytes of a file ours: damage, or that the file changed meanwhile.
+def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterator[None]:
+    """Make errors of PyArrow about bytes ours: damage, or that the file that holds them changed meanwhile.
 
     Raises:
         DamagedBlockError: PyArrow does not take the bytes; names the place.
@@ -298,12 +374,31 @@ def as_damage(place: str, files: Files, number: int) -> Iterator[None]:
     except GpuloadError:
         raise
     except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
-        files.check(number)
-        if isinstance(error, OSError) and error.errno is not None:
+        if files is not None:
+            files.check(number)
+        if files is not None and isinstance(error, OSError) and error.errno is not None:
             raise open_error(files.paths[number], error) from None
         lines = str(error).splitlines() or [type(error).__name__]
         cause = f"PyArrow cannot decode it: {lines[0][:MAX_CHARACTERS]}"
         raise DamagedBlockError(place, cause=cause, remedy="copy the file again, or write it anew") from None
+
+
+@contextlib.contextmanager
+def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
+    """Make errors of PyArrow about the beginning, footer or schema of a file errors of its format.
+
+    Raises:
+        FormatError: PyArrow does not take the bytes.
+        FileError: the file changed, or cannot be read.
+    """
+    path, size = files.paths[number], int(files.sizes[number])
+    try:
+        with as_damage(path, files, number):
+            yield
+    except DamagedBlockError as error:
+        cause = f"{error.cause}; it has {size} bytes"
+        remedy = "it was cut short, or is still being written, or is something else: gl.open(path) finds out"
+        raise FormatError(f"{path} is no {title} file to read", cause=cause, remedy=remedy) from None
 
 
 def python_values(path: Path, batch: Any) -> list[Any]:

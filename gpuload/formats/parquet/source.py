@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError
+from gpuload.errors import DamagedBlockError, FormatError, GpuloadError
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.ragged import Ragged
@@ -30,14 +30,12 @@ from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Opening
 from gpuload.sources.leaf import Array, starts_of
-from gpuload.spec import is_whole
 from gpuload.storage import open_storage
 from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at
 from gpuload.storage.inflate import limit_bytes, too_large
 
 BATCH_ROWS = 1 << 16  # decoded at a time
 PEEK_BYTES = 1 << 16  # read at a time for the first value of a column
-MAGIC = b"PAR1"
 CALL = "gl.parquet"
 
 
@@ -72,13 +70,13 @@ def parquet(
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: PyArrow is not installed.
     """
-    arguments = check_arguments(CALL, fields, shapes, defaults, cache_bytes)
+    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes)
     columnar.import_arrow(CALL)
     names = expand(paths)
     files, _ = look_at(names, 0, lambda path, size, head: None)
     footers = by_chunks(lambda chunk: [_read_footer(files, number) for number in chunk], range(len(files)))
     tables = [_Table(files, number, footer) for number, footer in enumerate(footers)]
-    columns = columns_of_files(tables, arguments)
+    columns = columnar.columns_of_files(tables, arguments)
     groups = [(table, group) for table in tables for group in range(table.footer.num_row_groups)]
     starts = starts_of([table.num_rows(group) for table, group in groups])
     counts = [sum(map(table.num_rows, range(table.footer.num_row_groups))) for table in tables]
@@ -99,65 +97,6 @@ def parquet(
     return ColumnSource(files, opening, open_storage(files), leaves, counts, tables[0].description.classes)
 
 
-def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_bytes: Any) -> dict[str, Any]:
-    """Return the arguments of a reader of columns in the form in which a source is pickled.
-
-    Raises:
-        SpecError: one of them is of another kind.
-    """
-    is_list = not isinstance(fields, (str, Mapping)) and (fields is None or isinstance(fields, Sequence))
-    if not is_list or (fields is not None and (not fields or not all(isinstance(name, str) for name in fields))):
-        raise SpecError(
-            f"{call}: fields = {fields!r}", cause="it is a list of names", remedy='write ["image", "label"]'
-        )
-    if fields is not None and len(set(fields)) < len(fields):
-        raise SpecError(f"{call}: fields = {fields!r}", cause="a name stands there twice", remedy="name it once")
-    for name, value in (("shapes", shapes), ("defaults", defaults)):
-        if value is not None and not isinstance(value, Mapping):
-            raise SpecError(
-                f"{call}: {name} = {value!r}", cause="it is a dict from names of columns", remedy='write {"x": ...}'
-            )
-    if not is_whole(cache_bytes):
-        raise SpecError(
-            f"{call}: cache_bytes = {cache_bytes!r}", cause="it is a number of bytes", remedy="leave it out"
-        )
-    return {
-        "fields": None if fields is None else tuple(fields),
-        "shapes": dict(shapes or {}),
-        "defaults": dict(defaults or {}),
-        "cache_bytes": int(cache_bytes),
-    }
-
-
-def columns_of_files(tables: Sequence[Any], arguments: Mapping[str, Any]) -> list[list[Column]]:
-    """Return the columns of each file, whose fields are the same.
-
-    Raises:
-        SpecError: the files differ in a field.
-    """
-    columns = list[list[Column]]()
-    for table in tables:
-        description = table.description
-        file_columns = columnar.columns_of(
-            table.path,
-            table.schema,
-            fields=arguments["fields"] or (tuple(column.field.name for column in columns[0]) if columns else None),
-            shapes={**description.shapes, **arguments["shapes"]},
-            defaults=arguments["defaults"],
-            images=[c.field.name for c in columns[0] if c.field.encoded] if columns else description.images,
-            first=table.first if not columns else lambda path: [],
-        )
-        columns.append(file_columns)
-        for column, expected in zip(file_columns, columns[0], strict=True):
-            if column.field != expected.field:
-                raise SpecError(
-                    f"{table.path} has {column.field}, {tables[0].path} has {expected.field}",
-                    cause="the files of a source have the same columns",
-                    remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
-                )
-    return columns
-
-
 @dataclass(frozen=True)
 class _Table:
     """A file and its footer.
@@ -170,6 +109,7 @@ class _Table:
     files: Files
     number: int
     footer: Any
+    title: ClassVar[str] = "Parquet"
 
     @property
     def path(self) -> str:
@@ -227,14 +167,8 @@ def _read_footer(files: Files, number: int) -> Any:
     Raises:
         FormatError: it is no Parquet file, or its footer is damaged.
     """
-    path, size = files.paths[number], int(files.sizes[number])
-    try:
-        with files.open_binary(number) as file, columnar.as_damage(path, files, number):
-            return columnar.import_arrow(CALL).parquet.read_metadata(file)
-    except DamagedBlockError as error:
-        cause = f"{error.cause}; it has {size} bytes"
-        remedy = "it was cut short, or is still being written, or is something else: gl.open(path) finds out"
-        raise FormatError(f"{path} is no Parquet file to read", cause=cause, remedy=remedy) from None
+    with columnar.as_refusal(_Table.title, files, number), files.open_binary(number) as file:
+        return columnar.import_arrow(CALL).parquet.read_metadata(file)
 
 
 def _decode(groups: Sequence[tuple[_Table, int]], columns: Sequence[Column], block: int) -> Array | Ragged:
