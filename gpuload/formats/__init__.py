@@ -16,6 +16,7 @@ from gpuload.formats.npz.format import NPZ
 from gpuload.formats.parquet.format import PARQUET
 from gpuload.formats.text import TEXT
 from gpuload.formats.tfrecord.format import TFRECORD
+from gpuload.formats.webdataset import WEBDATASET
 
 FORMATS: tuple[Format, ...] = (
     NPY,
@@ -24,6 +25,7 @@ FORMATS: tuple[Format, ...] = (
     TFRECORD,
     PARQUET,
     ARROW,
+    WEBDATASET,
     CSV,
     TEXT,
     IDX,

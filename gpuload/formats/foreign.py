@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning
 
@@ -26,8 +23,6 @@ PLAIN_ONLY = {b"\x93NUMPY": "an NPY file"}  # formats whose files are not opened
 def refuse(beginning: Beginning) -> None:
     """Raise ``FormatError`` for a file of a format that is known and not opened."""
     path, head = beginning.path, beginning.head
-    if head[257:262] == b"ustar":  # POSIX.1-2017, pax, ustar interchange format
-        raise _tar(path, "z" if beginning.compression else "")
     for magic, (title, remedy) in FOREIGN.items():
         if head.startswith(magic) and not beginning.compression:
             raise FormatError(f"{path} is {title}", cause="gpuload does not read it", remedy=remedy)
@@ -37,15 +32,3 @@ def content_title(head: bytes) -> str:
     """Return a description of the content of a compressed file."""
     titles = (title for magic, title in PLAIN_ONLY.items() if head.startswith(magic))
     return next(titles, f"bytes that begin with {head[:16]!r}")
-
-
-def _tar(path: str, letter: str) -> FormatError:
-    """Return the error for an archive of tar; ``letter`` is that of tar for how it is compressed."""
-    folder = path.partition(".tar")[0].removesuffix(".tgz") + "-files"
-    unpack = f"mkdir {shlex.quote(folder)} && tar -x{letter}f {shlex.quote(path)} -C {shlex.quote(folder)}"
-    return FormatError(
-        f"{path} is an archive of tar",
-        cause="records are found by number, and a tar has no index of its members",
-        remedy=f"unpack it ({unpack}) and open the files in it: gl.images({folder!r}) of images, "
-        f"gl.open({os.path.join(folder, '*')!r}) of other files",
-    )

@@ -8,9 +8,7 @@ import logging
 import os
 import shutil
 import struct
-import subprocess
 import sys
-import tarfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -317,19 +315,3 @@ def test_real_files_are_known_by_their_bytes(topic):
     rest = {name: call for name, call in results.items() if call != calls.get(topic, "gl.images")}
     assert len(results) > 7
     assert set(rest) <= AMBIGUOUS, rest
-
-
-@pytest.mark.parametrize(("suffix", "mode", "letters"), [(".tar", "w", "xf"), (".tar.gz", "w:gz", "xzf")])
-def test_a_tar_is_refused_with_the_commands_that_help(tmp_path, suffix, mode, letters):
-    path = tmp_path / f"it's{suffix}"
-    (tmp_path / "a.txt").write_text("text")
-    with tarfile.open(path, mode) as archive:
-        archive.add(tmp_path / "a.txt", "a.txt")
-
-    with pytest.raises(FormatError, match="is an archive of tar") as caught:
-        gl.open(path)
-
-    command = caught.value.remedy.partition("(")[2].partition(")")[0]
-    assert f"tar -{letters}" in command
-    subprocess.run(command, shell=True, check=True)
-    assert (tmp_path / "it's-files" / "a.txt").read_text() == "text"
