@@ -110,6 +110,7 @@ class _Table:
         schema_bytes: of a stream the bytes of its schema, which stands first; 0 for a file.
         batches: those with rows.
         address: of the map's first byte.
+        map: PyArrow's map of the file, while it is opened.
     """
 
     files: Files
@@ -118,6 +119,7 @@ class _Table:
     schema_bytes: int
     batches: list[_Batch]
     address: int
+    map: Any
     title: ClassVar[str] = "Arrow"
 
     @property
@@ -156,12 +158,14 @@ class _Table:
                 schema_bytes = file.tell()
                 batches = list(_read_stream(file, reader))
         files.check(number)
-        return cls(files, number, reader.schema, schema_bytes, batches, address)
+        return cls(files, number, reader.schema, schema_bytes, batches, address, file)
 
     def forget_maps(self) -> None:
-        """Let go of the map."""
+        """Let go of the map, and close it: threads of PyArrow may refer to it for some time."""
         for batch in self.batches:
             batch.view = None
+        self.map.close()
+        self.map = None
 
     def first(self, path: columnar.Path) -> list[Any]:
         """Return the value of a column in the first row that the file has."""
