@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpuload.formats.text import text
     from gpuload.formats.tfrecord.features import Feature, Image, Raw, Sparse, Tensor
     from gpuload.formats.tfrecord.source import tfrecord
-    from gpuload.formats.webdataset import webdataset
+    from gpuload.formats.webdataset.source import webdataset
     from gpuload.preview import preview
     from gpuload.sources.arrays import arrays
     from gpuload.sources.compose import concat
@@ -107,7 +107,7 @@ _attach(
         "formats.text": ("text",),
         "formats.tfrecord.features": ("Feature", "Image", "Raw", "Sparse", "Tensor"),
         "formats.tfrecord.source": ("tfrecord",),
-        "formats.webdataset": ("webdataset",),
+        "formats.webdataset.source": ("webdataset",),
         "preview": ("preview",),
         "sources.arrays": ("arrays",),
         "sources.compose": ("concat", "zip"),

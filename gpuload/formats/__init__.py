@@ -16,7 +16,7 @@ from gpuload.formats.npz.format import NPZ
 from gpuload.formats.parquet.format import PARQUET
 from gpuload.formats.text import TEXT
 from gpuload.formats.tfrecord.format import TFRECORD
-from gpuload.formats.webdataset import WEBDATASET
+from gpuload.formats.webdataset.format import WEBDATASET
 
 FORMATS: tuple[Format, ...] = (
     NPY,

@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.errors import FormatError, GpuloadError, RowError, SpecError
-from gpuload.formats.base import Beginning, Format, Match
+from gpuload.errors import FormatError, RowError, SpecError
 from gpuload.formats.npy import npyheader
 from gpuload.images.head import SUFFIXES
 from gpuload.ragged import Ragged
@@ -327,18 +326,3 @@ def _leaf(name: str, storage: Storage, extents: Extents, first: Any) -> MemberLe
         field = Field(name, header.dtype.newbyteorder("="), header.shape)
         return ArrayLeaf(field, storage, extents, header, first(header.offset_bytes))
     return MemberLeaf(Field(name or "bytes", UINT8, (None,), encoded=kind in IMAGES), storage, extents)
-
-
-def _sniff(beginning: Beginning) -> Match | None:
-    """Return a match for ustar's magic, or the checksum of a first header that has none."""
-    header = beginning.head[:BLOCK_BYTES]
-    if len(header) < BLOCK_BYTES or not header.strip(b"\0"):
-        return None
-    try:
-        _check_sum(beginning.path, 0, header)
-    except GpuloadError:
-        return None
-    return Match(f"WebDataset in {beginning.compression}" if beginning.compression else "WebDataset", "gl.webdataset")
-
-
-WEBDATASET = Format("webdataset", webdataset, _sniff, compressions=("gzip",))

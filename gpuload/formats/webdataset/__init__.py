@@ -1,0 +1,1 @@
+"""WebDataset: records that are members of tar archives."""

@@ -1,0 +1,20 @@
+"""WebDataset as a format: the magic of tar archives; those of before 1988 have none, and are not recognized."""
+
+from __future__ import annotations
+
+from gpuload import lazy
+from gpuload.formats.base import Beginning, Format, Match
+
+MAGIC, PLACE = b"ustar", 257  # in the first header, of ustar, GNU and PAX
+
+
+def _sniff(beginning: Beginning) -> Match | None:
+    if beginning.head[PLACE : PLACE + len(MAGIC)] != MAGIC:
+        return None
+    kind = f"WebDataset in {beginning.compression}" if beginning.compression else "WebDataset"
+    return Match(kind, "gl.webdataset")
+
+
+WEBDATASET = Format(
+    "webdataset", lazy.function("gpuload.formats.webdataset.source", "webdataset"), _sniff, compressions=("gzip",)
+)
