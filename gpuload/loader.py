@@ -669,7 +669,7 @@ class Loader:
 
         ``loader.stats() - before`` are those since ``before = loader.stats()``, and ``.bottleneck()`` is the sentence.
         """
-        return self._session.counters.stats(self._facts)
+        return self._session.counters.stats(self._facts, _stats_page)
 
     def _facts(self) -> Facts:
         """Return what counters do not know; some files are looked at, as the system has their sizes."""
@@ -808,6 +808,12 @@ class Loader:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments and the position: the loader is made anew from them."""
         return _again, (self._arguments, self.position)
+
+
+def _stats_page(stats: Stats) -> str:
+    """Return stats as HTML; what that needs is imported by the first notebook that shows them."""
+    html: str = signalsafe.import_package("gpuload.display.tables").stats_table(stats)
+    return html
 
 
 def _mark_ranges() -> None:

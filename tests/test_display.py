@@ -14,6 +14,7 @@ import pytest
 import gpuload as gl
 from gpuload.display import values
 from gpuload.spec import Field
+from gpuload.stats import MEANING, Stats
 from tests import simdevice
 
 Image = pytest.importorskip("PIL.Image")
@@ -314,6 +315,23 @@ def test_repr_has_dtype_shape_and_axes():
     assert re.fullmatch(r"<gl\.arrays: 1 record, x: float64 \(\)>", repr(gl.arrays(x=np.zeros(1))))
 
 
+def test_stats_are_tables_below_the_sentence():
+    with gl.Loader(gl.arrays(x=np.zeros((64, 4), np.float32)), 8, ops=[gl.ops.Cast("float64")], device="cpu") as loader:
+        before = loader.stats()
+        list(loader)
+        for stats in (loader.stats(), loader.stats() - before):
+            cells = page(stats).cells
+            assert html.escape(str(stats.bottleneck())) in stats._repr_html_()
+            assert [cells[cells.index("batches") + i] for i in (0, 1, 2)] == ["batches", "8", MEANING["batches"]]
+            assert {"ops", "idle", "training", "waiting", "hand-over"} <= set(cells)
+            text = "".join(str(stats).split())
+            assert all("".join(cell.split()) in text for cell in set(cells) - {"counter", "meaning"})
+
+
+def test_stats_without_a_loader_are_text():
+    assert Stats({"batches": 1})._repr_html_() is None
+
+
 @pytest.mark.slow
 def test_a_kernel_of_jupyter_shows_them():
     """Where nbclient and ipykernel are installed, which the extra ``test`` does not bring."""
@@ -321,7 +339,8 @@ def test_a_kernel_of_jupyter_shows_them():
     pytest.importorskip("ipykernel")
     sources = [
         "import numpy as np, gpuload as gl\nloader = gl.Loader(gl.arrays(image=np.zeros((4, 8, 8, 3), 'u1')), 2)",
-        "loader.source", "loader", "loader.peek()", "gl.preview(loader, records=1)", "loader.close(); loader",
+        "loader.source", "loader", "loader.peek()", "gl.preview(loader, records=1)", "loader.stats()",
+        "loader.close(); loader",
     ]  # fmt: skip
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
 
@@ -331,4 +350,4 @@ def test_a_kernel_of_jupyter_shows_them():
     assert len(results) == len(sources) - 1
     for result in results:
         assert "<table>" in result["text/html"]
-        assert result["text/plain"].startswith("<gl.")
+        assert result["text/plain"].startswith(("<gl.", "Stats("))

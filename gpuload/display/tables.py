@@ -1,4 +1,4 @@
-"""Tables: what a notebook shows of a batch, and of what has fields."""
+"""Tables: what a notebook shows of a batch, of what has fields, and of stats."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gpuload.display import markup, values
 from gpuload.spec import Spec
+from gpuload.stats import Stats
 
 MOST_RECORDS, MOST_FIELDS = 6, 12  # of a batch
 MOST_LINES = 64  # fields of a spec
@@ -64,6 +65,17 @@ def spec_table(title: str, spec: Spec, notes: Mapping[str, str], ops: Iterable[s
         markup.numbered_list(op[:MOST_NOTE] for op in list(ops)[:MOST_LINES]),
         lines,
     )
+
+
+def stats_table(stats: Stats) -> str:
+    """Return the sentence about a loop, the time of each stage and of the loop, and the counters, as tables."""
+    tables = {
+        ("stage", "seconds", "share", "waits", "MB/s", "of the loader's threads, summed"): stats.stage_rows(),
+        ("your loop", "seconds", "share", ""): stats.loop_rows(),
+        ("counter", "", "meaning"): stats.count_rows(),
+    }
+    parts = (markup.table(titles, (map(markup.escape, row) for row in rows)) for titles, rows in tables.items() if rows)
+    return markup.block(_paragraph(str(stats.bottleneck())), *parts)
 
 
 def _paragraph(text: str, name: str = "") -> str:

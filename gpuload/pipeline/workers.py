@@ -22,7 +22,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -32,6 +32,8 @@ from gpuload.core.face import Copies, Queue
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import Tray
 from gpuload.stats import STATES, Counters
+
+COPY_TIMES = [f"read.{name}" for name in ("seconds", "sampled", *STATES)]  # counters, as `Copies.times` has them
 
 
 class Workers:
@@ -216,16 +218,16 @@ class _Board:
         if self._counters is None:
             self.past.clear()
             return
-        self._counters.add(idle_s=self.calls.take_idle_s())
+        amounts = defaultdict(float, idle_s=self.calls.take_idle_s())
         with contextlib.suppress(IndexError):  # another worker was faster
             while self.past:
                 step = self.past.popleft()
                 if step.copies is not None:
-                    names = (f"read.{name}" for name in ("seconds", "sampled", *STATES))
-                    amounts = dict(zip(names, step.copies.times(), strict=True))
-                    amounts |= {"read_s": amounts["read.seconds"], "wait_s": step.copies.wait_s}
-                    self._counters.add(**amounts, **{"read.bytes": step.num_bytes})
+                    times = dict(zip(COPY_TIMES, step.copies.times(), strict=True))
+                    for name, amount in {**times, "wait_s": step.copies.wait_s, "read.bytes": step.num_bytes}.items():
+                        amounts[name] += amount
                     self._trace_copies(step, step.copies)
+        self._counters.add(**amounts, read_s=amounts["read.seconds"])
 
     def _trace_copies(self, step: Step, copies: Copies) -> None:
         """Note in the trace what threads of the core did for a step."""

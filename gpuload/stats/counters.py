@@ -50,10 +50,14 @@ class Stats(Mapping[str, float]):
     Args:
         counts: the counters; those with a dot in their name are of stages, see `stages`.
         facts: returns the facts about the loader, for ``bottleneck``; None if there are none.
+        page: returns the stats as HTML, for a notebook; None where a notebook shows their text.
     """
 
-    def __init__(self, counts: Mapping[str, float], facts: Callable[[], Facts] | None = None) -> None:
-        self._counts, self._facts = dict(counts), facts
+    def __init__(
+        self, counts: Mapping[str, float], facts: Callable[[], Facts] | None = None,
+        page: Callable[[Stats], str] | None = None,
+    ) -> None:  # fmt: skip
+        self._counts, self._facts, self._page = dict(counts), facts, page
 
     def __getitem__(self, name: str) -> float:
         return self._counts[name]
@@ -66,7 +70,7 @@ class Stats(Mapping[str, float]):
 
     def __sub__(self, before: Mapping[str, float]) -> Stats:
         counts = {name: count - before.get(name, 0) for name, count in self._counts.items()}
-        return Stats({**counts, "fill": fill(counts)} if "fill" in counts else counts, self._facts)
+        return Stats({**counts, "fill": fill(counts)} if "fill" in counts else counts, self._facts, self._page)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -114,11 +118,9 @@ class Stats(Mapping[str, float]):
         tables = [self.table()] if self.stages or self._counts.get("loop_s") else []
         if tables:
             tables += [*textwrap.wrap(str(self.bottleneck()), COLUMNS), ""]
-        for name, count in self._counts.items():
-            if "." not in name:
-                number = f"{count:.3f}" if name.endswith("_s") or name == "fill" else f"{count:.0f}"
-                first, *rest = textwrap.wrap(MEANING.get(name, ""), COLUMNS - 34) or [""]
-                tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]
+        for name, number, meaning in self.count_rows():
+            first, *rest = textwrap.wrap(meaning, COLUMNS - 34) or [""]
+            tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]
         return "\n".join(tables)
 
     def table(self) -> str:
@@ -126,30 +128,47 @@ class Stats(Mapping[str, float]):
         return "\n".join([*self._stage_lines(), *self._loop_lines()])
 
     def _stage_lines(self) -> list[str]:
-        if not self.stages:
-            return []
-        lines = ["stage           seconds  share  waits     MB/s  of the loader's threads, summed"]
+        lines = [f"{a:<14} {b:>8} {c:>5} {d:>6} {e:>8}  {words}" for a, b, c, d, e, words in self.stage_rows()]
+        return ["stage           seconds  share  waits     MB/s  of the loader's threads, summed", *lines, ""] * bool(
+            lines
+        )
+
+    def stage_rows(self) -> list[tuple[str, ...]]:
+        """Return texts for each stage: name, seconds, share, share of waiting, MB/s, meaning; the last is idle time."""
+        rows: list[tuple[str, ...]] = []
         for stage in self.stages:
             rate = f"{stage.bytes_per_s / 1e6:.0f}" if stage.bytes else ""
-            words, waits = stage.name.replace("_", " "), stage.blocked + stage.off_core
-            lines.append(
-                f"{words:<14} {stage.seconds:>8.3f} {stage.share:>5.0%} {waits:>6.0%} {rate:>8}  {STAGES[stage.name]}"
-            )
+            shares = f"{stage.share:.0%}", f"{stage.blocked + stage.off_core:.0%}"
+            rows.append((stage.name.replace("_", " "), f"{stage.seconds:.3f}", *shares, rate, STAGES[stage.name]))
         idle_s = self._counts.get("idle_s", 0.0)
-        return [*lines, f"{'idle':<14} {idle_s:>8.3f} {'':>21}  all steps ahead are made", ""]
+        return [*rows, ("idle", f"{idle_s:.3f}", "", "", "", "all steps ahead are made")] if rows else []
 
     def _loop_lines(self) -> list[str]:
+        lines = [f"{name:<14} {seconds:>8} {share:>5}  {words}" for name, seconds, share, words in self.loop_rows()]
+        return ["your loop       seconds  share", *lines, ""] if lines else []
+
+    def loop_rows(self) -> list[tuple[str, ...]]:
+        """Return texts for each part of the loop: name, seconds, share, meaning."""
         loop_s = self._counts.get("loop_s", 0.0)
-        if loop_s <= 0:
-            return []
         parts = {
             "training": (self.training_s, "your code between two batches"),
             "waiting": (self._counts.get("wait_s", 0.0), "for the loader"),
             "hand-over": (self._counts.get("hand_over_s", 0.0), "batches, and tensors of them, from finished steps"),
         }
-        lines = ["your loop       seconds  share"]
-        lines += [f"{name:<14} {s:>8.3f} {s / loop_s:>5.0%}  {words}" for name, (s, words) in parts.items()]
-        return [*lines, ""]
+        rows = [(name, f"{s:.3f}", f"{s / (loop_s or 1.0):.0%}", words) for name, (s, words) in parts.items()]
+        return list(rows) if loop_s > 0 else []
+
+    def count_rows(self) -> list[tuple[str, ...]]:
+        """Return texts for each counter that is not of a stage: name, number, meaning."""
+        return [
+            (name, f"{count:.3f}" if name.endswith("_s") or name == "fill" else f"{count:.0f}", MEANING.get(name, ""))
+            for name, count in self._counts.items()
+            if "." not in name
+        ]
+
+    def _repr_html_(self) -> str | None:
+        """Return the tables that a notebook shows, below the sentence."""
+        return None if self._page is None else self._page(self)
 
     def __repr__(self) -> str:
         return f"Stats({self._counts})"
@@ -217,12 +236,14 @@ class Counters:
             counts["hand_over_s"] += hand_over_s
             counts["loop_s"] += loop_s
 
-    def stats(self, facts: Callable[[], Facts] | None = None) -> Stats:
-        """Return the counts as they are now; ``facts`` as of `Stats`."""
+    def stats(
+        self, facts: Callable[[], Facts] | None = None, page: Callable[[Stats], str] | None = None
+    ) -> Stats:  # fmt: skip
+        """Return the counts as they are now; ``facts`` and ``page`` as of `Stats`."""
         with self._lock:
             self._add_batches()
             counts = dict(self._counts)
-        return Stats({**counts, "fill": fill(counts)}, facts)
+        return Stats({**counts, "fill": fill(counts)}, facts, page)
 
 
 def fill(counts: Mapping[str, float]) -> float:

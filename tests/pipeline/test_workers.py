@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +37,34 @@ class Fake:
 
 def workers(make=Fake, num_steps=50, num_ahead=3, num_threads=2):
     return Workers(make, num_steps=num_steps, num_ahead=num_ahead, num_threads=num_threads, counters=Counters())
+
+
+def test_what_steps_took_is_added_in_one_call_however_many_were_forgotten():
+    class Calls(Counters):
+        """Counters that note each call."""
+
+        def add(self, **amounts):
+            calls.append(amounts)
+            super().add(**amounts)
+
+    class Copied(Fake):
+        """A step that threads of the core did."""
+
+        num_bytes, position = 100, None
+        copies = SimpleNamespace(times=lambda: (5.0, 4.0, 3.0, 2.0, 1.0), wait_s=0.25)
+
+    calls, counters = [], Calls()
+    work = Workers(Fake, num_steps=0, num_ahead=1, num_threads=1, counters=counters)
+    for number in range(3):
+        work._board.past.append(Copied(number))
+    work.close()
+
+    stats = counters.stats()
+    assert sum("read.seconds" in amounts for amounts in calls) == 1
+    assert [stats[f"read.{name}"] for name in ("seconds", "sampled", "blocked", "starved", "off_core")] == [
+        15, 12, 9, 6, 3
+    ]  # fmt: skip
+    assert (stats["read_s"], stats["wait_s"], stats["read.bytes"]) == (15, 0.75, 300)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
