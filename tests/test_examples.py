@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 NEEDS = {"keras_resume": "keras", "torch_loop": "torch", "jax_loop": "jax", "image_and_mask": "PIL"}
-NEEDS |= {"dali_imagenet": "torch", "dali_imagenet_before": "torch"}
+NEEDS |= {"dali_imagenet": "torch", "dali_imagenet_before": "torch", "ray_train": "ray"}
 
 
 def run(path, folder):
