@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 
 import pytest
@@ -126,7 +127,7 @@ def test_where_the_kernel_does_not_count_queues_that_time_is_unknown(text, tmp_p
 
 
 def test_a_thread_that_sleeps_waits_and_has_the_numbers_of_its_own():
-    """With the core and without it; each thread asks for itself, also in a child of a fork (see `usage.cpp`)."""
+    """With the core and without it; each thread asks for itself."""
     asked = [stages.usage()] if core.native is None else [stages.usage(), core.native.thread_usage()]
     others = []
     thread = threading.Thread(target=lambda: [threading.Event().wait(0.001), others.append(stages.usage())])
@@ -136,3 +137,18 @@ def test_a_thread_that_sleeps_waits_and_has_the_numbers_of_its_own():
     for before, after in zip(asked, [stages.usage()] * len(asked), strict=True):
         assert all(new >= old or new == -1 for old, new in zip(before, after, strict=True))
     assert others[0][2] == -1 or others[0][2] >= 1
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="open files are counted in /proc, which is not here")
+def test_to_ask_for_the_usage_of_a_thread_leaves_no_file_open():
+    counts = []
+
+    def ask():
+        for _ in range(3):
+            counts.append(len(os.listdir("/proc/self/fd")))
+            stages.usage()
+
+    thread = threading.Thread(target=ask)  # one that never asked before
+    thread.start()
+    thread.join()
+    assert counts == counts[:1] * 3
