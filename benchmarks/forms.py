@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,17 @@ def batches(work: Work, rng: np.random.Generator) -> list[Any]:
     """Return a pass, batch by batch: record numbers of a new permutation, or slices where the pass is in order."""
     slices = [slice(start, start + work.batch_size) for start in range(0, work.num_records, work.batch_size)]
     return [*map(rng.permutation(work.num_records).__getitem__, slices)] if work.shuffled else slices
+
+
+def results_of(tasks: Iterable[Future[Any]], num_ahead: int) -> Iterator[Any]:
+    """Yield the results of tasks in their order; so many of them are begun before the first result is asked for."""
+    ahead: deque[Future[Any]] = deque()
+    for task in tasks:
+        ahead.append(task)
+        if len(ahead) > num_ahead:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
 
 
 def torch_loader(work: Work, make: Make, num_workers: int = 0) -> Iterable[Any]:

@@ -11,7 +11,6 @@ Cache     `gpuload_cache` has a cache on disk, which its first pass, that does n
 from __future__ import annotations
 
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -80,13 +79,11 @@ def client(make: remoteserver.Make) -> Callable[[Work], Epoch]:
             return images
 
         def epoch() -> Iterator[NDArray[np.float32]]:
-            ahead: deque[Any] = deque()
-            for batch in forms.batches(work, rng):
-                ahead.append(pool.submit(make_batch, batch, rng.integers(1 << 63, size=len(batch)).tolist()))
-                if len(ahead) > BATCHES_AHEAD:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+            tasks = (
+                pool.submit(make_batch, batch, rng.integers(1 << 63, size=len(batch)).tolist())
+                for batch in forms.batches(work, rng)
+            )
+            return forms.results_of(tasks, BATCHES_AHEAD)
 
         return epoch
 

@@ -14,7 +14,6 @@ Absent    tf.data: TensorFlow's own files know s3:// and http:// only by tensorf
 from __future__ import annotations
 
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,13 +74,8 @@ def client(make: remoteserver.Make) -> Callable[[Work], Epoch]:
             return np.frombuffer(b"".join(parts), np.float32).reshape(-1, *data.ROW_SHAPE)
 
         def epoch() -> Iterator[NDArray[np.float32]]:
-            ahead: deque[Any] = deque()
-            for batch in forms.batches(work, rng):
-                ahead.append(pool.submit(fetch, subset[batch]))
-                if len(ahead) > BATCHES_AHEAD:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+            tasks = (pool.submit(fetch, subset[batch]) for batch in forms.batches(work, rng))
+            return forms.results_of(tasks, BATCHES_AHEAD)
 
         return epoch
 

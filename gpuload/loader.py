@@ -210,13 +210,12 @@ class Loader:
 
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""
-        if self.device == "cpu" or self._damage is not None:
-            cause, remedy = (
-                (f"batches are made on the CPU ({self._device_reason})", 'use device="gpu"')
-                if self.device == "cpu"
-                else ("damaged records are looked for on the host", 'use on_error="raise"')
-            )
-            raise SpecError("direct=True", cause=cause, remedy=f"{remedy}, or leave direct=True out")
+        if self.device == "cpu":
+            cause = f"batches are made on the CPU ({self._device_reason})"
+            raise SpecError("direct=True", cause=cause, remedy='use device="gpu", or leave direct=True out')
+        if self._damage is not None:
+            cause = "damaged records are looked for on the host"
+            raise SpecError("direct=True", cause=cause, remedy='use on_error="raise", or leave direct=True out')
         reader = DirectReader(self.num_threads)
         path = reader.path
         self._lines["direct"] = path.line

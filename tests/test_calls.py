@@ -48,11 +48,11 @@ def test_an_error_of_types_inside_of_a_call_stays_as_it_is():
 def test_arguments_of_others_lead_to_arguments_that_some_function_has():
 
     functions = [getattr(ops, name) for name in ops.__all__ if name != "Op"]
-    known = {
+    parameters = {
         name for function in (*functions, gl.Loader, gl.npy, gl.csv) for name in inspect.signature(function).parameters
     }
 
-    assert {word for words in synonyms.ARGUMENTS.values() for word in words} <= known
+    assert {word for words in synonyms.ARGUMENTS.values() for word in words} <= parameters
 
 
 @pytest.mark.parametrize(

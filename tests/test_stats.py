@@ -128,15 +128,15 @@ def test_where_the_kernel_does_not_count_queues_that_time_is_unknown(text, tmp_p
 
 def test_a_thread_that_sleeps_waits_and_has_the_numbers_of_its_own():
     """With the core and without it; each thread asks for itself."""
-    asked = [stages.usage()] if core.native is None else [stages.usage(), core.native.thread_usage()]
-    others = []
-    thread = threading.Thread(target=lambda: [threading.Event().wait(0.001), others.append(stages.usage())])
+    usages = [stages.usage()] if core.native is None else [stages.usage(), core.native.thread_usage()]
+    usages_there = []
+    thread = threading.Thread(target=lambda: [threading.Event().wait(0.001), usages_there.append(stages.usage())])
     thread.start()
     thread.join()
 
-    for before, after in zip(asked, [stages.usage()] * len(asked), strict=True):
+    for before, after in zip(usages, [stages.usage()] * len(usages), strict=True):
         assert all(new >= old or new == -1 for old, new in zip(before, after, strict=True))
-    assert others[0][2] == -1 or others[0][2] >= 1
+    assert usages_there[0][2] == -1 or usages_there[0][2] >= 1
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="open files are counted in /proc, which is not here")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -142,8 +143,12 @@ class RowLeaf(FormLeaf):
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
         """Return the files and where in them the bytes of each record lie; see ``Leaf.places``."""
-        files = self._storage.files
-        return (files, self._extents(numbers)) if direct.is_readable(files) else None
+        return (self._storage.files, self._extents(numbers)) if self._is_in_files else None
+
+    @cached_property
+    def _is_in_files(self) -> bool:
+        """True if a GPU can have the records from the files themselves; paths are looked at once, not in each batch."""
+        return direct.is_readable(self._storage.files)
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         self._storage.read(self._extents(numbers), out, begins)

@@ -67,7 +67,7 @@ class DirectReader:
             self._defaults = signalsafe.import_package("kvikio.defaults")
             self._driver = signalsafe.import_package("kvikio.cufile_driver")
         except Exception as error:  # the package has types of its own for a library of CUDA that is not there
-            cause = error if isinstance(error, ImportError) else ImportError(str(error).partition("\n")[0])
+            cause = error if isinstance(error, ImportError) else ImportError(_text(error))
             raise missing_package("kvikio", needed_for="direct=True", extra="gds", error=cause) from None
         if THREADS_VARIABLE not in os.environ:
             self._defaults.set("num_threads", num_threads)
@@ -108,31 +108,28 @@ class DirectReader:
         extents, begins = join_neighbours(extents.take(order), begins[order])
         handles = {number: self._open(files, number) for number in np.unique(extents.files).tolist()}
         pieces = list(zip(extents.files.tolist(), extents.offsets.tolist(), extents.lengths.tolist(), strict=True))
-        answers = [
-            handles[file].pread(out[begin : begin + length], length, offset)
-            for (file, offset, length), begin in zip(pieces, begins.tolist(), strict=True)
-        ]
-        errors = [self._wait(files, *piece, answer) for piece, answer in zip(pieces, answers, strict=True)]
+        answers = list[Any]()
+        try:
+            for (file, offset, length), begin in zip(pieces, begins.tolist(), strict=True):
+                answers.append(handles[file].pread(out[begin : begin + length], length, offset))
+        except Exception as error:  # kvikio refuses this read; those before it are under way
+            refusals = [_unreadable(files, *pieces[len(answers)], _text(error))]
+        else:
+            refusals = []
+        finally:
+            waits = [self._wait(files, *piece, answer) for piece, answer in zip(pieces, answers, strict=False)]
         for number in handles:
             files.check(number)
-        if error := next(filter(None, errors), None):
-            raise error
+        if failure := next(filter(None, [*waits, *refusals]), None):
+            raise failure
 
     def _wait(self, files: Files, number: int, offset: int, length: int, answer: Any) -> FileError | None:
         """Wait for a read, and return its error: a read that is not waited for would write into memory of others."""
         try:
             num_read = answer.get()
         except Exception as error:  # RuntimeError, MemoryError and more, as C++ has them
-            cause = f"kvikio: {str(error).partition(chr(10))[0]}"
-        else:
-            if num_read == length:
-                return None
-            cause = f"kvikio read {num_read} bytes"
-        return FileError(
-            f"{length} bytes at byte {offset} of {files.paths[number]} cannot be read to the GPU",
-            cause=cause,
-            remedy="read by way of the host, without direct=True; or check the disk (dmesg) and cufile.log",
-        )
+            return _unreadable(files, number, offset, length, _text(error))
+        return None if num_read == length else _unreadable(files, number, offset, length, f"it read {num_read} bytes")
 
     def _open(self, files: Files, number: int) -> Any:
         """Return kvikio's handle of a file, which is that of its stamp; it is closed with its last reference."""
@@ -146,7 +143,7 @@ class DirectReader:
                 except Exception as error:
                     raise FileError(
                         f"{path} cannot be opened for direct reads",
-                        cause=f"kvikio: {str(error).partition(chr(10))[0]}",
+                        cause=f"kvikio: {_text(error)}",
                         remedy="read by way of the host, without direct=True",
                     ) from None
                 files.check_descriptor(number, handle.fileno())
@@ -154,3 +151,17 @@ class DirectReader:
             while len(self._files) > MOST_OPEN_FILES:
                 self._files.popitem(last=False)
         return handle
+
+
+def _text(error: Exception) -> str:
+    """Return the first line of an error."""
+    return str(error).partition("\n")[0]
+
+
+def _unreadable(files: Files, number: int, offset: int, length: int, cause: str) -> FileError:
+    """Return the error for bytes of a file that did not come to the GPU."""
+    return FileError(
+        f"{length} bytes at byte {offset} of {files.paths[number]} cannot be read to the GPU",
+        cause=f"kvikio: {cause}",
+        remedy="read by way of the host, without direct=True; or check the disk (dmesg) and cufile.log",
+    )

@@ -76,13 +76,13 @@ def test_a_run_goes_on_in_mid_epoch_with_epochs_of_full_length(on_jax):
 def test_epochs_that_steps_per_epoch_cuts_follow_each_other(on_jax):
     batches = adapter(make_loader())
     iterator = iter(batches.get_numpy_iterator())
-    taken = []
+    targets = []
     for _ in range(2):
         batches.on_epoch_begin()
-        taken += [next(iterator)[1].tolist() for _ in range(6)]
+        targets += [next(iterator)[1].tolist() for _ in range(6)]
         batches.on_epoch_end()
 
-    assert taken == targets_of(0)[:12]
+    assert targets == targets_of(0)[:12]
 
 
 def test_the_state_is_behind_the_batch_that_was_taken_last(on_jax):

@@ -135,6 +135,46 @@ def test_a_read_that_fails_names_the_file(shards: Path, monkeypatch: pytest.Monk
             loader.peek()
 
 
+def test_a_read_that_ends_early_is_an_error(shards: Path, monkeypatch: pytest.MonkeyPatch):
+    class Short:
+        def get(self):
+            return 7
+
+    class File:
+        def pread(self, out, length, offset):
+            return Short()
+
+    with gl.Loader(gl.npy(shards), 200, device="gpu", direct=True) as loader:
+        monkeypatch.setattr(direct.DirectReader, "_open", lambda self, files, number: File())
+        with pytest.raises(FileError, match="it read 7 bytes"):
+            loader.peek()
+
+
+def test_reads_under_way_are_waited_for_where_a_later_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.zeros((1, 1000)))
+    events = []
+
+    class Answer:
+        def get(self):
+            events.append("waited")
+            return 8000
+
+    class File:
+        def pread(self, out, length, offset):
+            if len(events) == 2:
+                raise RuntimeError("no memory for the thread pool")
+            events.append("begun")
+            return Answer()
+
+    with gl.Loader(gl.npy(tmp_path / "*.npy"), 3, device="gpu", direct=True) as loader:
+        monkeypatch.setattr(direct.DirectReader, "_open", lambda self, files, number: File())
+        with pytest.raises(FileError, match=r"2\.npy cannot be read(.|\n)*no memory for the thread pool"):
+            loader.peek()
+
+    assert events == ["begun", "begun", "waited", "waited"]
+
+
 @pytest.mark.parametrize(
     ("make", "cause"),
     [
