@@ -6,18 +6,19 @@ import faulthandler
 import gc
 import ipaddress
 import os
+import re
 import signal
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from gpuload.threads import num_cores
-from tests import environments, samples
+from tests import environments, processes, samples
 
 pytest.register_assert_rewrite("gpuload.testing")
 
@@ -43,6 +44,7 @@ settings.register_profile("deep", max_examples=2000, derandomize=False, deadline
 settings.load_profile("ci")
 
 
+_num_folders = 0  # of tests
 _file, _num_modules = "", 0  # of the tests that run, and how many modules there were at the last freeze
 ERROR_OUTPUT = pytest.StashKey[int]()
 MANY_MODULES = 200  # a large package; its objects are in each collection until they are frozen, too
@@ -57,10 +59,20 @@ def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session")
-def gpuload_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gpuload_wheel(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """Return gpuload's wheel, which is built once for all processes of the run."""
-    folder = tmp_path_factory.getbasetemp()
-    return environments.gpuload_wheel(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
+    return environments.gpuload_wheel(pytestconfig.stash.get(processes.SHARED_FOLDER, tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Return a new folder; pytest's fixture reads the names of all folders before, which takes 3 ms after thousands."""
+    global _num_folders
+    _num_folders += 1
+    name = re.sub(r"\W+", "-", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{_num_folders}-{name}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @cache
@@ -97,6 +109,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample", action="store_true", help="of each test with several parameters run a sample of the cases"
     )
+    parser.addoption(
+        "--processes", type=_num_processes, default=0, help="run the tests in so many processes; auto: by the cores"
+    )
+
+
+def _num_processes(text: str) -> int:
+    """Return a number of processes; "auto" is one more than the cores, at most 4: while a test waits, one runs."""
+    return min(num_cores() + 1, 4) if text == "auto" else int(text)
 
 
 @pytest.hookimpl(trylast=True)  # a sample of the cases that -m and -k leave
@@ -108,10 +128,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in sample]
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Return one process more than there are cores: where a test waits, another one runs."""
-    return num_cores() + 1
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Write why tests were skipped, a line for each reason; pytest writes one for each place (``-rs``)."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Collect without garbage collection: a third of the time would go into collections that find next to nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run the tests in several processes, where that is asked for."""
+    num_processes = session.config.getoption("--processes")
+    is_error = session.testsfailed and not session.config.option.continue_on_collection_errors
+    if not num_processes or is_error or session.config.option.collectonly:
+        return None
+    _freeze_modules("")
+    return processes.run_tests(session, num_processes)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -137,20 +179,6 @@ def pytest_timeout_cancel_timer() -> bool:
     return True
 
 
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test; of one that passed, a process of xdist sends one report.
-
-    With those of its fixtures, its begin and its end it would send five messages, which are half of what xdist costs.
-    """
-    _freeze_modules(item.location[0])
-    if not hasattr(item.config, "workerinput"):
-        return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed:
-            item.ihook.pytest_runtest_logreport(report=report)
-    return True
-
-
 def _freeze_modules(file: str) -> None:
     """Before each file, leave out of garbage collection what is there: with all packages a collection takes 0.3 s.
 
@@ -165,6 +193,7 @@ def _freeze_modules(file: str) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a gpu test where there is no GPU."""
+    _freeze_modules(item.location[0])
     if item.get_closest_marker("gpu") and (reason := gpu_is_missing()):
         pytest.skip(reason)
 

@@ -35,10 +35,12 @@ def run(
     *arguments: object,
     timeout: float = 100,
     warnings: str = "default",
+    stdout: int | None = None,
     stderr: int | None = None,
     environment: Mapping[str, str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     has_gpuload: bool = True,
+    before: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Return the status of a program and what it wrote, when it has ended.
 
@@ -47,21 +49,25 @@ def run(
         arguments: of the program, as texts in ``sys.argv``.
         timeout: seconds, after which it is killed.
         warnings: what becomes of them, as of ``python -W``.
-        stderr: a descriptor that the program writes its errors to, in place of the result's ``stderr``.
+        stdout: a descriptor that the program writes to, in place of the result's ``stdout``.
+        stderr: the same for its errors.
         environment: of the program; without it that of this process.
         folder: in which it runs; without it that of this process.
         has_gpuload: False: gpuload is not imported before the program begins; NumPy is.
+        before: a command that starts the command behind it, with fewer rights (setpriv).
 
     Raises:
         TimeoutExpired: it did not end.
     """
     command = ["-c", *map(str, arguments)]
     if sys.platform != "linux":
-        python = [sys.executable, "-W", warnings, "-c", code, *command[1:]]
-        errors = subprocess.PIPE if stderr is None else stderr
+        python = [*before, sys.executable, "-W", warnings, "-c", code, *command[1:]]
+        streams = {
+            "stdout": subprocess.PIPE if stdout is None else stdout,
+            "stderr": subprocess.PIPE if stderr is None else stderr,
+        }
         return subprocess.run(
-            python, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, env=environment, cwd=folder,
-            check=False,
+            python, **streams, text=True, timeout=timeout, env=environment, cwd=folder, check=False
         )  # fmt: skip
     message = {
         "argv": command,
@@ -72,8 +78,8 @@ def run(
     with tempfile.TemporaryFile() as program, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         program.write(code.encode())
         program.seek(0)
-        connection = _server("gpuload" if has_gpuload else "numpy")
-        descriptors = [program.fileno(), out.fileno(), stderr or errors.fileno()]
+        connection = _server("gpuload" if has_gpuload else "numpy", before)
+        descriptors = [program.fileno(), stdout or out.fileno(), stderr or errors.fileno()]
         socket.send_fds(connection, [json.dumps(message).encode()], descriptors)
         child = int(connection.recv(100))
         connection.settimeout(timeout)
@@ -94,12 +100,12 @@ def run(
 
 
 @cache
-def _server(package: str) -> socket.socket:
+def _server(package: str, before: tuple[str, ...]) -> socket.socket:
     """Return a connection to the process that forks, and has imported a package; it ends when that is closed."""
     connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # More threads than one, of a library that multiplies matrices, would not be in what is forked.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, str(server_end.fileno()), package]
+    command = [*before, sys.executable, __file__, str(server_end.fileno()), package]
     server = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[server_end.fileno()])
     server_end.close()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,6 +44,7 @@ def test_passes():
     pass
 
 def test_fails():
+    print("printed in the test")
     assert 1 + 1 == 3
 
 def test_begins_with_an_error(broken):
@@ -59,23 +63,84 @@ def wait_elsewhere():
 def test_hangs_with_the_lock_of_the_interpreter():
     threading.Thread(target=wait_elsewhere, daemon=True).start()
     re.match("(a+)+b", "a" * 100)
+
+def test_behind_it():
+    pass
 """
 
 
-def test_every_outcome_is_reported_and_a_hang_is_ended_with_the_stack_of_each_thread(tmp_path):
-    pytest.importorskip("xdist")
-    (tmp_path / "test_outcomes.py").write_text(OUTCOMES)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
-    options = ["-n", "1", "--max-worker-restart", "0", "--rootdir", tmp_path, "--basetemp", tmp_path / "temp"]
-    process = subprocess.run(
-        [*command, *options, tmp_path / "test_outcomes.py"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+PROCESSES = """
+import os, time
+from pathlib import Path
+import pytest
+from tests import processes
 
-    # test_ends_with_an_error has passed, too.
-    assert "2 failed, 2 passed, 1 skipped, 2 errors" in process.stdout, process.stdout + process.stderr
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.getbasetemp()
+
+@pytest.mark.parametrize("number", range(processes.GROUP_TESTS))
+def test_of_the_first_process(number, folder, tmp_path, pytestconfig):
+    assert tmp_path.parent == folder
+    assert folder.parent == pytestconfig.stash[processes.SHARED_FOLDER]
+    while number == 0 and not (folder.parent / "second").exists():  # which another process writes
+        time.sleep(0.01)
+
+def test_of_the_second_process(folder):
+    (folder.parent / "second").touch()
+"""
+
+
+def run(folder, tests, *options):
+    """Run files of tests beside our conftest.py in two processes, and return what that wrote."""
+    for name, text in tests.items():
+        (folder / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    folders = ["--rootdir", folder, "--basetemp", folder / "temp"]
+    command += [*folders, "--processes", "2", *options, folder]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_every_outcome_is_reported_and_a_hang_is_ended_with_the_stack_of_each_thread(tmp_path):
+    process = run(tmp_path, {"test_a": PROCESSES, "test_b": OUTCOMES})
+
+    # test_ends_with_an_error has passed, too; what stands behind the test that hangs did not run.
+    assert "3 failed, 27 passed, 1 skipped, 2 errors" in process.stdout, process.stdout + process.stderr
+    assert process.returncode == 1
     assert "assert (1 + 1) == 3" in process.stdout
     assert "OSError: before" in process.stdout
     assert "OSError: behind" in process.stdout
-    assert "crashed while running 'test_outcomes.py::test_hangs" in process.stdout
+    assert "Captured stdout call" in process.stdout
+    assert "printed in the test" in process.stdout
+    assert "test_hangs_with_the_lock_of_the_interpreter: its process ended with status 1 while" in process.stdout
+    assert "test_behind_it: it did not run, because the process that was to run it has died" in process.stdout
     assert "in test_hangs_with_the_lock_of_the_interpreter" in process.stderr
     assert "in wait_elsewhere" in process.stderr
+
+
+def test_a_file_that_is_open_before_the_first_test_is_refused(tmp_path):
+    path = tmp_path / "rows"
+    path.write_bytes(b"123")
+
+    with path.open("rb"):
+        assert str(path) in processes._open_files()
+
+    assert str(path) not in processes._open_files()
+
+
+MANY_FAILURES = """
+import pytest
+
+@pytest.mark.parametrize("number", range(1000))
+def test_fails(number):
+    raise SystemExit("failed")
+"""
+
+
+def test_no_group_begins_behind_the_first_failure_with_x(tmp_path):
+    process = run(tmp_path, {"test_a": MANY_FAILURES}, "-x")
+
+    num_failed = int(re.search(r"(\d+) failed", process.stdout).group(1))
+    assert 1 <= num_failed < 500, process.stdout + process.stderr
+    assert "stopping after" in process.stdout
+    assert process.returncode == 1

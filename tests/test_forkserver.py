@@ -65,8 +65,11 @@ def test_warnings_may_be_errors_or_nothing():
 def test_a_program_that_does_not_end_is_killed_and_the_next_one_runs(tmp_path):
     program = "import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
 
-    with pytest.raises(subprocess.TimeoutExpired):
-        forkserver.run(program, tmp_path / "number", timeout=2)
+    for timeout in (1, 10, 100):  # in which a busy machine begins the program
+        with pytest.raises(subprocess.TimeoutExpired):
+            forkserver.run(program, tmp_path / "number", timeout=timeout)
+        if (tmp_path / "number").exists():
+            break
 
     until = time.monotonic() + 60
     number = (tmp_path / "number").read_text()

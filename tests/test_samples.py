@@ -89,7 +89,7 @@ def test_the_option_leaves_the_other_cases_out(pytester):
     pytester.makepyfile(conftest=conftest, test_a=TESTS)
     pytester.makeini(f"[pytest]\nmarkers =\n  gpu\n  slow\n  every_case\npythonpath = {Path(__file__).parents[1]}")
 
-    lines = pytester.runpytest_subprocess(
+    lines = pytester.runpytest_inprocess(
         "--sample", "--collect-only", "-q", "-m", "not slow", "-p", "no:cacheprovider"
     ).outlines
 

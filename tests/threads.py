@@ -13,7 +13,7 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("gpuload")]
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 60) -> bool:
     """Wait until a condition holds, and return whether it does."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
