@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpuload.formats.arrow.source import arrow
     from gpuload.formats.csv.source import csv
     from gpuload.formats.fixed.source import fixed
+    from gpuload.formats.hdf5.source import hdf5
     from gpuload.formats.idx import idx
     from gpuload.formats.images.labels import Labels
     from gpuload.formats.images.source import images
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gpuload.formats.tfrecord.features import Feature, Image, Raw, Sparse, Tensor
     from gpuload.formats.tfrecord.source import tfrecord
     from gpuload.formats.webdataset.source import webdataset
+    from gpuload.formats.zarr.source import zarr
     from gpuload.preview import preview
     from gpuload.sources.arrays import arrays
     from gpuload.sources.compose import concat
@@ -71,6 +73,7 @@ __all__ = [
     "datasets",
     "draw",
     "fixed",
+    "hdf5",
     "idx",
     "images",
     "mix",
@@ -86,6 +89,7 @@ __all__ = [
     "text",
     "tfrecord",
     "webdataset",
+    "zarr",
     "zip",
 ]
 _attach(
@@ -98,6 +102,7 @@ _attach(
         "formats.arrow.source": ("arrow",),
         "formats.csv.source": ("csv",),
         "formats.fixed.source": ("fixed",),
+        "formats.hdf5.source": ("hdf5",),
         "formats.idx": ("idx",),
         "formats.images.labels": ("Labels",),
         "formats.images.source": ("images",),
@@ -108,6 +113,7 @@ _attach(
         "formats.tfrecord.features": ("Feature", "Image", "Raw", "Sparse", "Tensor"),
         "formats.tfrecord.source": ("tfrecord",),
         "formats.webdataset.source": ("webdataset",),
+        "formats.zarr.source": ("zarr",),
         "preview": ("preview",),
         "sources.arrays": ("arrays",),
         "sources.compose": ("concat", "zip"),

@@ -126,7 +126,7 @@ def _open_folder(folder: str) -> Source:
                 return form.folder.open(folder)
             except MissingFileError as error:
                 errors.append(error)
-    raise errors[0]
+    raise errors[-1]
 
 
 def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match]:

@@ -9,6 +9,7 @@ from gpuload.formats.arrow.format import ARROW
 from gpuload.formats.base import Format
 from gpuload.formats.csv.format import CSV
 from gpuload.formats.fixed.format import FIXED
+from gpuload.formats.hdf5.format import HDF5
 from gpuload.formats.idx import IDX
 from gpuload.formats.images.format import IMAGES
 from gpuload.formats.npy.format import NPY
@@ -17,6 +18,7 @@ from gpuload.formats.parquet.format import PARQUET
 from gpuload.formats.text import TEXT
 from gpuload.formats.tfrecord.format import TFRECORD
 from gpuload.formats.webdataset.format import WEBDATASET
+from gpuload.formats.zarr.format import ZARR
 
 FORMATS: tuple[Format, ...] = (
     NPY,
@@ -25,6 +27,8 @@ FORMATS: tuple[Format, ...] = (
     TFRECORD,
     PARQUET,
     ARROW,
+    HDF5,
+    ZARR,
     WEBDATASET,
     CSV,
     TEXT,

@@ -79,10 +79,12 @@ class Folder:
     Attributes:
         open: returns the source of a folder; raises ``MissingFileError`` if no file of the format is in it.
         suffixes: of the files that it takes, in small letters.
+        recognize: returns True for a folder that is of the format as a whole, whatever files are in it.
     """
 
     open: Callable[[str], Source]
     suffixes: tuple[str, ...]
+    recognize: Callable[[str], bool] = lambda folder: False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ PICKLE = ("a Python pickle", "it could run any code when read: store arrays, wit
 FOREIGN = {
     b"PARE": ("a Parquet file with an encrypted footer", "decrypt it with PyArrow, and write it anew"),
     b"FEA1": ("a Feather file of version 1", "read it with PyArrow, and write it anew"),
-    b"\x89HDF\r\n\x1a\n": ("an HDF5 file", "read it in gl.records(length, read)"),
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it: zstd -d"),
     b"BZh": ("compressed by bzip2", "unpack it: bunzip2"),
     b"\xfd7zXZ\0": ("compressed by xz", "unpack it: xz -d"),

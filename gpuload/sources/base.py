@@ -450,7 +450,7 @@ class Source(ABC):
         The other marks are of fields beside an image: ops that move its pixels move them by the same draw, whether
         ``on=`` names it or not:
 
-            "mask"         a number for each pixel, which is never blended with others
+            "mask"         a number for each pixel, which is never blended with others; beside slices for each of them
             "xyxy"         boxes, ``[..., 4]``: left, top, right, bottom, in pixels
             "xywh"         boxes: left, top, width, height;  "cxcywh" the centre, width and height
             "xy"           points, ``[..., 2]``: x, y, and more numbers behind them, which stay

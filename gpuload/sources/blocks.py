@@ -107,13 +107,13 @@ class _Entry:
 
 
 class BlockLeaf(Leaf):
-    """One field of records that lie in blocks.
+    """Records that lie in blocks.
 
     Args:
-        field: the field; uniform, ragged, or text.
+        fields: the field; uniform, ragged, or text. Or the layout of rows of one size.
         starts: int64 ``[num_blocks + 1]``, the number of the first record of each block, and of all records.
         decode: returns the values of a block as the field stores them (`Field.stored`): an array ``[n, *shape]`` or a
-            `Ragged`, with a value for each record; they are not written to.
+            `Ragged`, with a value for each record; of a layout rows of these bytes. They are not written to.
         cache: of the blocks of all fields of a source.
         key: of the field in the cache.
         how: one line about how blocks are read.
@@ -122,7 +122,7 @@ class BlockLeaf(Leaf):
 
     def __init__(
         self,
-        field: Field,
+        fields: Field | Layout,
         starts: Indices,
         decode: Decode,
         cache: BlockCache,
@@ -130,10 +130,13 @@ class BlockLeaf(Leaf):
         how: str,
         place: Callable[[int], tuple[str, int] | None] = lambda block: None,
     ) -> None:
-        self.spec, self.how, self.num_records = Spec((field,)), how, int(starts[-1])
-        if field.has_rows:
-            part = Part(field, field.dtype, 0)
+        self.how, self.num_records = how, int(starts[-1])
+        if isinstance(fields, Layout):
+            self.layout = fields
+        elif fields.has_rows:
+            part = Part(fields, fields.dtype, 0)
             self.layout = Layout(part.num_bytes, (part,))
+        self.spec = fields.spec if isinstance(fields, Layout) else Spec((fields,))
         self.block_records = 0 if cache.is_complete else int(np.diff(starts).max(initial=0))
         self._starts, self._decode, self._cache, self._key, self._place = starts, decode, cache, key, place
 

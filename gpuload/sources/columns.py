@@ -13,7 +13,7 @@ import numpy as np
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files
+from gpuload.storage.files import Files, names_of
 
 
 class ColumnSource(FileSource):
@@ -26,6 +26,8 @@ class ColumnSource(FileSource):
         leaves: of each field, in order.
         counts: the number of records of each file.
         classes: the names of the classes of labels, if the files have them.
+        paths: of what has the counts, folders of files for instance; by default the files.
+        about: what else tells these records from others of the same files, in values with a text of their own.
     """
 
     def __init__(
@@ -36,13 +38,16 @@ class ColumnSource(FileSource):
         leaves: Sequence[Leaf],
         counts: Sequence[int],
         classes: tuple[str, ...] = (),
+        paths: Sequence[str] = (),
+        about: object = None,
     ) -> None:
         groups = tuple(Group(leaf.spec, leaf.layout, is_quick=not leaf.block_records) for leaf in leaves)
         super().__init__(files, opening, groups, storage)
         self._leaves, self._counts, self._starts = tuple(leaves), tuple(counts), starts_of(counts)
-        self._length, self.classes = int(self._starts[-1]), classes
+        self._length, self.classes, self._about = int(self._starts[-1]), classes, about
+        self._paths, self._names = (paths, names_of(paths)) if paths else (files.paths, files.names)
         self._access = "; ".join(
-            f"{', '.join(leaf.spec.names[0] for leaf in leaves if leaf.how == how)}: {how}"
+            f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: {how}"
             for how in dict.fromkeys(leaf.how for leaf in leaves)
         )
 
@@ -51,11 +56,12 @@ class ColumnSource(FileSource):
 
     def _where(self, number: int) -> str:
         file = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
+        return f"{self._names[file]}, record {number - int(self._starts[file])}"
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
-        return self._files.paths, self._counts
+        return self._paths, self._counts
 
     def _digest(self) -> str:
-        return self._files.digest(self._title(), str(self.spec), list(self._counts))
+        about = () if self._about is None else (self._about,)
+        return self._files.digest(self._title(), str(self.spec), list(self._counts), *about)

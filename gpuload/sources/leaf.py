@@ -474,6 +474,7 @@ def _of_share(share: Share) -> list[Values]:
             raw_records = _side_by_side([replace(share, rows=None)], share.numbers.size, _empty)
             if not leaf.calls_python:  # the function reads
                 watch.enter("decode_raw")
+                watch.count("decode_raw.bytes", raw_records.payload.nbytes)
             columns = leaf.unpack(share.numbers, raw_records)
         else:
             raw = room((share.numbers.size, leaf.layout.record_bytes), UINT8)

@@ -125,6 +125,42 @@ def expand(paths: Paths) -> list[str]:
     return files
 
 
+def expand_folders(paths: Paths) -> list[str]:
+    """Return the absolute paths of folders: those of a list in its order, those of a wildcard sorted.
+
+    Args:
+        paths: as for ``expand``, but a wildcard means folders; other names are returned whatever they are.
+
+    Raises:
+        MissingFileError: a wildcard matches no folder.
+        SpecError: no path at all, something that is no path or lies on another machine, or a folder named twice.
+    """
+    folders = [folder for name in _as_list(paths) for folder in _matching_folders(name)]
+    if not folders:
+        raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one folder")
+    _check_named_once(folders)
+    return folders
+
+
+def _matching_folders(name: Path) -> list[str]:
+    """Return the absolute paths of one folder or wildcard."""
+    text = os.path.expanduser(os.fspath(name)) if isinstance(name, (str, os.PathLike)) else name
+    if isinstance(text, Remote) or (isinstance(text, str) and is_remote(text)):
+        raise SpecError(
+            f"{text} as a folder",
+            cause="it is a URL, and these folders are read from the disks of this machine alone",
+            remedy="copy it to a disk",
+        )
+    if not isinstance(text, str) or not text or not WILDCARDS.intersection(text) or os.path.lexists(text):
+        return _matches(name)
+    folders, path = [os.sep], os.path.abspath(text)
+    for part in filter(None, path.split(os.sep)):
+        folders = [inner for folder in folders for inner in _folders(folder, part) if os.path.isdir(inner)]
+    if not folders:
+        raise MissingFileError(f"no folder matches {text}", cause="there is none", remedy="check the wildcard")
+    return sorted(set(folders))
+
+
 def _as_list(paths: Paths) -> list[Path]:
     """Return the paths or wildcards of an argument as a list; raises ``SpecError`` for a set, which has no order."""
     if isinstance(paths, (set, frozenset)):
@@ -687,8 +723,9 @@ def open_error(path: str, error: OSError) -> FileError:
     if isinstance(error, IsADirectoryError):
         return _no_file(path, stat.S_IFDIR)
     if isinstance(error, PermissionError):
+        rights = "+rx" if os.path.isdir(path) else "+r"
         return UnreadableFileError(
-            f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod +r {path}"
+            f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod {rights} {path}"
         )
     return FileError(
         f"{path} cannot be read",

@@ -273,7 +273,7 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_believed(tmp_path, c
         assert child.stdout is not None
         assert child.stdout.readline() == "writing\n"
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(60)
     left = names_in(cache)
     assert left
     assert not any(name.endswith(".rows") for name in left)

@@ -333,13 +333,13 @@ def test_a_file_of_100_gigabytes_opens_in_milliseconds_and_costs_no_memory(tmp_p
         file.seek(begin + 777_777_777 * row_bytes)
         file.write(b"\7" * row_bytes)
     npy(path).read([0])
-    before_kb, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    before_kb, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.thread_time()
 
     source = npy(path)
-    opened_s = time.perf_counter() - start
+    opened_s = time.thread_time() - start  # of the processor, which a busy machine gives later
     rows = source.read([777_777_777, num_rows - 1, 0])["x"]
 
-    assert opened_s < 0.05  # some 200 us; the rest is for a busy machine
+    assert opened_s < 0.05  # some 200 us
     assert rows.sum(axis=1).tolist() == [7 * row_bytes, 0, 0]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 20_000
 

@@ -185,7 +185,6 @@ def files_that_are_nothing(folder):
     yield "prose", b"Once, there was\na table\n", r"text that begins with 'Once, there was'"
     yield "both", b"a,b;c\nd,e;f\n", r"two ways to read it(.|\n)*commas and semicolons"
     yield "encrypted", b"PARE" + bytes(100), r"is a Parquet file with an encrypted footer(.|\n)*PyArrow"
-    yield "hdf5", b"\x89HDF\r\n\x1a\n" + bytes(100), "is an HDF5 file"
     yield "pickle", b"\x80\x04\x95" + bytes(100), r"is a Python pickle(.|\n)*could run any code"
     yield (
         "lfs",

@@ -228,7 +228,7 @@ def test_what_was_asked_for_is_read_ahead(tmp_path):
 
     storage.advise(extents)
 
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     expected = np.r_[0:1, (5 << 20) // mmap.PAGESIZE : (7 << 20) // mmap.PAGESIZE]
     while not resident(path)[expected].all():
         assert time.monotonic() < until

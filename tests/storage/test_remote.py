@@ -446,4 +446,4 @@ def test_nginx(rows: list[np.ndarray], tmp_path: Path) -> None:
         assert_batches_equal(far, gl.npy(str(tmp_path / "www" / "*.npy")))
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

@@ -87,7 +87,8 @@ def arrow(
     opening = Opening(arrow, {"paths": tuple(names), **arguments})
     for table in tables:
         table.forget_maps()
-    return ColumnSource(files, opening, storage, leaves, counts, tables[0].description.classes)
+    about = sorted(arguments["defaults"].items()) or None
+    return ColumnSource(files, opening, storage, leaves, counts, tables[0].description.classes, about=about)
 
 
 @dataclass

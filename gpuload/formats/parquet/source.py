@@ -94,7 +94,8 @@ def parquet(
         for key, column in enumerate(columns[0])
     ]
     opening = Opening(parquet, {"paths": tuple(names), **arguments})
-    return ColumnSource(files, opening, open_storage(files), leaves, counts, tables[0].description.classes)
+    about = sorted(arguments["defaults"].items()) or None
+    return ColumnSource(files, opening, open_storage(files), leaves, counts, tables[0].description.classes, about=about)
 
 
 @dataclass(frozen=True)

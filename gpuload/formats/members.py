@@ -1,0 +1,312 @@
+"""Members: arrays of one length inside a file as the fields of records, for HDF5 and Zarr.
+
+    numbers, booleans, bytes of one length   arrays ``[*shape]``: record i is element i of the first axis
+    compounds                                a field for each part, ``"array.part"``
+    texts of varying length                  text
+    other values of varying length           `Ragged`; encoded images where the first value is one
+
+Access  Rows whose bytes lie in files as NumPy has them are read where they lie, by the reader of rows (`rows.py`). All
+        others are decoded a block of rows at a time (`blocks.py`), and cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.images.head import kind_of
+from gpuload.ragged import Ragged
+from gpuload.sources.blocks import BlockCache, BlockLeaf
+from gpuload.sources.columns import ColumnSource
+from gpuload.sources.filesource import Opening
+from gpuload.sources.layouts import compact_layout, layout_of, native
+from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
+from gpuload.sources.rows import Form, RowLeaf
+from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, is_whole
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Files
+from gpuload.storage.inflate import limit_bytes, too_large
+
+BLOCK_BYTES = 1 << 20  # of rows that are decoded together where the file has no blocks of its own
+MOST_BLOCKS = 1 << 24  # of an array: the places of more take gigabytes
+HEAD_BYTES = 64  # of a value, which tell whether it is an image
+Objects = NDArray[np.object_]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Runs of rows that lie in files as NumPy has them; int64 ``[num_runs]`` each.
+
+    Attributes:
+        files: the number of the file.
+        counts: rows.
+        offsets: the byte of the file where the first row begins.
+    """
+
+    files: Indices
+    counts: Indices
+    offsets: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """An array of a file, as fields of its records.
+
+    Attributes:
+        title: file and array, for errors.
+        path: of the array in the file.
+        fields: the layout of a row as it is stored; or the field of values of varying length.
+        block_starts: int64 ``[num_blocks + 1]``, the first row of each block, and the number of rows.
+        decode: returns the rows of a block as they are stored, ``[n, *shape]``, or a `Ragged`.
+        how: one line about how blocks are decoded.
+        origin: returns the file of a block, and the byte where it begins.
+        num_bytes: of all rows decoded, about.
+        places: where rows lie as NumPy has them; None if they have to be decoded.
+        classes: the names of the values, where the file has them.
+    """
+
+    title: str
+    path: str
+    fields: Layout | Field
+    block_starts: Indices
+    decode: Callable[[int], Any]
+    how: str
+    origin: Callable[[int], tuple[str, int]]
+    num_bytes: int
+    places: Places | None = None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The number of rows."""
+        return int(self.block_starts[-1])
+
+    @property
+    def spec(self) -> Spec:
+        """The fields that a row becomes."""
+        return self.fields.spec if isinstance(self.fields, Layout) else Spec((self.fields,))
+
+
+def check_arguments(call: str, fields: Any, group: Any, cache_bytes: Any) -> dict[str, Any]:
+    """Return the arguments of a reader of arrays in the form in which a source is pickled.
+
+    Raises:
+        SpecError: one of them is of another kind.
+    """
+    names = list(fields.items()) if isinstance(fields, Mapping) else None
+    if names is None and fields is not None and isinstance(fields, Sequence) and not isinstance(fields, str):
+        names = [(name, name) for name in fields]
+    is_sound = fields is None or (names and all(isinstance(text, str) and text for pair in names for text in pair))
+    if not is_sound:
+        raise SpecError(
+            f"{call}: fields = {fields!r}",
+            cause="it is a list of the paths of arrays, or a dict from the names of fields to these",
+            remedy='write ["image", "label"] or {"image": "train/images"}',
+        )
+    if not isinstance(group, str):
+        raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
+    if not is_whole(cache_bytes):
+        raise SpecError(
+            f"{call}: cache_bytes = {cache_bytes!r}", cause="it is a number of bytes", remedy="leave it out"
+        )
+    pairs = None if names is None else {str(name): str(path) for name, path in names}
+    return {"fields": pairs, "group": group, "cache_bytes": int(cache_bytes)}
+
+
+def source_of(
+    files: Files,
+    storage: Storage,
+    opening: Opening,
+    tables: Sequence[Sequence[Member]],
+    paths: Sequence[str],
+    arguments: Mapping[str, Any],
+) -> ColumnSource:
+    """Return the source of files, of each of which the members come in the same order.
+
+    Args:
+        files: the files that the source reads.
+        storage: of these.
+        opening: the call.
+        tables: of each file, or folder, the members.
+        paths: of these files or folders.
+        arguments: from `check_arguments`.
+
+    Raises:
+        SpecError: the members of a file differ in length, or files differ in a field.
+    """
+    for path, table in zip(paths, tables, strict=True):
+        _check_lengths(path, table)
+        for member, first in zip(table, tables[0], strict=True):
+            if member.spec != first.spec:
+                raise SpecError(
+                    f"{member.title} is {member.spec}, {first.title} is {first.spec}",
+                    cause="the files of a source have the same fields",
+                    remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
+                )
+    cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
+    leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]
+    classes = [member.classes for member in tables[0] if member.classes]
+    counts = [table[0].length for table in tables]
+    about = [member.path for member in tables[0]]
+    return ColumnSource(
+        files, opening, storage, leaves, counts, classes[0] if len(classes) == 1 else (), paths=paths, about=about
+    )
+
+
+def _check_lengths(path: str, table: Sequence[Member]) -> None:
+    lengths = {member.path: member.length for member in table}
+    if len(set(lengths.values())) < 2:
+        return
+    usual = max(lengths.values(), key=list(lengths.values()).count)
+    fitting_paths = [array for array, length in lengths.items() if length == usual]
+    raise SpecError(
+        f"{path} has arrays of several lengths: {', '.join(f'{array} {length}' for array, length in lengths.items())}",
+        cause="a record is made of element i of the first axis of each",
+        remedy=f"name those that belong together: fields={fitting_paths}",
+    )
+
+
+def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: int) -> Leaf:
+    """Return the leaf of a member of each file: of rows where they lie if all files have them so, else of blocks."""
+    members = [member for member in members if member.length] or members[:1]
+    first = members[0].fields
+    is_same = all(
+        isinstance(member.fields, Layout) and isinstance(first, Layout) and member.fields.same_bytes(first)
+        for member in members
+    )
+    places = [member.places for member in members if member.places is not None]
+    if is_same and isinstance(first, Layout) and len(places) == len(members):
+        files, counts, offsets = (
+            np.concatenate([getattr(place, name) for place in places]) for name in ("files", "counts", "offsets")
+        )
+        return RowLeaf(Form(first), storage, files, counts, offsets)
+    dtype = None
+    if not is_same and isinstance(first, Layout):
+        if len(first.parts) > 1:
+            raise SpecError(
+                f"{members[0].title} has other bytes than the same array of other files",
+                cause="compounds of one source are stored alike: in byte order and places",
+                remedy="open the files one by one, and join them: gl.concat(a, b)",
+            )
+        first, dtype = compact_layout(first), first.parts[0].field.dtype
+    num_blocks = starts_of([member.block_starts.size - 1 for member in members])
+    firsts = starts_of([member.length for member in members])
+    starts = np.concatenate(
+        [member.block_starts[:-1] + begin for member, begin in zip(members, firsts[:-1], strict=True)] + [firsts[-1:]]
+    )
+
+    def find(block: int) -> tuple[Member, int]:
+        number = int(np.searchsorted(num_blocks, block, side="right")) - 1
+        return members[number], block - int(num_blocks[number])
+
+    def decode(block: int) -> Any:
+        member, number = find(block)
+        values = member.decode(number)
+        return values if dtype is None else np.ascontiguousarray(values, dtype)
+
+    def origin(block: int) -> tuple[str, int]:
+        member, number = find(block)
+        return member.origin(number)
+
+    rows = int(np.diff(starts).max(initial=0))
+    return BlockLeaf(first, starts, decode, cache, key, f"blocks of up to {rows} rows, {members[0].how}", origin)
+
+
+def row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:
+    """Return the layout of a row of an array of rows ``[*shape]``; the parts of a compound are ``"name.part"``.
+
+    Raises:
+        SpecError: the dtype holds Python objects, or a row has more axes or bytes than an array can have.
+    """
+    check_name(name)
+    return layout_of(np.dtype([(name, dtype)]) if dtype.names else dtype, shape, field=name)
+
+
+def block_starts(title: str, length: int, rows: int, row_bytes: int, file_bytes: int) -> Indices:
+    """Return the first row of each block of ``rows`` rows, and the number of rows.
+
+    Args:
+        title: of the array, for errors.
+        length: rows of the array.
+        rows: of a block, at least 1.
+        row_bytes: of a row decoded.
+        file_bytes: of the file that holds them, which says how much is believed.
+
+    Raises:
+        FormatError: a block decodes to more than the limit of `storage/inflate.py`.
+        SpecError: there are too many blocks.
+    """
+    num_bytes = min(rows, length) * row_bytes
+    if num_bytes > limit_bytes(file_bytes):
+        raise too_large(title, file_bytes, num_bytes, unpack="with its own library")
+    if -(-length // rows) > MOST_BLOCKS:
+        raise SpecError(
+            f"{title} has {length} rows in blocks of {rows}",
+            cause=f"that are more than {MOST_BLOCKS} blocks; or its shape is damaged",
+            remedy="write it anew in larger chunks",
+        )
+    return np.append(np.arange(0, length, rows, dtype=np.int64), np.int64(length))
+
+
+def rows_of_block(num_bytes: int, length: int) -> int:
+    """Return how many rows, of ``num_bytes`` altogether, are about BLOCK_BYTES."""
+    return max(1, BLOCK_BYTES * max(length, 1) // max(num_bytes, 1))
+
+
+def text_field(name: str, shape: tuple[int, ...]) -> Field:
+    """Return the field of an array of texts of varying length; ``shape`` is that of a row."""
+    _check_single(name, shape, "texts")
+    return Field(name, np.dtype(object), (), text="str")
+
+
+def varying_field(name: str, dtype: np.dtype[Any] | None, shape: tuple[int, ...], first: Sequence[Any]) -> Field:
+    """Return the field of an array of values of varying length.
+
+    Args:
+        name: of the field.
+        dtype: of the elements of a value; None if that is none of NumPy's.
+        shape: of a row of the array.
+        first: the first value, if there is one.
+
+    Raises:
+        SpecError: the elements are no numbers, or a row has several values.
+    """
+    if dtype is None or dtype.kind not in NUMBERS:
+        raise SpecError(
+            f"{name!r} has values of varying length of {dtype}",
+            cause="only numbers, bytes and texts of varying length have a form here",
+            remedy="convert it with its own library",
+        )
+    _check_single(name, shape, "values of varying length")
+    is_bytes = dtype == np.dtype(np.uint8)
+    heads = [np.asarray(value, dtype)[:HEAD_BYTES].tobytes() for value in first] if is_bytes else []
+    return Field(name, native(dtype), (None,), encoded=any(kind_of(head) is not None for head in heads))
+
+
+def _check_single(name: str, shape: tuple[int, ...], kind: str) -> None:
+    if shape:
+        raise SpecError(
+            f"{name!r} has {kind} of shape {shape} in a row",
+            cause="a row has one of them",
+            remedy="store them in several arrays",
+        )
+
+
+def texts_of(values: Objects) -> Ragged:
+    """Return texts, or their bytes in UTF-8, as the field of text stores them."""
+    raws = [value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value) for value in values]
+    return Ragged.of([np.frombuffer(value, np.uint8) for value in raws], np.dtype(np.uint8))
+
+
+def varying_of(values: Objects, dtype: np.dtype[Any]) -> Ragged:
+    """Return values of varying length, arrays or bytes."""
+    arrays: list[Array] = [
+        np.frombuffer(value, dtype) if isinstance(value, bytes) else np.asarray(value, dtype).reshape(-1)
+        for value in values
+    ]
+    return Ragged.of(arrays, dtype)

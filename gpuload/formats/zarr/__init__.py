@@ -1,0 +1,3 @@
+"""Zarr: arrays of one length in folders of chunks, through the library zarr."""
+
+METADATA = ("zarr.json", ".zgroup", ".zarray")  # of which each group and array of a store has one

@@ -1,0 +1,545 @@
+"""HDF5 files give what h5py, and the programs that wrote them, say of them; damage is refused by name."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import (
+    ChangedFileError,
+    DamagedBlockError,
+    FormatError,
+    MissingPackageError,
+    SpecError,
+    UnknownFieldError,
+)
+from gpuload.formats.hdf5 import chunks
+from gpuload.formats.hdf5 import source as reader
+from gpuload.testing.sources import SourceContract
+
+h5py = pytest.importorskip("h5py", reason="gl.hdf5 needs h5py")
+GOLDEN = Path(__file__).parents[1] / "golden" / "hdf5"
+COUNT = 25
+
+
+def arrays(factor=1):
+    number = np.arange(COUNT) * factor
+    pairs = np.zeros(COUNT, [("a", ">i4"), ("b", "f4", (2,))])
+    pairs["a"], pairs["b"] = number, number[:, None] + [0.5, 1.5]
+    return {
+        "big": number.astype(">i2"),
+        "cube": np.arange(COUNT * 24, dtype="u1").reshape(COUNT, 2, 3, 4),
+        "flag": number % 3 == 0,
+        "pair": pairs,
+    }
+
+
+def write(path, content=None, **options):
+    with h5py.File(path, "w") as file:
+        for name, values in (arrays() if content is None else content).items():
+            file.create_dataset(name, data=values, **options)
+    return path
+
+
+class TestRowsWhereTheyLie(SourceContract):
+    options: ClassVar = {}
+
+    def open(self, folder):
+        return gl.hdf5(write(folder / "a.h5", **self.options))
+
+    def open_other(self, folder):
+        return gl.hdf5(write(folder / "a.h5", arrays(factor=2), **self.options))
+
+    def expected(self):
+        expected = arrays()
+        pairs = expected.pop("pair")
+        expected["big"] = expected["big"].astype("i2")
+        return expected | {"pair.a": pairs["a"].astype("i4"), "pair.b": pairs["b"]}
+
+    def test_it_says_how(self, source):
+        assert "decoded" not in source.describe()
+
+
+class TestChunksOfRows(TestRowsWhereTheyLie):
+    def open(self, folder):
+        with h5py.File(folder / "a.h5", "w") as file:
+            for name, values in arrays().items():
+                file.create_dataset(name, data=values, chunks=(4, *values.shape[1:]))
+        return gl.hdf5(folder / "a.h5")
+
+
+class TestDeflatedChunks(TestRowsWhereTheyLie):
+    options: ClassVar = {"compression": "gzip", "shuffle": True, "fletcher32": True}
+
+    def test_it_says_how(self, source):
+        assert "decoded by gpuload" in source.describe()
+
+
+class TestChunksOfOtherFilters(TestRowsWhereTheyLie):
+    options: ClassVar = {"compression": "lzf"}
+
+    def test_it_says_how(self, source):
+        assert "decoded by HDF5" in source.describe()
+
+
+class TestBlocksThatAreNotCached(TestRowsWhereTheyLie):
+    def open(self, folder):
+        return gl.hdf5(write(folder / "a.h5", compression="gzip"), cache_bytes=0)
+
+    def test_it_says_how(self, source):
+        assert source.resolve(np.zeros(1, np.int64))[0].leaf.block_records
+
+
+class TestValuesOfVaryingLength(SourceContract):
+    def texts(self):
+        return [f"nämé {i}" * (i % 3) for i in range(COUNT)]
+
+    def series(self):
+        return [np.arange(i % 4, dtype="i2") for i in range(COUNT)]
+
+    def open(self, folder, count=COUNT):
+        with h5py.File(folder / "a.h5", "w") as file:
+            file.create_dataset("text", data=self.texts()[:count], dtype=h5py.string_dtype())
+            series = file.create_dataset("series", (count,), h5py.vlen_dtype(np.dtype("i2")), chunks=(7,))
+            for number, values in enumerate(self.series()[:count]):
+                series[number] = values
+        return gl.hdf5(folder / "a.h5", ["text", "series"])
+
+    def open_other(self, folder):
+        return self.open(folder, COUNT - 1)
+
+    def expected(self):
+        return {"text": np.array(self.texts(), object), "series": self.series()}
+
+
+@pytest.mark.parametrize("chunk", [(1, 1), (3, 2), (25, 3), (7, 5)])
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"shuffle": True, "fletcher32": True}])
+def test_chunks_of_any_shape_are_put_together(tmp_path, chunk, filters):
+    values = np.random.default_rng(1).integers(0, 9, (25, 5)).astype("f4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=chunk, **filters)
+
+    with gl.hdf5(tmp_path / "a.h5") as source:
+        np.testing.assert_array_equal(source.read([24, 3, 4, 0])["x"], values[[24, 3, 4, 0]])
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000, 70001])
+def test_checksums_are_those_of_hdf5(tmp_path, size):
+    """HDF5 stores the checksum behind the bytes of a chunk."""
+    for values in (
+        np.zeros(size, "u1"),
+        np.full(size, 255, "u1"),
+        np.random.default_rng(0).integers(0, 256, size, "u1"),
+    ):
+        if size:
+            with h5py.File(tmp_path / "a.h5", "w") as file:
+                dataset = file.create_dataset("x", data=values, chunks=(size,), fletcher32=True)
+                stored = dataset.id.read_direct_chunk((0,))[1]
+            assert chunks.fletcher32(values) == int.from_bytes(stored[-4:], "little")
+
+
+def test_a_file_of_other_types_gives_what_h5py_gives(tmp_path):
+    content = {
+        "half": np.array([1.5, -2], "f2"),
+        "complex": np.array([1 + 2j, 3], "c8"),
+        "words": np.array([b"ab", b"c"]),
+        "void": np.array([b"ab", b"cd"], "V2"),
+    }
+    with h5py.File(write(tmp_path / "a.h5", content), "a") as file:
+        file.create_dataset("kind", data=[1, 0], dtype=h5py.enum_dtype({"cat": 0, "dog": 1}, "i1"))
+        file["time"] = np.array([3, 5], "M8[s]").astype(h5py.opaque_dtype("M8[s]"))
+        file.create_dataset("inner", (2,), np.dtype(("<i2", (3,))))[...] = [[1, 2, 3], [4, 5, 6]]
+        file.create_dataset("inner chunks", (2,), np.dtype(("<i2", (3,))), chunks=(1,))[...] = [[1, 2, 3], [4, 5, 6]]
+        space = h5py.h5t.FORTRAN_S1.copy()
+        space.set_size(3)
+        h5py.h5d.create(file.id, b"fortran", space, h5py.h5s.create_simple((2,)))
+        file["fortran"][...] = np.array([b"x", b"yz"])
+
+    with gl.open(tmp_path / "a.h5") as source, h5py.File(tmp_path / "a.h5") as file:
+        assert sorted(source.spec.names) == sorted(file)
+        assert source.classes == ("cat", "dog")
+        fields = source.read([1, 0])
+        for name in file:
+            np.testing.assert_array_equal(fields[name], file[name][:][::-1])
+            assert fields[name].dtype == file[name][:].dtype
+        assert "; fortran: blocks" in source.describe()
+
+
+@pytest.mark.parametrize("name", ["h5py-earliest", "h5py-latest", "pytables"])
+def test_files_of_other_programs_hold_what_these_wrote(name):
+    with gl.open(GOLDEN / f"{name}.h5") as source:
+        fields = {key.removeprefix("rows."): values for key, values in source.read(range(7)).items()}
+
+    assert fields["number"].tolist() == list(range(7))
+    np.testing.assert_array_equal(fields["x"], np.linspace(-1, 1, 7))
+    assert fields["flag"].tolist() == [True, False, False, True, False, False, True]
+    np.testing.assert_array_equal(fields["image"], np.arange(168, dtype="u1").reshape(7, 2, 4, 3))
+    if name == "pytables":
+        assert fields["word"].tolist() == [b"word %d" % i for i in range(7)]
+        assert fields["list"].tolist() == np.arange(14).reshape(7, 2).tolist()
+    else:
+        assert fields["word"].tolist() == [f"wörd {i}" for i in range(7)]
+        assert [value.tolist() for value in fields["list"]] == [[], [0], [0, 1], [0, 1, 2], [], [0], [0, 1]]
+
+
+def test_bytes_of_images_are_images(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    encoded_images = []
+    for value in (3, 4):
+        image.fromarray(np.full((5, 4, 3), value, np.uint8)).save(file := io.BytesIO(), "PNG")
+        encoded_images.append(np.frombuffer(file.getvalue(), np.uint8))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        dataset = file.create_dataset("image", (2,), h5py.vlen_dtype("u1"))
+        for number, content in enumerate(encoded_images):
+            dataset[number] = content
+
+    with gl.hdf5(tmp_path / "a.h5") as source, gl.Loader(source, batch_size=2, ops=[gl.ops.Decode()]) as loader:
+        [batch] = loader
+        assert np.asarray(batch["image"])[:, 0, 0, 0].tolist() == [3, 4]
+
+
+def test_several_files_are_one_behind_the_other_however_each_is_stored(tmp_path):
+    values = np.arange(40, dtype="f4").reshape(20, 2)
+    for name, part, options in (
+        ("a", values[:7], {}),
+        ("b", values[7:9], {"compression": "gzip"}),
+        ("c", values[:0], {}),
+        ("d", values[9:].astype(">f4"), {"chunks": (4, 2)}),
+    ):
+        write(tmp_path / f"{name}.h5", {"x": part}, **options)
+
+    with gl.hdf5(tmp_path / "*.h5") as source:
+        assert source.file_counts()[1] == (7, 2, 0, 11)
+        assert source.where(7) == "b.h5, record 0"
+        np.testing.assert_array_equal(source.read(range(20))["x"], values)
+    with gl.hdf5([tmp_path / "a.h5", tmp_path / "c.h5"]) as source:
+        assert "decoded" not in source.describe()
+        np.testing.assert_array_equal(source.read(range(7))["x"], values[:7])
+    write(tmp_path / "e.h5", {"x": values.astype("f8")})
+    with pytest.raises(SpecError, match=r"e\.h5, x is x: float64 \(2,\), .*a\.h5, x is x: float32"):
+        gl.hdf5([tmp_path / "a.h5", tmp_path / "e.h5"])
+
+
+def test_fields_are_named_by_a_list_a_dict_and_a_group(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["train/x"], file["train/meta/y"], file["mean"] = np.arange(3.0), np.arange(3), 5.0
+        file["train/soft"], file["train/back"] = h5py.SoftLink("meta/y"), h5py.SoftLink("/train/x")
+
+    assert gl.hdf5(tmp_path / "a.h5", group="train").spec.names == ("back", "soft", "x")
+    with gl.hdf5(tmp_path / "a.h5", {"a": "meta/y", "b": "x"}, group="train") as source:
+        assert source.read([2])["a"].tolist() == [2]
+        other = gl.hdf5(tmp_path / "a.h5", {"a": "soft", "b": "back"}, group="/train/")
+        assert other.read([2])["b"].tolist() == [2.0]
+        assert other.fingerprint() != source.fingerprint()
+    with pytest.raises(
+        SpecError, match=r"no dataset with an axis in the group /(.|\n)*train/meta/y, train/x(.|\n)*group="
+    ):
+        gl.hdf5(tmp_path / "a.h5")
+    with pytest.raises(UnknownFieldError, match=r"a\.h5 has no 'train/z'(.|\n)*\['back', 'meta', 'soft', 'x'\]"):
+        gl.hdf5(tmp_path / "a.h5", ["z"], group="train")
+    with pytest.raises(SpecError, match="is no group"):
+        gl.hdf5(tmp_path / "a.h5", group="mean")
+
+
+def test_arrays_of_other_lengths_are_refused_with_those_that_agree(tmp_path):
+    write(tmp_path / "a.h5", {"mean": np.zeros(3), "x": np.zeros(9), "y": np.zeros(9)})
+
+    with pytest.raises(SpecError, match=r"mean 3, x 9, y 9(.|\n)*fields=\['x', 'y'\]"):
+        gl.hdf5(tmp_path / "a.h5")
+    assert len(gl.hdf5(tmp_path / "a.h5", ["x", "y"])) == 9
+
+
+def link(file):
+    file["bad"] = h5py.ExternalLink("other.h5", "/x")
+
+
+def soft_link_to_another_file(file):
+    file["out"] = h5py.ExternalLink("other.h5", "/")
+    file["bad"] = h5py.SoftLink("/out/x")
+    file.move("out", "g/out")
+    file["g/bad"] = h5py.SoftLink("out/x")
+    del file["bad"]
+    file["bad"] = h5py.SoftLink("g/bad")
+
+
+def circle(file):
+    file["bad"] = h5py.SoftLink("bad")
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout((3,), "f8")
+    layout[:] = h5py.VirtualSource("other.h5", "x", (3,))
+    file.create_virtual_dataset("bad", layout)
+
+
+def external(file):
+    file.create_dataset("bad", (3,), "f8", external=[("/etc/passwd", 0, 24)])
+
+
+def references(file):
+    file["bad"] = np.array([file["x"].ref] * 3, h5py.ref_dtype)
+
+
+def lists_of_texts(file):
+    file.create_dataset("bad", data=[["a"]] * 3, dtype=h5py.string_dtype())
+
+
+def compound_of_texts(file):
+    file.create_dataset("bad", (3,), np.dtype([("a", h5py.string_dtype())]))[...] = [("a",)] * 3
+
+
+def time(file):
+    h5py.h5d.create(file.id, b"bad", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
+
+
+def turned(file):
+    file.create_dataset("bad", (3,), h5py.vlen_dtype(np.dtype(">i2")))[0] = [1, 2]
+
+
+def never(file):
+    file.create_dataset("bad", (3,), "f8")
+
+
+REFUSALS = {
+    link: r"leads to the file 'other\.h5'",
+    soft_link_to_another_file: r"leads to the file 'other\.h5'",
+    circle: "leads to itself",
+    virtual: "it is a virtual dataset",
+    external: "they are in '/etc/passwd'",
+    references: "values of varying length of None",
+    lists_of_texts: "a row has one of them",
+    compound_of_texts: "Python objects",
+    turned: "without turning their bytes around",
+    time: "none of NumPy's",
+    never: "none of its 3 rows was ever written",
+}
+
+
+@pytest.mark.parametrize("spoil", REFUSALS)
+def test_what_is_no_field_is_refused_by_name_and_can_be_left_out(tmp_path, spoil):
+    path = write(tmp_path / "a.h5", {"x": np.arange(3.0)})
+    write(tmp_path / "other.h5", {"x": np.arange(3.0)})
+    with h5py.File(path, "a") as file:
+        spoil(file)
+
+    with pytest.raises(SpecError, match=f"a\\.h5(.|\n)*bad(.|\n)*{REFUSALS[spoil]}"):
+        gl.hdf5(path)
+
+    assert gl.hdf5(path, ["x"])[2]["x"] == 2.0
+
+
+def test_single_values_and_groups_are_refused_by_name(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["one"], file["g/y"] = np.zeros(3), 1.0, np.zeros(3)
+        file["none"] = h5py.Empty("f4")
+
+    assert gl.hdf5(tmp_path / "a.h5").spec.names == ("x",)
+    for name, cause in (("one", "single value or empty"), ("none", "single value or empty"), ("g", "it is a group")):
+        with pytest.raises(SpecError, match=rf"a\.h5, {name}: it is no array(.|\n)*{cause}"):
+            gl.hdf5(tmp_path / "a.h5", [name])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fields": "x"}, "it is a list of the paths"),
+        ({"fields": []}, "it is a list of the paths"),
+        ({"fields": {"x": 3}}, "it is a list of the paths"),
+        ({"group": None}, "it is the path of a group"),
+        ({"cache_bytes": -1}, "cache_bytes = -1"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path, arguments, message):
+    with pytest.raises(SpecError, match=message):
+        gl.hdf5(write(tmp_path / "a.h5"), **arguments)
+
+
+def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.h5")
+    monkeypatch.setattr(reader.signalsafe, "import_package", lambda name: (_ for _ in ()).throw(ImportError(name)))
+
+    with pytest.raises(MissingPackageError, match=r"gl\.hdf5 needs the package 'h5py'(.|\n)*hdf5"):
+        gl.hdf5(path)
+
+
+def test_a_filter_that_hdf5_has_not_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.h5", compression="gzip")
+    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda code: False)
+
+    with pytest.raises(
+        MissingPackageError, match=r"a\.h5, big: it is compressed by the filter 1 \(deflate\)(.|\n)*hdf5plugin"
+    ):
+        gl.hdf5(path)
+
+
+def test_chunks_that_were_never_written_have_the_fill_value_and_the_log_says_so(tmp_path, caplog):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (10,), "i4", chunks=(3,), fillvalue=7)[3:5] = [1, 2]
+
+    with gl.hdf5(tmp_path / "a.h5") as source:
+        assert source.read(range(10))["x"].tolist() == [7, 7, 7, 1, 2, 7, 7, 7, 7, 7]
+    assert "x: 3 of 4 chunks were never written" in caplog.text
+    with gl.hdf5(tmp_path / "a.h5") as source:
+        assert source.origin(0) == (str(tmp_path / "a.h5"), source.origin(3)[1])
+
+
+@pytest.mark.parametrize("place", [512, 1024, 4096])
+@pytest.mark.parametrize("options", [{}, {"chunks": (4,)}, {"compression": "gzip"}])
+def test_a_block_of_the_user_before_the_file_is_passed_over(tmp_path, place, options):
+    with h5py.File(tmp_path / "a.mat", "w", userblock_size=place) as file:
+        file.create_dataset("x", data=np.arange(9), **options)
+
+    with gl.open(tmp_path / "a.mat") as source:
+        assert source.read([8, 0])["x"].tolist() == [8, 0]
+
+
+def test_a_whole_shuffle_of_chunks_says_its_price(tmp_path, caplog):
+    path = write(tmp_path / "a.h5", {"x": np.arange(1000)}, chunks=(100,), compression="gzip")
+
+    gl.Loader(gl.hdf5(path, cache_bytes=3000), batch_size=50, shuffle=True, device="cpu").close()
+
+    assert "may decode 100 records for each one" in caplog.text
+    assert "gl.Blocks" in caplog.text
+
+
+@pytest.mark.parametrize("keep", [0, 3, 8, 500, -1, -1000])
+def test_a_file_that_is_cut_short_is_refused(tmp_path, keep):
+    path = write(tmp_path / "a.h5")
+    path.write_bytes(path.read_bytes()[:keep])
+
+    with pytest.raises(FormatError, match=r"a\.h5"):
+        gl.hdf5(path)
+
+
+def test_a_damaged_chunk_is_that_alone_and_is_reported_once(tmp_path):
+    path = write(tmp_path / "a.h5", {"x": np.arange(30)}, chunks=(10,), compression="gzip", fletcher32=True)
+    with h5py.File(path) as file:
+        info = file["x"].id.get_chunk_info(1)
+    content = bytearray(path.read_bytes())
+    content[info.byte_offset + 9] ^= 4
+    path.write_bytes(content)
+
+    with gl.hdf5(path) as source:
+        assert source.read([0, 9, 20, 29])["x"].tolist() == [0, 9, 20, 29]
+        with pytest.raises(
+            DamagedBlockError, match=rf"a\.h5, x, chunk at byte {info.byte_offset}(.|\n)*checksum is 0x"
+        ):
+            source[10]
+        with gl.Loader(source, batch_size=10, on_error="skip", max_bad=1, device="cpu") as loader:
+            values = np.concatenate([batch["x"] for batch in loader])
+        assert sorted(set(values.tolist())) == [*range(10), *range(20, 30)]
+    [finding] = gl.check(path)
+    assert (finding.where, finding.offset_bytes) == (f"{path}, x, chunk at byte {info.byte_offset}", info.byte_offset)
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"", "its bytes end too early"),
+        (b"\xff" * 9, "incorrect header check"),
+        (bytes(10), "unknown compression method"),
+    ],
+)
+def test_a_deflated_chunk_that_is_none_is_damage(content, cause):
+    grid = chunks.Grid(
+        "a.h5, x", 0, (3,), (3,), np.dtype("i4"), ((chunks.DEFLATE, ()),), 0, *(np.zeros(1, np.int64) for _ in range(4))
+    )
+
+    with pytest.raises(DamagedBlockError, match=cause):
+        grid._undo(np.frombuffer(content, np.uint8), 0)
+
+
+def test_a_chunk_that_unpacks_to_more_than_it_has_is_damage(tmp_path):
+    path = write(tmp_path / "a.h5", {"x": np.zeros(1 << 20, "u1")}, chunks=(1 << 20,), compression="gzip")
+    with h5py.File(path) as file:
+        packed = np.frombuffer(file["x"].id.read_direct_chunk((0,))[1], np.uint8)
+    grid = chunks.Grid(
+        "a.h5, x", 0, (3,), (3,), np.dtype("i4"), ((chunks.DEFLATE, ()),), 0, *(np.zeros(1, np.int64) for _ in range(4))
+    )
+
+    with pytest.raises(DamagedBlockError, match="more bytes than the chunk has"):
+        grid._undo(packed, 0)
+
+
+def test_a_shape_of_more_bytes_than_are_stored_is_refused(tmp_path):
+    path = write(tmp_path / "a.h5", {"x": np.arange(1000, dtype="i8")})
+    content = path.read_bytes()
+    length = (1000).to_bytes(8, "little")
+    assert content.count(length) == 2  # the length, and the most that it may become
+    for number in (2, 9**15):
+        path.write_bytes(content.replace(length, number.to_bytes(8, "little")))
+        with pytest.raises(FormatError, match=r"a\.h5"):
+            gl.hdf5(path)
+
+
+def test_a_file_that_changes_is_noticed(tmp_path):
+    for options in ({}, {"compression": "gzip"}, {"compression": "lzf"}):
+        path = write(tmp_path / "a.h5", **options)
+        source = gl.hdf5(path)
+        write(path, arrays(factor=3), **options)
+
+        with pytest.raises(ChangedFileError, match=r"a\.h5 changed"):
+            source[0]
+
+
+def test_a_child_of_a_fork_reads_as_well(tmp_path):
+    source = gl.hdf5(write(tmp_path / "a.h5", compression="lzf"), cache_bytes=0)
+    source.read(range(COUNT))
+
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if source[5]["big"] == 5 else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_source_is_pickled_with_its_arguments(tmp_path):
+    write(tmp_path / "a.h5")
+    source = gl.hdf5(tmp_path / "a.h5", {"number": "big", "flag": "flag"}, group="/", cache_bytes=0)
+
+    copy = pickle.loads(pickle.dumps(source))
+
+    assert copy.fingerprint() == source.fingerprint()
+    assert copy.read([7])["number"].tolist() == [7]
+
+
+def test_what_is_written_is_read_again_by_h5py_and_where_it_lies(tmp_path):
+    contents = {
+        "half": np.array([1.5, np.nan], "f2"),
+        "flag": np.array([True, False]),
+        "word": np.array(["é", "word"]),
+        "raw": np.array([b"a", b"bc"]),
+        "cube": np.arange(16, dtype=">i4").reshape(2, 2, 2, 2),
+        "complex": np.array([1j, 2]),
+    }
+    write(tmp_path / "a.h5", {})
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file.create_dataset("text", data=["ä", ""], dtype=h5py.string_dtype())
+        file.create_dataset("series", (2,), h5py.vlen_dtype("i2"))[1] = [0]
+    ragged = gl.hdf5(tmp_path / "a.h5")
+
+    result = gl.convert(gl.zip(gl.arrays(**contents), ragged), tmp_path / "out.h5")
+
+    assert result.call == f"gl.hdf5({str(tmp_path / 'out.h5')!r})"
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["cube"].dtype == "<i4"
+        assert file["flag"].dtype == bool
+        assert file["word"].asstr()[:].tolist() == ["é", "word"]
+        assert [values.tolist() for values in file["series"]] == [[], [0]]
+    with gl.open(tmp_path / "out.h5") as back:
+        assert sorted(back.spec.names) == sorted([*contents, "series", "text"])
+        np.testing.assert_array_equal(back.read([1, 0])["half"], contents["half"][::-1])
+        assert "decoded" not in gl.hdf5(tmp_path / "out.h5", ["half", "flag", "raw", "cube", "complex"]).describe()
+
+
+@pytest.mark.parametrize("array", [np.zeros(2, "M8[s]"), np.array([["a"], ["b"]])])
+def test_what_hdf5_cannot_hold_is_refused_by_name(tmp_path, array):
+    with pytest.raises(SpecError, match=r"field x: .* cannot be written as hdf5"):
+        gl.convert(gl.arrays(x=array), tmp_path / "out.h5")

@@ -1,0 +1,291 @@
+"""Zarr groups give what zarr says of them; damage, changes and pickles are refused by name."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.cli.inspect import inspect
+from gpuload.errors import (
+    ChangedFileError,
+    DamagedBlockError,
+    FormatError,
+    MissingFileError,
+    MissingPackageError,
+    SpecError,
+    UnknownFieldError,
+)
+from gpuload.formats.zarr import source as reader
+from gpuload.sources.rows import RowLeaf
+from gpuload.testing.sources import SourceContract
+
+zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
+GOLDEN = Path(__file__).parents[1] / "golden" / "zarr"
+COUNT = 25
+RAW = {"compressors": None}
+
+
+def arrays(factor=1):
+    number = np.arange(COUNT) * factor
+    return {
+        "big": number.astype(">i2"),
+        "cube": np.arange(COUNT * 24, dtype="u1").reshape(COUNT, 2, 3, 4),
+        "flag": number % 3 == 0,
+    }
+
+
+def write(folder, content=None, *, version=3, rows=4, **options):
+    group = zarr.open_group(str(folder), mode="w", zarr_format=version)
+    for name, values in (arrays() if content is None else content).items():
+        chunks = (min(rows, max(len(values), 1)), *values.shape[1:])
+        group.create_array(name, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
+    return folder
+
+
+@functools.cache
+def content_of(factor, version):
+    """Return the files of a group: zarr takes long to write them for each of the contract's tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = write(Path(folder) / "a.zarr", arrays(factor), version=version, **(RAW if version == 2 else {}))
+        return {path.relative_to(folder): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def copy_group(folder, factor=1, version=3):
+    for path, content in content_of(factor, version).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder / "a.zarr"
+
+
+class TestChunks(SourceContract):
+    def open(self, folder):
+        return gl.zarr(copy_group(folder))
+
+    def open_other(self, folder):
+        return gl.zarr(copy_group(folder, factor=2))
+
+    def expected(self):
+        expected = arrays()
+        return expected | {"big": expected["big"].astype("i2")}
+
+    def test_it_says_how(self, source):
+        assert "blocks of up to 4 rows, decoded by zarr" in source.describe()
+
+
+class TestRowsWhereTheyLie(TestChunks):
+    def open(self, folder):
+        return gl.zarr(copy_group(folder, version=2))
+
+    def test_it_says_how(self, source):
+        assert "decoded" not in source.describe()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("chunk", [(1, 1), (3, 2), (25, 3), (7, 5)])
+@pytest.mark.parametrize("options", [{}, RAW])
+def test_chunks_of_any_shape_are_put_together(tmp_path, version, chunk, options):
+    values = np.random.default_rng(1).integers(1, 9, (25, 5)).astype("f4")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    group.create_array("x", shape=values.shape, chunks=chunk, dtype="f4", **options)[...] = values
+
+    with gl.open(tmp_path / "a.zarr") as source:
+        np.testing.assert_array_equal(source.read([24, 3, 4, 0])["x"], values[[24, 3, 4, 0]])
+        assert ("decoded" in source.describe()) == (chunk[1] != 5 or not options)
+
+
+def test_shards_texts_bytes_orders_and_structures(tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    values = np.arange(1, 41, dtype="f4").reshape(10, 4)
+    group.create_array("shard", shape=(10, 4), chunks=(1, 4), shards=(5, 4), dtype="f4")[...] = values
+    group.create_array("text", shape=(10,), chunks=(3,), dtype=str)[...] = np.array(
+        [f"é{i}" for i in range(10)], object
+    )
+    big = zarr.codecs.BytesCodec(endian="big")
+    group.create_array("big", shape=(10,), chunks=(3,), dtype="i4", serializer=big, compressors=None)[...] = range(
+        1, 11
+    )
+    old = zarr.open_group(tmp_path / "b.zarr", mode="w", zarr_format=2)
+    pairs = np.array([(i, i / 2) for i in range(1, 11)], [("a", ">i4"), ("b", "f8")])
+    old.create_array("pair", shape=(10,), chunks=(3,), dtype=pairs.dtype, compressors=None, fill_value=None)[...] = (
+        pairs
+    )
+    old.create_array("order", shape=(10, 4), chunks=(3, 4), dtype="f4", order="F", compressors=None)[...] = values
+
+    with gl.zarr(tmp_path / "a.zarr") as source:
+        fields = source.read([9, 0])
+        assert fields["text"].tolist() == ["é9", "é0"]
+        np.testing.assert_array_equal(fields["shard"], values[[9, 0]])
+        assert fields["big"].tolist() == [10, 1]
+        assert "shard: blocks of up to 1 rows" in source.describe()
+        assert isinstance(source.resolve(np.zeros(1, np.int64))[0].leaf, RowLeaf)  # of big
+    with gl.zarr(tmp_path / "b.zarr") as source:
+        fields = source.read([9, 0])
+        assert fields["pair.a"].tolist() == [10, 1]
+        assert fields["pair.b"].tolist() == [5.0, 0.5]
+        np.testing.assert_array_equal(fields["order"], values[[9, 0]])
+
+
+def test_chunks_that_are_not_there_have_the_fill_value(tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("x", shape=(10,), chunks=(3,), dtype="i4", fill_value=7, **RAW)[3:5] = [1, 2]
+
+    with gl.zarr(tmp_path / "a.zarr") as source:
+        assert source.read(range(10))["x"].tolist() == [7, 7, 7, 1, 2, 7, 7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_golden_groups_hold_what_zarr_wrote(version):
+    with gl.open(GOLDEN / f"zarr-{version}.zarr") as source:
+        fields = source.read(range(7))
+
+    assert fields["number"].tolist() == list(range(7))
+    np.testing.assert_array_equal(fields["x"], np.linspace(-1, 1, 7))
+    assert fields["word"].tolist() == [f"wörd {i}" for i in range(7)]
+    np.testing.assert_array_equal(fields["image"], np.arange(168, dtype="u1").reshape(7, 2, 4, 3))
+    inspection, _ = inspect(str(GOLDEN / f"zarr-{version}.zarr"))
+    assert (inspection.format, inspection.call) == ("a folder of zarr", "gl.zarr")
+
+
+def test_groups_are_one_behind_the_other_and_a_wildcard_is_sorted(tmp_path):
+    values = np.arange(1, 41, dtype="f4").reshape(20, 2)
+    write(tmp_path / "a.zarr", {"x": values[:7], "y": values[:7]}, **RAW)
+    write(tmp_path / "b.zarr", {"x": values[7:9]}, version=2)
+    write(tmp_path / "c.zarr", {"x": values[9:].astype(">f4")}, version=2, **RAW)
+
+    with gl.zarr(tmp_path / "*.zarr", ["x"]) as source:
+        assert source.where(7) == "b.zarr, record 0"
+        np.testing.assert_array_equal(source.read(range(20))["x"], values)
+    with pytest.raises(UnknownFieldError, match=r"b\.zarr has no array 'y'"):
+        gl.zarr(tmp_path / "*.zarr")
+    with pytest.raises(MissingFileError, match=r"no folder matches .*d\*"):
+        gl.zarr(tmp_path / "d*")
+
+
+def test_fields_are_named_by_a_list_a_dict_and_a_group(tmp_path):
+    write(tmp_path / "a.zarr" / "train", {"x": np.arange(3.0), "z": np.arange(3.0)})
+    write(tmp_path / "a.zarr" / "train" / "meta", {"y": np.arange(3)})
+    (tmp_path / "a.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}')
+
+    with gl.zarr(tmp_path / "a.zarr", {"a": "meta/y", "b": "x"}, group="/train") as source:
+        assert source.read([2])["a"].tolist() == [2]
+        other = gl.zarr(tmp_path / "a.zarr", {"a": "meta/y", "b": "z"}, group="train")
+        assert other.fingerprint() != source.fingerprint()
+    assert gl.zarr(tmp_path / "a.zarr" / "train").spec.names == ("x", "z")
+    assert gl.open(tmp_path / "a.zarr" / "train" / "x").spec.names == ("x",)
+    with pytest.raises(SpecError, match=r"no array with an axis in the group /(.|\n)*\['train'\]"):
+        gl.zarr(tmp_path / "a.zarr")
+    with pytest.raises(UnknownFieldError, match="has no array 'w' with an axis"):
+        gl.zarr(tmp_path / "a.zarr", ["w"], group="train")
+    with pytest.raises(UnknownFieldError, match="has no group 'test'"):
+        gl.zarr(tmp_path / "a.zarr", group="test")
+
+
+def test_what_is_no_zarr_is_refused(tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zip").write_bytes(b"PK")
+
+    with pytest.raises(FormatError, match=r"a\.zarr is no Zarr group"):
+        gl.zarr(tmp_path / "a.zarr")
+    with pytest.raises(FormatError, match=r"a\.zip is no folder(.|\n)*unpack it"):
+        gl.zarr(tmp_path / "a.zip")
+    with pytest.raises(MissingFileError, match=r"b\.zarr is missing"):
+        gl.zarr(tmp_path / "b.zarr")
+    with pytest.raises(SpecError, match="it is a URL"):
+        gl.zarr("s3://bucket/a.zarr")
+    write(tmp_path / "c.zarr", {"x": np.zeros(3), "y": np.zeros(4)})
+    with pytest.raises(SpecError, match=r"c\.zarr has arrays of several lengths: x 3, y 4"):
+        gl.zarr(tmp_path / "c.zarr")
+
+
+@pytest.mark.parametrize("dtype", [str, "f8"])
+@pytest.mark.parametrize("place", ["compressor", "filters"])
+def test_codecs_that_unpickle_are_refused(tmp_path, dtype, place):
+    """Some of these are refused by zarr itself."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    group.create_array("x", shape=(3,), chunks=(3,), dtype=dtype)
+    about = tmp_path / "a.zarr" / "x" / ".zarray"
+    settings, codec = json.loads(about.read_text()), {"id": "pickle", "protocol": 5}
+    settings[place] = codec if place == "compressor" else [*(settings["filters"] or []), codec]
+    about.write_text(json.dumps(settings))
+
+    with pytest.raises((SpecError, FormatError), match=r"a\.zarr(.|\n)*pickle"):
+        gl.zarr(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"zarr_format": 3}', b"[]", b"\xff"])
+def test_damaged_metadata_are_refused_and_reported_once(tmp_path, content):
+    write(tmp_path / "a.zarr")
+    (tmp_path / "a.zarr" / "cube" / "zarr.json").write_bytes(content)
+
+    with pytest.raises(FormatError, match=r"a\.zarr"):
+        gl.zarr(tmp_path / "a.zarr", ["cube"])
+    (tmp_path / "a.zarr" / "zarr.json").write_bytes(content)
+    [finding] = gl.check(tmp_path / "a.zarr")
+    assert finding.where == str(tmp_path / "a.zarr")
+
+
+def test_a_damaged_chunk_is_that_alone_and_a_changed_one_is_noticed(tmp_path):
+    path = write(tmp_path / "a.zarr", {"x": np.arange(1, 31)}, rows=10)
+    chunk = path / "x" / "c" / "1"
+    chunk.write_bytes(bytes(9))
+
+    with gl.zarr(path) as source:
+        assert source.read([0, 9, 20, 29])["x"].tolist() == [1, 10, 21, 30]
+        with pytest.raises(DamagedBlockError, match=r"a\.zarr, x, rows 10 to 19(.|\n)*zarr cannot decode it"):
+            source[10]
+        assert source.origin(10) == (str(chunk), 0)
+        (path / "x" / "c" / "2").unlink()
+        with gl.zarr(path, cache_bytes=0) as other:
+            assert other[29]["x"] == 0  # the fill value: it is not there when the group is opened
+    [finding] = gl.check(path)
+    assert finding.where == f"{path}, x, rows 10 to 19"
+    source = gl.zarr(path)
+    (path / "x" / "c" / "0").unlink()
+    with pytest.raises(ChangedFileError, match="c/0 changed"):
+        source[0]
+
+
+def test_a_source_is_pickled_with_its_arguments(tmp_path):
+    source = gl.zarr(write(tmp_path / "a.zarr"), {"number": "big"}, cache_bytes=0)
+
+    copy = pickle.loads(pickle.dumps(source))
+
+    assert copy.fingerprint() == source.fingerprint()
+    assert copy.read([7])["number"].tolist() == [7]
+
+
+def test_a_child_of_a_fork_reads_as_well(tmp_path):
+    source = gl.zarr(write(tmp_path / "a.zarr"), cache_bytes=0)
+    source.read(range(COUNT))
+
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if source[5]["big"] == 5 else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_without_zarr_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+
+    with pytest.raises(MissingPackageError, match=r"gl\.zarr needs the package 'zarr'(.|\n)*zarr"):
+        gl.zarr(tmp_path)
+    monkeypatch.setattr(reader.signalsafe, "import_package", lambda name: type("zarr", (), {"__version__": "2.18.7"}))
+    with pytest.raises(MissingPackageError, match=r"gl\.zarr needs zarr 3(.|\n)*2\.18\.7"):
+        gl.zarr(tmp_path)
+
+
+def test_records_are_converted(tmp_path):
+    gl.convert(write(tmp_path / "a.zarr"), tmp_path / "out.npz")
+
+    with np.load(tmp_path / "out.npz") as archive:
+        np.testing.assert_array_equal(archive["cube"], arrays()["cube"])
