@@ -78,9 +78,11 @@ class Loader:
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
         executor: ``"auto"``, ``"array"`` or ``"dali"``.
         num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
-            control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say. Storage that answers many reads at a
-            time, as that of a network does, is read faster by several threads for each core.
-        prefetch: steps that are worked on ahead; by default one large one, or more that are small.
+            control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say, to begin with. Then measurements
+            decide: there are more threads where reading waits for storage, and fewer where threads wait for Python's
+            lock, if batches come faster so. ``describe()`` says what was chosen. A number that is passed stays.
+        prefetch: steps that are worked on ahead; by default one large one, or more that are small, to begin with. Then
+            there are more where batches do not all take the same time. A number that is passed stays.
         on_error: for a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
             error that names it. ``"replace"``: another record stands in its place, chosen by (seed, epoch, record), so
             that all runs, shards and executors agree; ``batch.records`` says which. ``"skip"``: the same, and
@@ -130,6 +132,7 @@ class Loader:
         _check(source, device, executor)
         num_threads = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
         self._asked_prefetch = None if prefetch is None else check_count("prefetch", prefetch, maximum=MAX_LENGTH)
+        self._tunes_threads = num_threads is None
         self._plan = Plan(
             len(source), batch_size, _with_lengths(shuffle, source), seed, shard_id, num_shards, last_batch
         )
@@ -206,6 +209,8 @@ class Loader:
             prefetch=prefetch,
             counters=self._counters,
             damage=self._damage,
+            tunes_threads=self._tunes_threads,
+            tunes_ahead=self._asked_prefetch is None,
         )
 
     def _direct_reader(self) -> DirectReader:
@@ -339,6 +344,8 @@ class Loader:
             counters=self._session.counters,
             names=names,
             damage=self._damage,
+            tunes_threads=self._tunes_threads,
+            tunes_ahead=self._asked_prefetch is None,
         )
         self._feeds.add(session)
         return session
@@ -675,7 +682,8 @@ class Loader:
         source, shapes = self.source, [field.fixed_shape for field in self.spec_out if field.has_rows]
         shares = source.resolve(np.zeros(1, np.int64)) if len(source) else []
         return Facts(
-            num_threads=self.num_threads,
+            num_threads=self._session.tuning.setting.num_threads,
+            tunes_threads=self._tunes_threads,
             num_cores=threads.num_cores(),
             num_machine_cores=os.cpu_count() or 1,
             batch_size=self.batch_size,
@@ -737,7 +745,8 @@ class Loader:
 
     def _choices(self) -> dict[str, str]:
         """Return each choice and its reason, by name."""
-        executor_lines, recipe = dict(self._executor_lines), self._session.recipe
+        executor_lines, session = dict(self._executor_lines), self._session
+        recipe, tuning = session.tuning.recipe, session.tuning
         division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
             "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
         )  # fmt: skip
@@ -749,11 +758,12 @@ class Loader:
             **{name: line for name, line in executor_lines.items() if name not in ("device", "threads")},
             **({"doctor": self._doctor_line} if self._doctor_line else {}),
             "core": core.how(),
-            "threads": f"{self.num_threads}; {division}",
-            "prefetch": f"{self.prefetch} steps are made ahead",
+            "threads": f"{tuning.setting.num_threads}; {division}",
+            "prefetch": f"{session.num_ahead * recipe.num_joined} steps are made ahead",
+            **({"tuning": tuning.finding} if tuning.finding else {}),
             **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
-            f"{_megabytes(self._session.ring.idle_bytes)} are kept for the next ones",
+            f"{_megabytes(session.ring.idle_bytes)} are kept for the next ones",
             **self._lines,
         }
 

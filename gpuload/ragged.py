@@ -219,3 +219,8 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
         return parts[0]
     payload = np.concatenate([part.flat for part in parts])
     return Ragged(payload, offsets_of(np.concatenate([part.lengths for part in parts])))
+
+
+def num_bytes(values: Any) -> int:
+    """Return the bytes of the values of a field: an array, values of varying length, or a list of arrays."""
+    return sum(array.nbytes for array in values) if isinstance(values, list) else int(values.nbytes)

@@ -45,6 +45,7 @@ from typing import Any, TypeVar
 from gpuload.errors import GpuloadError
 
 Stop = Callable[[], None]
+Thread = threading.Thread
 T = TypeVar("T")
 R = TypeVar("R")
 log = logging.getLogger("gpuload")
@@ -77,7 +78,8 @@ def start(
             else. It takes no lock and joins no thread.
 
     Raises:
-        GpuloadError: the system gives no more threads, or Python has ended; none of these threads goes on.
+        GpuloadError: the system gives no more threads, or Python has ended; none of these threads goes on, and
+            ``stop`` was called if one of them had begun.
     """
     if _is_ending:
         raise GpuloadError(
@@ -102,7 +104,8 @@ def start(
         stop()
         raise
     if starter.error is not None:
-        stop()
+        if any(thread.ident is not None for thread in threads):
+            stop()
         join(threads)
         origin = starter.error
         while origin.__context__ is not None:  # Thread.start answers an exception inside it by a KeyError of its own
@@ -190,6 +193,11 @@ class _Starter:
         for thread in self._threads:
             if thread.ident is None:
                 _running.pop(thread, None)
+
+
+def is_ending() -> bool:
+    """Return True once Python is ending: no thread starts any more."""
+    return _is_ending
 
 
 def in_main() -> bool:

@@ -820,7 +820,21 @@ def _cupy(sim: Simulation) -> Any:
     for dtype in ("bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16"):
         setattr(module, dtype, getattr(np, dtype))
     module.float32, module.float64, module.newaxis = np.float32, np.float64, None
-    for name in ("rint", "floor", "ceil", "maximum", "minimum", "isnan", "abs", "sqrt", "exp", "where", "clip", "take"):
+    for name in (
+        "rint",
+        "floor",
+        "ceil",
+        "trunc",
+        "maximum",
+        "minimum",
+        "isnan",
+        "abs",
+        "sqrt",
+        "exp",
+        "where",
+        "clip",
+        "take",
+    ):
         setattr(module, name, _function(sim, name))
     for name in ("stack", "concatenate"):
         setattr(module, name, _function(sim, name))
@@ -829,6 +843,9 @@ def _cupy(sim: Simulation) -> Any:
     module.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
     module.broadcast_to = lambda x, shape: x._at(np.broadcast_to(x._view, shape))
     module.moveaxis = lambda x, source, target: x._at(np.moveaxis(x._view, source, target))
+    module.rot90 = lambda x, k=1, axes=(0, 1): x._at(
+        np.rot90(x._view, k, axes)
+    )  # CuPy's is made of flips and axes, too
     module.expand_dims = lambda x, axis: x._at(np.expand_dims(x._view, axis))
     module.asnumpy = lambda x: x.get() if isinstance(x, Array) else np.asarray(x)
     return module

@@ -141,6 +141,15 @@ def test_for_a_slow_disk_more_threads_are_named_until_there_are_four_for_each_co
     assert many.remedy.startswith("files on a faster disk")
 
 
+def test_to_a_loader_that_chooses_the_number_of_threads_none_is_named():
+    counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9}
+    disk = {"read.seconds": 18.0, "read.sampled": 9.0, "read.blocked": 8.0}
+    facts = Facts(num_threads=2, tunes_threads=True, num_cores=8)
+
+    assert find_bottleneck({**counts, **disk}, facts).remedy.startswith("files on a faster disk")
+    assert find_bottleneck({**counts, "ops.seconds": 18.0}, facts).cause == "too few cores"
+
+
 def test_the_time_in_which_threads_had_no_core_hides_no_cause():
     """Another program has the cores: each thread that wakes up waits for one, far longer than for the disk."""
     counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9, "read.seconds": 10.0, "ops.seconds": 8.0}

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import fields
 
+import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload import core
-from gpuload.stats import MEANING, STAGES, Counters, Stats, Watch, stages, watch
+from gpuload.pipeline import epoch
+from gpuload.stats import MEANING, STAGES, Counters, Limits, Stats, Watch, stages, watch
 
 
 def test_counts_from_many_threads_add_up():
@@ -37,9 +41,42 @@ def test_the_tables_of_stages_and_loop_fit_into_80_columns():
     counts |= {f"{name}.bytes": 1e12 for name in STAGES}
     stats = Stats({**counts, "loop_s": 99999.9, "wait_s": 9999.9, "hand_over_s": 99.9, "batches": 1000})
 
-    lines = str(stats).splitlines()
-    assert all(any(line.startswith(name.replace("_", " ")) for line in lines) for name in STAGES)
-    assert max(map(len, lines)) <= 80
+    limits = Limits(**{field.name: 1.23456e11 for field in fields(Limits)})
+    for lines in (str(stats).splitlines(), stats.table(limits).splitlines()):
+        assert all(any(line.startswith(name.replace("_", " ")) for line in lines) for name in STAGES)
+        assert max(map(len, lines)) <= 80
+
+
+def test_each_stage_stands_beside_the_limits_of_the_machine():
+    counts = {"read.seconds": 8.0, "read.bytes": 4e9, "loop_s": 20.0, "batches": 100, "draw.seconds": 1.0}
+    counts |= {"decode_images.seconds": 30.0, "decode_images.images": 600, "decode_images.bytes": 3e9}
+    counts |= {"upload.seconds": 0.5, "upload.bytes": 8e9, "gpu_upload_s": 2.0}
+    limits = Limits(copy_bytes=1e9, random_bytes=100e6, sequential_bytes=400e6, decode_images=25, pinned_bytes=16e9)
+
+    beside = Stats(counts).stage_limits(limits)
+
+    assert {name: [(limit.name, limit.rate, limit.share) for limit in these] for name, these in beside.items()} == {
+        "draw": [],
+        "read": [("copy_bytes", 5e8, 0.5), ("random_bytes", 2e8, 2.0), ("sequential_bytes", 2e8, 0.5)],
+        "decode_images": [("decode_images", 20, 0.8)],
+        "upload": [("pinned_bytes", 4e9, 0.25)],
+    }
+    assert Stats(counts).stage_limits(Limits())["read"] == ()
+    assert [" ".join(line.split()) for line in Stats(counts).table(limits).splitlines()[2:6]] == [
+        "read 8.000 20% 0% 0% 500 1,000 50% memory copy",
+        "200 100 200% random reads",
+        "200 400 50% reads in order",
+        "decode images 30.000 76% 0% 0% 20 25 80% images/s, alone",
+    ]
+
+
+def test_the_queue_behind_a_stage_is_that_of_the_loop_or_of_the_thread_of_the_batches():
+    counts = {f"{name}.seconds": 1.0 for name in ("read", "upload", "ops")} | {"steps_ahead": 10, "steps_ready": 1}
+
+    assert {stage.name: stage.fill for stage in Stats(counts).stages} == {"read": 0.1, "upload": 0.1, "ops": 0.1}
+
+    counts |= {"workers.steps_ahead": 20, "workers.steps_ready": 18}
+    assert {stage.name: stage.fill for stage in Stats(counts).stages} == {"read": 0.9, "upload": 0.1, "ops": 0.1}
 
 
 def test_the_difference_of_two_stats_is_that_of_the_time_between():
@@ -60,7 +97,10 @@ def test_all_of_it_is_json():
     counters.add(**{"read.seconds": 1.0, "loop_s": 2.0, "wait_s": 1.0})
     document = json.loads(json.dumps(counters.stats().as_dict()))
     assert document["stages"][0]["name"] == "read"
-    assert document["loop"] == {"seconds": 2, "waiting": 0.5, "training_s": 1}
+    assert document["loop"] == {
+        "seconds": 2, "waiting": 0.5, "training_s": 1, "wait_s": 1, "hand_over_s": 0, "idle_s": 0, "fill": 0,
+        "bytes": 0, "bytes_per_s": 0,
+    }  # fmt: skip
     assert document["bottleneck"]["cause"] == "too little was measured"
 
 
@@ -90,7 +130,7 @@ def test_stats_are_those_of_the_moment():
 def test_batches_that_are_handed_out_are_counted_when_somebody_looks():
     counters = Counters()
     for number in range(3):
-        counters.deliver(number, 100)
+        counters.deliver((number, 100))
         assert (counters.stats()["batches"], counters.stats()["bytes"]) == (number + 1, 100 * (number + 1))
     assert counters.stats()["records"] == 3
 
@@ -152,3 +192,36 @@ def test_to_ask_for_the_usage_of_a_thread_leaves_no_file_open():
     thread.start()
     thread.join()
     assert counts == counts[:1] * 3
+
+
+def test_the_clock_of_the_loop_is_read_at_one_of_many_short_batches_and_no_time_is_lost(monkeypatch):
+    readings = []
+
+    def clock():
+        readings.append(len(readings) * 1e-6)
+        return readings[-1]
+
+    monkeypatch.setattr(epoch, "perf_counter", clock)
+    loader = gl.Loader(gl.arrays(x=np.zeros((3000, 2), np.float32)), 1, device="cpu")
+    assert len(list(loader)) == 3000
+
+    stats = loader.stats()
+    assert stats["batches"] == 3000
+    assert len(readings) < 3000 / 20
+    assert stats["loop_s"] == pytest.approx(readings[-1] - readings[0])
+    assert 0 < stats["hand_over_s"] <= stats["loop_s"]
+
+
+def test_the_clock_of_the_loop_is_read_at_each_batch_that_takes_long(monkeypatch):
+    readings = []
+
+    def clock():
+        readings.append(len(readings) * 1e-2)
+        return readings[-1]
+
+    monkeypatch.setattr(epoch, "perf_counter", clock)
+    loader = gl.Loader(gl.arrays(x=np.zeros((300, 2), np.float32)), 1, device="cpu")
+    assert len(list(loader)) == 300
+
+    assert len(readings) == 1 + 2 * 300
+    assert loader.stats()["hand_over_s"] == pytest.approx(3.0)

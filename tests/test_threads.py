@@ -18,6 +18,7 @@ from gpuload import threads
 from gpuload.errors import GpuloadError
 from tests import forkserver
 from tests.interrupts import Alarm
+from tests.threads import until
 
 
 def started(count=1, target=None):
@@ -328,15 +329,15 @@ def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_fi
 
 def test_each_begins_nothing_after_an_error_and_waits_for_what_it_began():
     begun, result = SimpleQueue(), SimpleQueue()
-    failures = threading.Event()
+    failing = []
 
     def work(number):
         begun.put(number)
         if number == 0:
-            failures.set()
+            failing.append(threading.current_thread())
             raise ValueError("item 0")
-        failures.wait(60)
-        time.sleep(0.05)
+        assert until(lambda: failing)
+        failing[0].join(60)  # it has noted its error
         result.put(number)
 
     with pytest.raises(ValueError, match="item 0"):

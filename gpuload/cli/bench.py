@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,10 +31,23 @@ from gpuload.errors import SpecError
 from gpuload.ops.base import Op
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
-from gpuload.stats import Limits, Stats
+from gpuload.stats import Limits, StageLimit, Stats
 
 WARM_UP = 0.2  # of the seconds: the first batches start threads, fill caches, compile
 SIDE = 224  # pixels of images, where no ops are given
+EXPLANATIONS = {
+    "copy_bytes": "memory copy, images/s: of one thread, beside what one thread does with nothing else",
+    "random_bytes": "reads: of all threads, beside these files from storage, not from the page cache",
+    "pinned_bytes": "link to the GPU: on the clock of the GPU, beside copies from page-locked memory",
+}
+REST = {
+    "random_bytes": ("random reads of storage", 1e6, "MB/s"),
+    "sequential_bytes": ("reads of storage, in order", 1e6, "MB/s"),
+    "copy_bytes": ("memory copy", 1e6, "MB/s"),
+    "decode_images": ("decoding alone, one thread", 1, "images/s"),
+    "pinned_bytes": ("page-locked memory to GPU", 1e6, "MB/s"),
+    "pageable_bytes": ("other memory to GPU", 1e6, "MB/s"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,8 +114,8 @@ def command(
         f"{run.rate('records'):,.0f} records/s, {run.rate('batches'):,.1f} batches/s, {run.rate('bytes') / 1e6:,.1f} "
         f"MB/s of batches;\nfirst batch after {run.first_batch_s:.3f} s\n"
     )
-    output.say(run.stats.table())
-    for line in limit_lines(limits, loader.num_threads):
+    output.say(run.stats.table(limits))
+    for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
         output.say(line)
     if rates:
         output.say("\nread only" if not plain else "\nonly decoded and resized")
@@ -157,22 +171,14 @@ def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
     loader.count("pageable_upload_s", time.perf_counter() - begin)
 
 
-def limit_lines(limits: Limits, num_threads: int) -> list[str]:
-    """Return the limits of the machine, a line each."""
-    gigabytes = {
-        "storage, in order": limits.sequential_bytes,
-        "storage, random": limits.random_bytes,
-        "memory copy": limits.copy_bytes,
-        "page-locked to GPU": limits.pinned_bytes,
-        "pageable to GPU": limits.pageable_bytes,
-    }
-    lines = [f"{name:<18} {rate / 1e6:>10,.0f} MB/s" for name, rate in gigabytes.items() if rate]
-    if limits.decode_images:
-        lines.append(
-            f"{'decoding alone':<18} {limits.decode_images:>10,.0f} images/s a thread, "
-            f"{limits.decode_images * num_threads:,.0f} in {num_threads}"
-        )
-    return ["limits of this machine, with these files", *lines] if lines else []
+def limit_lines(limits: Limits, beside: Iterable[Sequence[StageLimit]]) -> list[str]:
+    """Return lines that explain limits beside stages, and the limits that stand beside none, a line each."""
+    names = {limit.name for stage in beside for limit in stage}
+    lines = [text for name, text in EXPLANATIONS.items() if name in names]
+    for name, (text, scale, unit) in REST.items():
+        if name not in names and (rate := getattr(limits, name)):
+            lines.append(f"{text:<26} {rate / scale:>10,.0f} {unit}")
+    return lines
 
 
 def _peers(text: str) -> list[str]:

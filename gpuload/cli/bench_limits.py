@@ -2,6 +2,7 @@
 
 Storage   The system is asked to forget up to SAMPLE_BYTES of the files before (posix_fadvise), so that they come from
           storage and not from the page cache. Files that it keeps all the same are read faster than any storage.
+Threads   A disk may be fastest for one reader, a store in a network for many: the better of both counts.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device as devices
+from gpuload import threads
 from gpuload.images import decode, head
 from gpuload.sources.base import Source
 from gpuload.stats import Limits
+from gpuload.stats.bottleneck import THREADS_PER_CORE
 
 SAMPLE_BYTES, PIECE_BYTES, COPY_BYTES = 1 << 28, 1 << 20, 1 << 26
 MOST_FILES = 1000
@@ -32,9 +35,9 @@ def measure_limits(source: Source, *, on_gpu: bool, seconds: float) -> Limits:
     files = [path for path in list(source.file_paths())[:MOST_FILES] if os.path.getsize(path)]
     sequential = random = 0.0
     if files and READ_AT is not None and FORGET is not None:
-        sequential = _rate(_pieces(files, PIECE_BYTES), seconds)
+        sequential = _storage_rate(_pieces(files, PIECE_BYTES), seconds)
         record_bytes = max(1, sum(map(os.path.getsize, files)) // max(len(source), 1))
-        random = _rate(_random_pieces(files, min(record_bytes, PIECE_BYTES)), seconds)
+        random = _storage_rate(_random_pieces(files, min(record_bytes, PIECE_BYTES)), seconds)
     pinned, pageable = _upload_rates(seconds) if on_gpu else (0.0, 0.0)
     return Limits(
         sequential_bytes=sequential,
@@ -69,26 +72,28 @@ def _random_pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, i
     return pieces
 
 
-def _rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
-    """Return the bytes per second of reading pieces, which the system has forgotten before."""
+def _storage_rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
+    """Return the most bytes per second that storage gives of pieces: to one thread or to many."""
+    return max(_rate(pieces, seconds / 2, count) for count in (1, THREADS_PER_CORE * threads.num_cores()))
+
+
+def _rate(pieces: list[tuple[str, int, int]], seconds: float, num_threads: int) -> float:
+    """Return the bytes per second of reading pieces, which the system has forgotten before, by some threads."""
     for path in dict.fromkeys(path for path, _, _ in pieces):
         with _open_file(path) as file, contextlib.suppress(OSError):
             os.posix_fadvise(file, 0, 0, FORGET or 0)
-    num_bytes, begin = 0, time.perf_counter()
-    last, file = "", -1
-    try:
-        for path, offset, length in pieces:
-            if path != last:
-                if file >= 0:
-                    os.close(file)
-                last, file = path, os.open(path, os.O_RDONLY)
-            num_bytes += len(os.pread(file, length, offset))
+    next_pieces, begin = iter(pieces), time.perf_counter()  # next() is one step of the interpreter
+
+    def read(_: int) -> int:
+        num_bytes = 0
+        for path, offset, length in next_pieces:
+            with _open_file(path) as file:
+                num_bytes += len(os.pread(file, length, offset))
             if time.perf_counter() - begin > seconds:
                 break
-    finally:
-        if file >= 0:
-            os.close(file)
-    return num_bytes / max(time.perf_counter() - begin, 1e-9)
+        return num_bytes
+
+    return sum(threads.parallel_map(read, range(num_threads), num_threads)) / max(time.perf_counter() - begin, 1e-9)
 
 
 @contextlib.contextmanager

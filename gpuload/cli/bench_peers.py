@@ -7,6 +7,7 @@ torch    NPY rows from a map, by a DataLoader over batches of records; images by
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -44,6 +45,7 @@ def measure_peer(name: str, source: Source, batch_size: int, shuffled: bool, sec
 
 
 def _tfdata(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # no lines about the processor among the figures
     try:
         import tensorflow as tf
     except ImportError as error:

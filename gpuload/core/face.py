@@ -167,6 +167,9 @@ class Queue(Protocol):
     def end(self, ignored: object = None, /) -> None:
         """Call all threads out of ``serve``, now and later. Never waits; a callback of a weak reference may be this."""
 
+    def leave(self) -> None:
+        """Say that a thread which was called does not come back."""
+
     def take_idle_s(self) -> float:
         """Return the seconds that threads waited in ``serve`` since the last call."""
 

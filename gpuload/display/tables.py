@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpuload.display import markup, values
 from gpuload.spec import Spec
-from gpuload.stats import Stats
+from gpuload.stats import LOOP_TITLES, STAGE_TITLES, Stats
 
 MOST_RECORDS, MOST_FIELDS = 6, 12  # of a batch
 MOST_LINES = 64  # fields of a spec
@@ -70,8 +70,8 @@ def spec_table(title: str, spec: Spec, notes: Mapping[str, str], ops: Iterable[s
 def stats_table(stats: Stats) -> str:
     """Return the sentence about a loop, the time of each stage and of the loop, and the counters, as tables."""
     tables = {
-        ("stage", "seconds", "share", "waits", "MB/s", "of the loader's threads, summed"): stats.stage_rows(),
-        ("your loop", "seconds", "share", ""): stats.loop_rows(),
+        STAGE_TITLES: stats.stage_rows(),
+        LOOP_TITLES: stats.loop_rows(),
         ("counter", "", "meaning"): stats.count_rows(),
     }
     parts = (markup.table(titles, (map(markup.escape, row) for row in rows)) for titles, rows in tables.items() if rows)

@@ -33,7 +33,7 @@ from gpuload.pipeline.ring import ALIGN_BYTES
 from gpuload.pipeline.step import ArrayPack, Step
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
-from gpuload.ragged import Ragged
+from gpuload.ragged import Ragged, num_bytes
 from gpuload.spec import Layout
 from gpuload.stats import Counters, Watch
 
@@ -167,6 +167,7 @@ class _Board:
 
     def _start(self, number: int) -> None:
         """Take the next step from the workers, upload it and start it in the executor; an error waits for its turn."""
+        num_ready = self.workers.num_ready()
         step = self.workers.take(number)
         if step is None:
             raise RuntimeError("this thread alone takes steps from its workers")
@@ -176,6 +177,9 @@ class _Board:
         if step.error is not None or step.singles:
             return
         watch = self._counters.watch()
+        num_ahead = min(step.recipe.num_ahead, self._joining.most_groups - number) * step.num_steps
+        watch.count("workers.steps_ahead", num_ahead)
+        watch.count("workers.steps_ready", min(num_ready, num_ahead))
         try:
             if self.lane is None:
                 outcome.fields = step.fields
@@ -225,7 +229,7 @@ class _Board:
             with self._counters.watch() as watch:
                 watch.enter("ops")
                 try:
-                    self._take_result(outcome)
+                    self._take_result(outcome, watch)
                 except Exception as error:
                     self._record_error(outcome, error)
             self._add(watch, outcome.step)
@@ -233,20 +237,25 @@ class _Board:
             with contextlib.suppress(Exception):  # the batch has an error already
                 self._result(outcome)
 
-    def _take_result(self, outcome: Outcome) -> None:
+    def _take_result(self, outcome: Outcome, watch: Watch) -> None:
         if self.lane is None:
-            outcome.fields |= self._result(outcome)
+            outcome.fields |= self._result(outcome, watch)
             return
         with self.lane:
             is_crowded = self.lane.bytes > CROWDED_BYTES
-            fields = {**outcome.fields, **self._result(outcome)}
+            fields = {**outcome.fields, **self._result(outcome, watch)}
             outcome.fields = side_by_side(fields, outcome.step.recipe.names, copy=is_crowded)
             outcome.fields_of_steps = each_step(outcome.step, outcome.fields, copy=is_crowded)
             outcome.event = self.lane.mark()
 
-    def _result(self, outcome: Outcome) -> dict[str, Any]:
+    def _result(self, outcome: Outcome, watch: Watch | None = None) -> dict[str, Any]:
         outcome.is_started = False
-        return self.executor.finish() if self.executor is not None else {}
+        if self.executor is None:
+            return {}
+        results = self.executor.finish()
+        if watch is not None:
+            watch.count("ops.bytes", sum(map(num_bytes, results.values())))
+        return results
 
     def _record_error(self, outcome: Outcome, error: Exception) -> None:
         """Keep an error for its turn; work of the step that was queued before it may still read the slot."""

@@ -20,8 +20,12 @@ from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import raisable
 from gpuload.pipeline.workers import Workers
-from gpuload.ragged import Ragged
+from gpuload.ragged import Ragged, num_bytes
+from gpuload.stats import Counters
 from gpuload.tracebacks import trim_frames
+
+# A tiny batch takes a few microseconds, and reading the clock for each would take 5 % of them.
+CLOCK_EVERY_S, MOST_UNTIMED = 1e-3, 64
 
 
 class Cursor:
@@ -85,7 +89,9 @@ class _Run:
         batches: the threads that make them.
         latest: number and content of the step that was taken last, which may hold several steps, and the copies that
             have to be waited for, None if there are none. Set by one assignment, which no signal handler can break off.
-        end_s: when the latest batch was handed out, by ``perf_counter``; at first when the first one was asked for.
+        end_s: when the clock was read last, as a batch was handed out; at first when the first one was asked for.
+        num_untimed: batches since then.
+        timed_every: the clock is read at one batch in so many.
     """
 
     def __init__(self, session: Session, cursor: Cursor) -> None:
@@ -94,7 +100,22 @@ class _Run:
         self.joining = session.joining(cursor.start)
         self.batches = session.begin(cursor.start, self.joining)
         self.latest: tuple[int, Outcome | None, Copies | None] = (-1, None, None)
-        self.end_s = 0.0
+        self.end_s, self.num_untimed, self.timed_every = 0.0, 0, 1
+
+    def count_times(self, counters: Counters, ready_s: float, end_s: float) -> None:
+        """Count the seconds of the batches since the clock was read last, and decide when it is read next.
+
+        The hand-over of this batch stands for those of the others.
+
+        Args:
+            counters: of the loader.
+            ready_s: when this batch was ready, by ``perf_counter``.
+            end_s: when it is handed out.
+        """
+        num_batches, loop_s = max(self.num_untimed, 1), end_s - self.end_s
+        counters.loop(min(num_batches * (end_s - ready_s), loop_s), loop_s)
+        self.timed_every = max(1, min(MOST_UNTIMED, int(CLOCK_EVERY_S * num_batches / max(loop_s, 1e-9))))
+        self.end_s, self.num_untimed = end_s, 0
 
 
 Moves = Literal["each", "end", "first", "second", "manual"]
@@ -185,7 +206,9 @@ class Epoch:
                 continue
             if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue
-            ready_s = perf_counter()
+            run.num_untimed += 1
+            is_timed = trace is not None or run.num_untimed >= run.timed_every
+            ready_s = perf_counter() if is_timed else 0.0
             try:
                 batch, after_delivery = to_batch(self._session, outcome, step, self._output), (after, after)
             except Exception as error:
@@ -198,14 +221,14 @@ class Epoch:
                         cursor.now = after, before[1]
                     raise
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
-            end_s = perf_counter()
-            self._session.counters.loop(end_s - ready_s, end_s - run.end_s)
-            if trace is not None:
-                position_words = {"epoch": cursor.start.epoch, "step": step}
-                trace.add("training", run.end_s, asked_s, **position_words)
-                trace.add("waiting", asked_s, ready_s, **position_words)
-                trace.add("hand-over", ready_s, end_s, **position_words)
-            run.end_s = end_s
+            if is_timed:
+                before_s, end_s = run.end_s, perf_counter()
+                run.count_times(self._session.counters, ready_s, end_s)
+                if trace is not None:
+                    position_words = {"epoch": cursor.start.epoch, "step": step}
+                    trace.add("training", before_s, asked_s, **position_words)
+                    trace.add("waiting", asked_s, ready_s, **position_words)
+                    trace.add("hand-over", ready_s, end_s, **position_words)
             # From here to the return nothing is called: CPython runs signal handlers behind calls and in loops alone.
             if cursor.now is before:
                 cursor.now = after_delivery
@@ -213,6 +236,9 @@ class Epoch:
                     arrived[0].now = arrived[1]
                     place.cursor = arrived[0]
                 return batch
+        if run.num_untimed:
+            end_s = perf_counter()
+            run.count_times(self._session.counters, end_s, end_s)
         run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
         run.latest = (-1, None, None)
         run.batches.close()
@@ -424,7 +450,7 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
         fields = {name: values[rows] for name, values in fields.items()}
         arrays = {name: values for name, values in fields.items() if _is_numeric(values)}
         fields |= _copy_unaligned(session, arrays, [name for name, values in arrays.items() if not is_aligned(values)])
-    session.counters.deliver(int(np.count_nonzero(valid)), sum(_num_bytes(values) for values in fields.values()))
+    session.counters.deliver((int(np.count_nonzero(valid)), sum(map(num_bytes, fields.values()))))
     if group.attempts:
         first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
         num_bad = sum(first <= row < after for row in group.attempts)
@@ -439,8 +465,8 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
 
 def _of_piece(session: Session, group: Step, step: int) -> Batch:
     """Return the batch of a step that its worker has cut out."""
-    batch, num_records, num_bytes, after, unaligned = group.pieces[step - group.position.step]
-    session.counters.deliver(num_records, num_bytes)
+    batch, amounts, after, unaligned = group.pieces[step - group.position.step]
+    session.counters.deliver(amounts)
     if not unaligned and (group.num_steps == 1 or not session.ring.crowded):
         return batch
     fields = _copy_unaligned(session, dict(batch.items()), unaligned)
@@ -474,7 +500,3 @@ def _lend(lane: devices.Lane, values: Any) -> Any:
     if isinstance(values, list):
         return [_lend(lane, array) for array in values]
     return lane.lend(values)
-
-
-def _num_bytes(values: Any) -> int:
-    return sum(array.nbytes for array in values) if isinstance(values, list) else int(values.nbytes)

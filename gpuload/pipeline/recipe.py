@@ -175,6 +175,18 @@ class Recipe:
             if field.has_rows
         )
 
+    @cached_property
+    def is_shared(self) -> bool:
+        """True if all threads work on the same step, each on a part of it."""
+        decodes = any(op.codec for op in self.host.ops)
+        return not self.is_copied and (decodes or self.slot_bytes > SHARED_BYTES)
+
+    def divided(self, num_threads: int, num_ahead: int) -> Recipe:
+        """Return the recipe for another number of threads and of steps ahead; batches are the same."""
+        whole = self.is_copied or _hands_out_ragged(self)
+        parts = num_threads if self.is_shared else -(-num_threads // num_ahead)
+        return replace(self, num_parts=1 if whole else parts, num_ahead=num_ahead)
+
     def numbered(self, records: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return records of an epoch as the source numbers them, which are other ones in each epoch of a mix.
 
@@ -354,20 +366,19 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     Of large ones a single step is ahead: it takes so long that no thread waits for the next. Steps of some hundred
     kilobytes are done by one thread each. Steps that take no longer than waking a thread are done several at a time.
     """
-    if recipe.is_copied:
-        num_joined = _num_joined(recipe, COPIED_BYTES, MAX_COPIED_STEPS, prefetch)
-        ahead = max(1, prefetch // num_joined) if prefetch else COPIED_AHEAD
-        stretched = max(1, COPIED_RECORDS // (num_joined * recipe.plan.batch_size))
-        return replace(recipe, num_joined=num_joined, num_ahead=ahead, num_stretched=stretched)
-    decodes = any(op.codec for op in recipe.host.ops)
-    if decodes or recipe.slot_bytes > SHARED_BYTES:
-        ahead = prefetch or (1 if recipe.on_rows and recipe.slot_bytes > SHARED_BYTES else 2)
-        return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=ahead)
-    num_joined = _num_joined(recipe, JOINED_BYTES, MAX_JOINED_STEPS, prefetch)
-    ahead = max(1, prefetch // num_joined) if prefetch else num_threads + 1
-    parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
-    stretched = max(1, STRETCH_RECORDS // (num_joined * recipe.plan.batch_size))
-    return replace(recipe, num_parts=parts, num_joined=num_joined, num_ahead=ahead, num_stretched=stretched)
+    most_bytes, max_steps = (COPIED_BYTES, MAX_COPIED_STEPS) if recipe.is_copied else (JOINED_BYTES, MAX_JOINED_STEPS)
+    num_joined = 1 if recipe.is_shared else _num_joined(recipe, most_bytes, max_steps, prefetch)
+    stretch_records = COPIED_RECORDS if recipe.is_copied else STRETCH_RECORDS
+    stretched = 1 if recipe.is_shared else max(1, stretch_records // (num_joined * recipe.plan.batch_size))
+    if prefetch:
+        ahead = max(1, prefetch // num_joined)
+    elif recipe.is_copied:
+        ahead = COPIED_AHEAD
+    elif recipe.is_shared:
+        ahead = 1 if recipe.on_rows and recipe.slot_bytes > SHARED_BYTES else 2
+    else:
+        ahead = num_threads + 1
+    return replace(recipe, num_joined=num_joined, num_stretched=stretched).divided(num_threads, ahead)
 
 
 def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int | None) -> int:

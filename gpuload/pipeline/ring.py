@@ -92,6 +92,10 @@ class Ring:
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
 
+    def resize(self, *, idle_bytes: int, crowded_bytes: int) -> None:
+        """Change the bounds; memory that is lent stays as it is."""
+        self.idle_bytes, self.crowded_bytes = idle_bytes, crowded_bytes
+
     def begin(self) -> None:
         """Say that an iterator begins."""
         with self._lock:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 from gpuload import core, signalsafe
@@ -23,8 +24,10 @@ from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring
+from gpuload.pipeline.settings import Setting
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.stretch import Stretch
+from gpuload.pipeline.tuning import Tuning
 from gpuload.pipeline.workers import Workers
 from gpuload.stats import Counters
 from gpuload.storage.memory import cache_bytes
@@ -46,31 +49,42 @@ class Session:
         recipe: how steps become batches.
         executor: the first executor of whole batches; None where there are no ops, or they are run on rows.
         make_executor: makes another, for a second iterator at the same time.
-        num_threads: workers of an iterator.
+        num_threads: workers of an iterator, to begin with.
         prefetch: batches that are begun before the first of them is taken, where an executor runs whole batches.
         counters: of the loader.
         names: the fields of a batch, where these are not those of the recipe: the ops run elsewhere.
         damage: the treatment of damaged records; None to raise an error for each.
+        tunes_threads: True if the number of workers may change.
+        tunes_ahead: True if the number of steps that workers begin ahead may change.
+
+    Attributes:
+        tuning: has the number of workers, and of steps ahead, now.
     """
 
     def __init__(
         self, recipe: Recipe, executor: BatchExecutor | None,
         make_executor: Callable[[], RowExecutor | BatchExecutor], *,
         num_threads: int, prefetch: int, counters: Counters, names: tuple[str, ...] | None = None,
-        damage: Damage | None = None,
+        damage: Damage | None = None, tunes_threads: bool = False, tunes_ahead: bool = False,
     ) -> None:  # fmt: skip
         self.names = recipe.names if names is None else names
         self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
         self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
         self.closed, self.damage = False, damage
         self._make_executor, self._process = make_executor, _processes[-1]
-        in_flight = recipe.num_ahead + 3 + (0 if recipe.on_rows else prefetch)
-        idle_bytes = in_flight * (recipe.slot_bytes + KEPT_BYTES // 8)
         self.ring = Ring(
-            idle_bytes=idle_bytes,
-            crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,
+            idle_bytes=0,
+            crowded_bytes=0,
             allocate=devices.page_aligned if recipe.device == "cpu" else devices.pinned,
             counters=counters,
+        )
+        self.tuning = Tuning(
+            recipe,
+            num_threads,
+            tunes_threads=tunes_threads,
+            tunes_ahead=tunes_ahead,
+            counters=counters,
+            apply=partial(_apply, recipe, prefetch, self.ring, counters),
         )
         self._idle: list[BatchExecutor] = [] if executor is None else [executor]
         self._has_executor = executor is not None
@@ -91,10 +105,8 @@ class Session:
         workers = Workers(
             self._maker(position, joining, queue),
             num_steps=num_steps,
-            num_ahead=recipe.num_ahead,
-            num_threads=self.num_threads
-            if queue is None
-            else max(1, self.num_threads - 1),  # the thread that waits copies, too
+            setting=self.tuning.setting,
+            look=self.tuning.look,
             counters=self.counters,
             hands_out=recipe.on_rows,
             on_end=self.ring.end,
@@ -151,7 +163,7 @@ class Session:
     @property
     def num_ahead(self) -> int:
         """How many groups of steps may be begun before the first of them is taken."""
-        return self.recipe.num_ahead if self.recipe.on_rows else self.prefetch
+        return self.tuning.setting.num_ahead if self.recipe.on_rows else self.prefetch
 
     def num_ready(self) -> int:
         """Return how many steps of all iterators are finished and not taken."""
@@ -186,7 +198,7 @@ class Session:
     def _maker(self, position: Position, joining: Joining, queue: Queue | None) -> Callable[[int], Step | None]:
         """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
-        plan, end = recipe.plan, recipe.plan.end(position)
+        plan, end, tuning = recipe.plan, recipe.plan.end(position), self.tuning
         windows = Windows(recipe)
         stretch: Stretch | None = None
         stretch_end = position.step  # the step behind the stretch
@@ -209,7 +221,8 @@ class Session:
                 counters.add_watch(watch, epoch=position.epoch, step=first, num_steps=stretch_end - first)
             windows.ask(position, first, num_steps)
             start = plan.later(position, first)
-            step = Step(recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue)
+            tuning.num_begun += 1
+            step = Step(tuning.recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue)
             if number < joining.num_first:
                 first_steps.append(step)
             return step
@@ -234,6 +247,17 @@ class Session:
             executor.close()
         else:
             self._idle.append(executor)
+
+
+def _apply(recipe: Recipe, prefetch: int, ring: Ring, counters: Counters, setting: Setting) -> None:
+    """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no session."""
+    in_flight = setting.num_ahead + 3 + (0 if recipe.on_rows else prefetch)
+    ring.resize(
+        idle_bytes=in_flight * (recipe.slot_bytes + KEPT_BYTES // 8),
+        crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,
+    )
+    num_ahead = setting.num_ahead if recipe.on_rows else prefetch
+    counters.gauges.update(num_threads=setting.num_threads, prefetch=num_ahead * recipe.num_joined)
 
 
 def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:

@@ -51,15 +51,13 @@ class Piece(NamedTuple):
 
     Attributes:
         batch: the batch, unless some of its fields have to be copied before it is handed out.
-        num_records: how many rows are valid.
-        num_bytes: of its fields.
+        amounts: how many rows are valid, and the bytes of its fields.
         after: the position behind it.
         unaligned: the names of its fields that do not begin where frameworks need it.
     """
 
     batch: Batch
-    num_records: int
-    num_bytes: int
+    amounts: tuple[int, int]
     after: Position
     unaligned: list[str]
 
@@ -172,7 +170,7 @@ class Step:
                 unaligned = []
             batch = Batch(fields, output, records=self.records[rows], valid=valid, epoch=epoch, step=step, spec=spec)
             num_records = count if all_valid else int(np.count_nonzero(valid))
-            pieces.append(Piece(batch, num_records, count * row_bytes, later(self.position, step + 1), unaligned))
+            pieces.append(Piece(batch, (num_records, count * row_bytes), later(self.position, step + 1), unaligned))
         return pieces
 
     def run(self) -> Step:
@@ -442,6 +440,7 @@ class Step:
         watch.count("read.bytes", raw.nbytes)
         if route.to_slot.parts or route.to_ops.parts:
             watch.enter("decode_raw")
+            watch.count("decode_raw.bytes", raw.nbytes)
         if route.to_slot.parts:
             names = [part.field.name for part in route.to_slot.parts]
             rawdecode.decode_into(raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names})
@@ -499,6 +498,7 @@ class Step:
         out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
         names = (host.results - out.keys()).intersection((*recipe.names, *recipe.rest.touched))
         results = recipe.executor.run(fields, draws, out, names)
+        watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in names:
             stays = recipe.device == "cpu" or host.spec_out[name].host_only
             self._keep(part, name, results[name] if stays else self._for_upload(results[name]))

@@ -9,6 +9,12 @@ Copying. Steps that are only copied from files go to a queue of the core. The wo
 lock, and come back to Python when there is a step to prepare. Such a step lies on the tray as soon as it is prepared.
 ``wait`` copies, too, until the step that is taken next is there.
 
+Setting. How many threads there are, and how many steps are ahead, may change while they work (`tuning.py`). A worker
+that was called looks at the setting. If threads are missing, it starts them: in a worker no signal handler can break
+that off. If there are too many, each worker looks whether it should end before it waits for the next call, and behind
+the work of the last one: so no call is lost with a thread. Threads are counted before they start, and a new one looks
+whether all were stopped before it waits. ``stop`` first says that and then reads the count, so it ends each of them.
+
 Endings. The threads refer to the board, never to ``Workers``, so that garbage collection works. When ``Workers`` is
 dropped, a weak reference to it puts itself among the calls of the workers: its callback is a method of C that may run
 in any thread at any moment, waits for nothing, and cannot be broken off by a signal handler as a ``__del__`` could. The
@@ -18,7 +24,7 @@ worker that gets it stops the others. ``close`` also waits for the threads.
 from __future__ import annotations
 
 import contextlib
-import itertools
+import logging
 import threading
 import time
 import weakref
@@ -29,10 +35,13 @@ from queue import SimpleQueue
 from gpuload import threads
 from gpuload.core import face
 from gpuload.core.face import Copies, Queue
+from gpuload.errors import GpuloadError
+from gpuload.pipeline.settings import Setting
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import Tray
 from gpuload.stats import STATES, Counters
 
+log = logging.getLogger("gpuload")
 COPY_TIMES = [f"read.{name}" for name in ("seconds", "sampled", *STATES)]  # counters, as `Copies.times` has them
 
 
@@ -43,8 +52,9 @@ class Workers:
         make: returns step 0, 1, 2, ..., not done yet, and None behind the last; called in order, by one worker at a
             time.
         num_steps: how many steps there are, at most.
-        num_ahead: how many are begun beyond the one that is being taken, at most.
-        num_threads: how many threads.
+        setting: how many threads, that of the caller included if there is a queue; how many steps are begun beyond the
+            one that is being taken, at most.
+        look: called by workers: returns the setting to follow; None: it stays as it is.
         counters: of the loader.
         hands_out: True if the caller of the loader takes the steps, so that ``take`` adds to ``wait_s``.
         on_end: called by the last of the threads when it ends.
@@ -56,36 +66,39 @@ class Workers:
         make: Callable[[int], Step | None],
         *,
         num_steps: int,
-        num_ahead: int,
-        num_threads: int,
+        setting: Setting,
         counters: Counters | None,
+        look: Callable[[], Setting] | None = None,
         hands_out: bool = True,
         on_end: Callable[[], None] | None = None,
         queue: Queue | None = None,
     ) -> None:
-        self._board = board = _Board(make, num_steps, num_threads, counters, on_end, queue or Calls())
-        self._num_ahead, self._horizon, self._queue = num_ahead, num_ahead, queue
+        look = look or (lambda: setting)
+        has_waiter = queue is not None
+        self._board = board = _Board(make, num_steps, setting, look, counters, on_end, queue or Calls(), has_waiter)
+        self._horizon, self._queue = board.num_ahead, queue
         self._counters = counters if hands_out else None
         # Before the threads start: if an exception of a signal handler comes right behind that, this object is dropped,
         # and the reference ends the threads.
         board.owner_ref = weakref.ref(self, board.calls.end)
+        num_threads = board.num_threads
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
-        board.allow(num_ahead, num_threads)
+        board.allow(self._horizon, num_threads)
 
     def take(self, number: int) -> Step | None:
         """Return a step once it is done; it is kept until ``forget``. See ``Tray.take``."""
         # A step of the queue lies on the tray before it is copied. The next group is begun in ``wait``, when the memory
         # of the group before is back; a step that is done in Python's threads is whole, and the next is begun now.
-        self._allow(number + self._num_ahead + (self._queue is None))
+        self._allow(number + self._board.num_ahead + (self._queue is None))
         step = self._board.tray.take(number, self._counters)
         if step is not None and step.copies is None:
-            self._allow(number + 1 + self._num_ahead)
+            self._allow(number + 1 + self._board.num_ahead)
         return step
 
     def _allow(self, until: int) -> None:
         """Let the workers go on to step ``until``, exclusive."""
         if until > self._horizon:
-            self._board.allow(until, self._board.num_parts)
+            self._board.allow(until, self._board.num_parts * (until - self._horizon))
             self._horizon = until
 
     def num_ready(self) -> int:
@@ -109,7 +122,7 @@ class Workers:
         """
         place = step - group.position.step
         if place or group.num_steps == 1:
-            self._allow(number + 1 + self._num_ahead)
+            self._allow(number + 1 + self._board.num_ahead)
         while (state := copies.wait(place)) == face.NOT_DONE:
             self._board.tray.check()
         return state == face.DONE
@@ -128,6 +141,10 @@ class Workers:
         """Stop the threads and wait for the current part of each."""
         self._board.stop()
         threads.join(self._threads)
+        previous: list[threads.Thread] = []
+        while (later := self._board.later) is not previous:  # a worker that starts others replaces it before it ends
+            threads.join(later)
+            previous = later
 
 
 class Calls:
@@ -148,6 +165,9 @@ class Calls:
         until = self._calls.get()
         self._waits.append(time.perf_counter() - start_time)
         return until if isinstance(until, int) else -1
+
+    def leave(self) -> None:
+        """Say that a thread which was called does not come back."""
 
     def take_idle_s(self) -> float:
         """Return the seconds that threads waited in ``serve`` since the last call."""
@@ -172,18 +192,24 @@ class _Board:
         calls: workers wait for one: how far they may go, or anything else to end.
         owner_ref: a weak reference to ``Workers``; it puts itself among the calls when the consumer has dropped them.
         num_parts: of a step: so many workers are called for one more.
+        later: the threads that workers have started; replaced by another list, never changed.
+        num_threads, num_ahead: the present setting; the thread that waits for steps is not counted.
     """
 
     def __init__(
-        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, counters: Counters | None,
-        on_end: Callable[[], None] | None, calls: Calls | Queue,
+        self, make: Callable[[int], Step | None], num_steps: int, setting: Setting, look: Callable[[], Setting],
+        counters: Counters | None, on_end: Callable[[], None] | None, calls: Calls | Queue, has_waiter: bool,
     ) -> None:  # fmt: skip
         self.tray: Tray[Step] = Tray()
         self.past: deque[Step] = deque()
         self.num_parts = 1
-        self._make, self._num_steps, self._num_threads = make, num_steps, num_threads
+        self.later: list[threads.Thread] = []
+        self._make, self._num_steps = make, num_steps
         self._counters, self._on_end = counters, on_end
-        self._num_ended = itertools.count(1)  # next() is one call of C: each thread gets a number of its own
+        self._look, self._setting, self._has_waiter = look, setting, has_waiter
+        self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
+        # Threads that have not ended; those of them that should go on, and those that should end and have not seen it.
+        self._num_alive, self._num_staying, self._num_surplus = self.num_threads, self.num_threads, 0
         self.calls = calls
         self.owner_ref: object = None
         self._lock = threading.Lock()  # taken by workers alone, where no signal handler runs that could leave it locked
@@ -198,20 +224,61 @@ class _Board:
     def stop(self) -> None:
         """Let each thread end after its current part; takes no lock, so that it may be called anywhere."""
         self.tray.stop()
-        for _ in range(self._num_threads):
+        for _ in range(self._num_alive):
             self.calls.end(None)
 
     def serve(self) -> None:
         """Be a worker: do parts of steps until there is nothing more that may be begun; then wait for a call."""
-        while (until := self.calls.serve()) >= 0:
+        while not self.tray.is_stopped and (until := self.calls.serve()) >= 0:
             self._drop_past()
+            if (setting := self._look()) is not self._setting:
+                self._follow(setting, until)
             while not self.tray.is_stopped and (task := self._claim(until)) is not None:
                 number, step, part = task
                 if step.work(part):
                     self.tray.put(number, step)
                 del task, step  # a worker that waits must not keep a batch alive
+            if self._num_surplus and self._is_surplus():
+                self.calls.leave()
+                return
         if not self.tray.is_stopped:
             self.stop()  # this worker alone got the call of ``owner_ref``; the others end by this
+
+    def _threads_of(self, setting: Setting) -> int:
+        """Return how many workers a setting means: the thread that waits does steps of a queue, too."""
+        return max(1, setting.num_threads - self._has_waiter)
+
+    def _follow(self, setting: Setting, until: int) -> None:
+        """Have as many threads, and as many steps ahead, as a setting says; new threads begin with step ``until``."""
+        with self._lock:
+            if setting is self._setting or self.tray.is_stopped:
+                return
+            self._setting = setting
+            self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
+            missing, self._num_staying = self.num_threads - self._num_staying, self.num_threads
+            num_new = max(0, missing - self._num_surplus)
+            self._num_surplus = max(0, self._num_surplus - missing)
+            self._num_alive += num_new
+        new_threads: list[threads.Thread] = []
+        try:
+            while len(new_threads) < num_new:
+                new_threads += threads.start(1, _serve, self, stop=self.stop)
+        except (GpuloadError, MemoryError) as error:  # the threads that there are do the work
+            if not threads.is_ending():
+                log.warning("%d of %d threads more were started; cause: %s", len(new_threads), num_new, error)
+        num_failures = num_new - len(new_threads)
+        with self._lock:
+            self._num_alive -= num_failures
+            self._num_staying -= num_failures
+            self.later = [*(thread for thread in self.later if thread.is_alive()), *new_threads]
+        self.calls.call(until, len(new_threads))
+
+    def _is_surplus(self) -> bool:
+        """Return True if the calling worker should end, which then is one surplus worker less."""
+        with self._lock:
+            is_surplus = self._num_surplus > 0
+            self._num_surplus -= is_surplus
+        return is_surplus
 
     def _drop_past(self) -> None:
         """Drop the steps that were let go of, and count the time of threads of the core: on them, and without work."""
@@ -239,7 +306,10 @@ class _Board:
     def end(self) -> None:
         """Be the end of a worker."""
         self._drop_past()
-        if next(self._num_ended) == self._num_threads and self._on_end is not None:
+        with self._lock:
+            self._num_alive -= 1
+            is_last = not self._num_alive
+        if is_last and self._on_end is not None:
             self._on_end()
 
     def _claim(self, until: int) -> tuple[int, Step, int] | None:
@@ -253,7 +323,7 @@ class _Board:
                 if self._step is None:
                     self._num_steps = self._allowed = self._next
                     return None
-                self.num_parts = min(self._step.num_parts, self._num_threads)
+                self.num_parts = min(self._step.num_parts, self.num_threads)
                 self._next += 1
             step, part = self._step, self._part
             self._part += 1

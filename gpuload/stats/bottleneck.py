@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gpuload.stats.limits import Limits
+
 SMALL_WAIT = 0.1  # of the loop: a faster loader gains no more
 SMALL_FILE_BYTES = 256 << 10  # to open a file costs as much as to read so many bytes from a disk that is fast
 SMALL_BATCH_BYTES, SMALL_BATCH_S = 64 << 10, 2e-3  # batches whose fixed cost is most of their time
@@ -29,6 +31,7 @@ class Facts:
 
     Attributes:
         num_threads: that it works with.
+        tunes_threads: True if the loader chooses their number by what it measures.
         num_cores: that this process may use.
         num_machine_cores: that the machine has.
         batch_size: records of a batch.
@@ -41,6 +44,7 @@ class Facts:
     """
 
     num_threads: int = 0
+    tunes_threads: bool = False
     num_cores: int = 0
     num_machine_cores: int = 0
     batch_size: int = 0
@@ -50,27 +54,6 @@ class Facts:
     output_pixels: int = 0
     device: str = ""
     shuffled: bool = False
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a machine with the user's files, for each second; 0 where a limit was not measured.
-
-    Attributes:
-        sequential_bytes: read in the order of the files, from storage.
-        random_bytes: of records read in random order, from storage.
-        copy_bytes: copied from memory to memory by one thread.
-        decode_images: decoded by one thread, and nothing else.
-        pinned_bytes: copied to the GPU from page-locked memory.
-        pageable_bytes: copied to the GPU from other memory.
-    """
-
-    sequential_bytes: float = 0.0
-    random_bytes: float = 0.0
-    copy_bytes: float = 0.0
-    decode_images: float = 0.0
-    pinned_bytes: float = 0.0
-    pageable_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -206,8 +189,7 @@ def _disk_finding(figures: Figures) -> str:
 def _disk_remedy(figures: Figures) -> str:
     blocks = ", or shuffle=gl.Blocks(...), which reads neighbours together" if figures.facts.shuffled else ""
     facts = figures.facts
-    # No loader does so by itself: once the files are in the page cache, so many threads hold each other up.
-    count = THREADS_PER_CORE * facts.num_cores
+    count = 0 if facts.tunes_threads else THREADS_PER_CORE * facts.num_cores  # a loader that tunes tries more by itself
     side_by_side = (
         f"num_threads={count} where the storage answers many reads at a time, as a network's does; else "
         if 0 < facts.num_threads < count
@@ -366,7 +348,7 @@ RULES = (
     ),
     Rule(
         "one thread",
-        lambda figures: 0 < figures.facts.num_threads < figures.facts.num_cores,
+        lambda figures: not figures.facts.tunes_threads and 0 < figures.facts.num_threads < figures.facts.num_cores,
         lambda figures: (
             f"{figures.waits_in_words} of {_threads(figures.facts.num_threads)}, where {figures.facts.num_cores} cores "
             "may be used"

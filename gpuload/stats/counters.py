@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import textwrap
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat, starmap
 from typing import Any
 
-from gpuload.stats.bottleneck import Bottleneck, Facts, Limits, find_bottleneck
-from gpuload.stats.stages import STAGES, Stage, Watch, stages_of
+from gpuload.stats.bottleneck import Bottleneck, Facts, find_bottleneck
+from gpuload.stats.limits import Limits, StageLimit, stage_limits
+from gpuload.stats.stages import STAGES, Stage, Watch, fill, stages_of
 from gpuload.stats.trace import Trace
 
 MEANING = {
@@ -30,6 +32,8 @@ MEANING = {
     "gpu_ops_s": "seconds of the GPU on ops of the array executor; DALI's run on streams of its own",
     "steps_ahead": "steps that may be made ahead, one count for each batch that was asked for",
     "steps_ready": "those of them that were ready at that moment",
+    "num_threads": "threads that do steps now; chosen by what was measured, unless num_threads= was passed",
+    "prefetch": "steps that are made ahead now; chosen by what was measured, unless prefetch= was passed",
     "fill": "steps_ready as a share of steps_ahead; near 1: the loader is ahead of the model",
     "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: reading is the limit",
     "ops_s": "seconds of threads on decoding and ops, added over threads; high beside read_s: the ops are the limit",
@@ -39,7 +43,11 @@ MEANING = {
     "tensors_shared": "tensors handed to a framework without a copy",
     "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
 }
+GAUGES = ("num_threads", "prefetch")  # counters that say how it is now: they are not added up
 COLUMNS = 80
+MOST_WAITING = 256  # batches that were handed out and are not counted yet
+STAGE_TITLES = "stage", "seconds", "share", "waits", "queue", "MB/s", "of the loader's threads"
+LOOP_TITLES = "your loop", "seconds", "share", "", "queue", "MB/s", ""
 
 
 class Stats(Mapping[str, float]):
@@ -70,6 +78,7 @@ class Stats(Mapping[str, float]):
 
     def __sub__(self, before: Mapping[str, float]) -> Stats:
         counts = {name: count - before.get(name, 0) for name, count in self._counts.items()}
+        counts |= {name: self._counts[name] for name in GAUGES if name in self._counts}
         return Stats({**counts, "fill": fill(counts)} if "fill" in counts else counts, self._facts, self._page)
 
     @cached_property
@@ -97,19 +106,30 @@ class Stats(Mapping[str, float]):
         """
         return find_bottleneck(self._counts, Facts() if self._facts is None else self._facts(), limits)
 
+    def stage_limits(self, limits: Limits) -> dict[str, tuple[StageLimit, ...]]:
+        """Return, by the name of each stage, the limits of the machine that stand beside it."""
+        return {stage.name: stage_limits(stage, self._counts, limits) for stage in self.stages}
+
     def as_dict(self, limits: Limits | None = None) -> dict[str, Any]:
         """Return all of it as JSON can hold it: counts, stages, and the sentence; ``limits`` as of ``bottleneck``."""
-        bottleneck = self.bottleneck(limits)
+        bottleneck, beside = self.bottleneck(limits), self.stage_limits(limits or Limits())
+        loop_s, num_bytes = self._counts.get("loop_s", 0.0), self._counts.get("bytes", 0.0)
         return {
             "counts": {name: count for name, count in self._counts.items() if "." not in name},
             "stages": [
-                {name: getattr(stage, name) for name in (*Stage.__dataclass_fields__, "bytes_per_s")}
+                {**stage.as_dict(), "limits": [limit.as_dict() for limit in beside[stage.name]]}
                 for stage in self.stages
             ],
             "loop": {
-                "seconds": self._counts.get("loop_s", 0.0),
+                "seconds": loop_s,
                 "waiting": self.waiting,
                 "training_s": self.training_s,
+                "wait_s": self._counts.get("wait_s", 0.0),
+                "hand_over_s": self._counts.get("hand_over_s", 0.0),
+                "idle_s": self._counts.get("idle_s", 0.0),
+                "fill": fill(self._counts),
+                "bytes": num_bytes,
+                "bytes_per_s": num_bytes / loop_s if loop_s else 0.0,
             },
             "bottleneck": {"cause": bottleneck.cause, "sentence": str(bottleneck)},
         }
@@ -123,40 +143,61 @@ class Stats(Mapping[str, float]):
             tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]
         return "\n".join(tables)
 
-    def table(self) -> str:
-        """Return the time of each stage, and of the loop, in lines of 80 columns at most."""
-        return "\n".join([*self._stage_lines(), *self._loop_lines()])
+    def table(self, limits: Limits | None = None) -> str:
+        """Return the time of each stage, and of the loop, in lines of 80 columns at most.
+
+        Args:
+            limits: of this machine. They stand beside the stages in place of the meaning; None: they are not known.
+        """
+        lines = self._stage_lines() if limits is None else self._lines_beside(limits)
+        return "\n".join([*lines, *self._loop_lines()])
 
     def _stage_lines(self) -> list[str]:
-        lines = [f"{a:<14} {b:>8} {c:>5} {d:>6} {e:>8}  {words}" for a, b, c, d, e, words in self.stage_rows()]
-        return ["stage           seconds  share  waits     MB/s  of the loader's threads, summed", *lines, ""] * bool(
-            lines
-        )
+        rows = [STAGE_TITLES, *self.stage_rows()] if self.stages else []
+        return [*(_line(row[:6]) + f"  {row[6]}" for row in rows), ""] if rows else []
+
+    def _lines_beside(self, limits: Limits) -> list[str]:
+        """Return the lines of stages with the limits of the machine beside each; a stage may have several."""
+        beside, lines = self.stage_limits(limits), []
+        for stage, row in zip((*self.stages, None), self.stage_rows(), strict=False):
+            first = row[:6]
+            for limit in beside[stage.name] if stage is not None else ():
+                rates = [_rate(value, limit.unit) for value in (limit.rate, limit.limit)]
+                lines.append(f"{_line((*first[:5], rates[0]))} {rates[1]:>7} {limit.share:>5.0%}  {limit.words}")
+                first = ("",) * 5
+            if any(first):
+                lines.append(_line(first).rstrip())
+        titles = f"{_line(STAGE_TITLES[:6])} {'limit':>7} {'of it':>5}  the machine"
+        return [titles, *lines, ""] if lines else []
 
     def stage_rows(self) -> list[tuple[str, ...]]:
-        """Return texts for each stage: name, seconds, share, share of waiting, MB/s, meaning; the last is idle time."""
+        """Return texts for each stage, as `STAGE_TITLES` says; the last row is the idle time."""
         rows: list[tuple[str, ...]] = []
         for stage in self.stages:
-            rate = f"{stage.bytes_per_s / 1e6:.0f}" if stage.bytes else ""
-            shares = f"{stage.share:.0%}", f"{stage.blocked + stage.off_core:.0%}"
+            rate = _rate(stage.bytes_per_s, "bytes") if stage.bytes else ""
+            shares = (f"{share:.0%}" for share in (stage.share, stage.blocked + stage.off_core, stage.fill))
             rows.append((stage.name.replace("_", " "), f"{stage.seconds:.3f}", *shares, rate, STAGES[stage.name]))
         idle_s = self._counts.get("idle_s", 0.0)
-        return [*rows, ("idle", f"{idle_s:.3f}", "", "", "", "all steps ahead are made")] if rows else []
+        return [*rows, ("idle", f"{idle_s:.3f}", "", "", "", "", "all steps ahead are made")] if rows else []
 
     def _loop_lines(self) -> list[str]:
-        lines = [f"{name:<14} {seconds:>8} {share:>5}  {words}" for name, seconds, share, words in self.loop_rows()]
-        return ["your loop       seconds  share", *lines, ""] if lines else []
+        lines = [f"{_line(row[:6])}  {row[6]}" for row in (LOOP_TITLES, *self.loop_rows())]
+        return [*(line.rstrip() for line in lines), ""] if len(lines) > 1 else []
 
     def loop_rows(self) -> list[tuple[str, ...]]:
-        """Return texts for each part of the loop: name, seconds, share, meaning."""
-        loop_s = self._counts.get("loop_s", 0.0)
-        parts = {
-            "training": (self.training_s, "your code between two batches"),
-            "waiting": (self._counts.get("wait_s", 0.0), "for the loader"),
-            "hand-over": (self._counts.get("hand_over_s", 0.0), "batches, and tensors of them, from finished steps"),
-        }
-        rows = [(name, f"{s:.3f}", f"{s / (loop_s or 1.0):.0%}", words) for name, (s, words) in parts.items()]
-        return list(rows) if loop_s > 0 else []
+        """Return texts for each part of the loop, as `LOOP_TITLES` says."""
+        loop_s, num_bytes = self._counts.get("loop_s", 0.0), self._counts.get("bytes", 0.0)
+        if loop_s <= 0:
+            return []
+        wait_s, hand_over_s = self._counts.get("wait_s", 0.0), self._counts.get("hand_over_s", 0.0)
+        queue, rate = f"{fill(self._counts):.0%}", _rate(num_bytes / loop_s, "bytes")
+        parts = (
+            ("training", self.training_s, "", "", "your code between two batches"),
+            ("waiting", wait_s, queue, "", "for the loader"),
+            ("hand-over", hand_over_s, "", "", "batches, tensors of them"),
+            ("in all", loop_s, "", rate, "bytes of batches"),
+        )
+        return [(name, f"{s:.3f}", f"{s / loop_s:.0%}", "", *cells) for name, s, *cells in parts]
 
     def count_rows(self) -> list[tuple[str, ...]]:
         """Return texts for each counter that is not of a stage: name, number, meaning."""
@@ -179,20 +220,32 @@ class Counters:
 
     Args:
         trace: notes the work of threads, too; None to note nothing.
+
+    Attributes:
+        deliver: counts a batch that is handed out, called with its records and bytes. It is one call of C, since the
+            reader of the batch waits.
+        gauges: those of GAUGES; their owner sets them.
     """
 
     def __init__(self, trace: Trace | None = None) -> None:
         self.trace = trace
         self._lock = threading.Lock()
-        self._counts: dict[str, float] = dict.fromkeys((name for name in MEANING if name != "fill"), 0)
+        self.gauges: dict[str, float] = dict.fromkeys(GAUGES, 0)
+        self._counts: dict[str, float] = dict.fromkeys((name for name in MEANING if name not in (*GAUGES, "fill")), 0)
         self._batches: deque[tuple[int, int]] = deque()  # records and bytes of batches that are not counted yet
+        self.deliver = self._batches.append
         self._loops: deque[tuple[float, float]] = deque()  # seconds of their hand-over, and of the loop
 
     def add(self, **amounts: float) -> None:
         """Add to the named counters."""
+        self.add_amounts(amounts)
+
+    def add_amounts(self, amounts: Mapping[str, float]) -> None:
+        """Add to the counters that a mapping names."""
         counts = self._counts
         with self._lock:
-            self._add_batches()
+            if len(self._batches) > MOST_WAITING:
+                self._add_batches()
             for name, amount in amounts.items():
                 counts[name] = counts.get(name, 0) + amount
 
@@ -210,29 +263,26 @@ class Counters:
             num_steps: how many the thread worked on.
             amounts: as of ``add``.
         """
-        self.add(**watch.amounts, **amounts)
+        self.add_amounts(watch.amounts | amounts)
         if self.trace is not None:
             for name, begin_s, end_s in watch.spans or ():
                 self.trace.add(name, begin_s, end_s, epoch=epoch, step=step, num_steps=num_steps)
 
-    def deliver(self, num_records: int, num_bytes: int) -> None:
-        """Count a batch that is handed out: by one call of C, since its reader waits."""
-        self._batches.append((num_records, num_bytes))
-
     def loop(self, hand_over_s: float, loop_s: float) -> None:
-        """Count the seconds of a batch in its loop: of its hand-over, and since the batch before it."""
+        """Count the seconds of some batches in their loop: of their hand-over, and since the batch before them."""
         self._loops.append((hand_over_s, loop_s))
 
     def _add_batches(self) -> None:
         """Add the batches that were handed out; the caller holds the lock."""
-        counts = self._counts
-        while self._batches:
-            num_records, num_bytes = self._batches.popleft()
-            counts["batches"] += 1
-            counts["records"] += num_records
-            counts["bytes"] += num_bytes
-        while self._loops:
-            hand_over_s, loop_s = self._loops.popleft()
+        counts, batches, loops = self._counts, self._batches, self._loops
+        if count := len(batches):  # those that come meanwhile are counted the next time
+            # Loops in C: most batches of an epoch have the same amounts.
+            for (num_records, num_bytes), times in Counter(starmap(batches.popleft, repeat((), count))).items():
+                counts["batches"] += times
+                counts["records"] += times * num_records
+                counts["bytes"] += times * num_bytes
+        while loops:
+            hand_over_s, loop_s = loops.popleft()
             counts["hand_over_s"] += hand_over_s
             counts["loop_s"] += loop_s
 
@@ -243,9 +293,16 @@ class Counters:
         with self._lock:
             self._add_batches()
             counts = dict(self._counts)
-        return Stats({**counts, "fill": fill(counts)}, facts, page)
+        return Stats({**counts, **self.gauges, "fill": fill(counts)}, facts, page)
 
 
-def fill(counts: Mapping[str, float]) -> float:
-    """Return the share of the steps made ahead that were ready when batches were asked for; 0 before the first."""
-    return counts["steps_ready"] / counts["steps_ahead"] if counts["steps_ahead"] else 0.0
+def _line(cells: Sequence[str]) -> str:
+    """Return the cells of a line: name, seconds, three shares, a rate."""
+    name, seconds, *shares, rate = cells
+    return f"{name:<14}{seconds:>9} {' '.join(f'{share:>5}' for share in shares)} {rate:>7}"
+
+
+def _rate(amount: float, unit: str) -> str:
+    """Return so many bytes for each second in megabytes, or so many images, with two digits at least."""
+    rate = amount / 1e6 if unit == "bytes" else amount
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"

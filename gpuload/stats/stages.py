@@ -9,14 +9,18 @@ Blocked   A stage that waits for storage takes no processor time. Linux says how
           of the time it was blocked. Where a system says only how long a thread had a core, it is not known why it
           did not run: that time is `Stage.off_core`. To ask takes some microseconds, so a thread asks for one part in
           SAMPLE_EVERY_S.
+Queues    A thread does several stages of a step one after the other, so there is no queue between these. Finished steps
+          wait in a queue for the loop; on a GPU, and with DALI, steps that were read wait in another one for the thread
+          of the batches. `Stage.fill` is that of the queue behind the stage.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import perf_counter, thread_time_ns
+from typing import Any
 
 from gpuload.core import native
 
@@ -34,8 +38,10 @@ STAGES = {
     "python_ops": "functions of gl.ops.Python",
     "upload": "queues copies to the GPU",
 }
+BATCH_STAGES = ("upload", "ops")  # of the thread of the batches, on a GPU and with DALI
 STATES = ("blocked", "starved", "off_core")  # of a thread that does not run; see `Stage`
-SAMPLE_EVERY_S = 0.01
+SECONDS = {name: f"{name}.seconds" for name in STAGES}  # the counter of each
+SAMPLE_EVERY_S = 0.02
 THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux
 SCHEDSTAT = "/proc/thread-self/schedstat"
 
@@ -50,17 +56,22 @@ class Stage:
         name: one of STAGES.
         seconds: of all threads.
         share: of the seconds of all stages, 0 to 1.
+        fill: how full the queue behind it was, 0 to 1: the share of the steps made ahead that were ready when the next
+            one was asked for. Near 0, what comes behind it waits for it; near 1, it waits for what comes behind it.
         bytes: that it read, or made; 0 where they are not counted.
+        images: that it decoded.
         blocked: the share of the time in which its threads waited, for storage above all, 0 to 1; of a sample.
         starved: the share of the time in which its threads had no core, since other threads or programs had it.
         off_core: the share of the time in which its threads did not run, and the system does not say which of the two.
-        bytes_per_s: of one thread; 0 where bytes are not counted.
+        bytes_per_s, images_per_s: of one thread; 0 where they are not counted.
     """
 
     name: str
     seconds: float
     share: float
+    fill: float
     bytes: float
+    images: float
     blocked: float
     starved: float
     off_core: float
@@ -69,6 +80,15 @@ class Stage:
     def bytes_per_s(self) -> float:
         """Bytes for each second of a thread."""
         return self.bytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def images_per_s(self) -> float:
+        """Images for each second of a thread."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {**asdict(self), "bytes_per_s": self.bytes_per_s, "images_per_s": self.images_per_s}
 
 
 class Watch:
@@ -93,19 +113,24 @@ class Watch:
         self._outer, _thread.watch = _thread.watch, self
         return self
 
+    @property
+    def stage(self) -> str:
+        """The stage that is on; "" if none is."""
+        return self._stage
+
     def __exit__(self, *error: object) -> None:
         self.enter("")
         _thread.watch = self._outer
 
     def enter(self, stage: str) -> str:
         """Begin a stage, which ends the one before; an empty name begins none. Return the one before."""
-        before = self._stage
+        before, amounts = self._stage, self.amounts
         if stage == before:
             return before
         now = perf_counter()
         if before:
-            seconds = now - self._begin_s
-            self.count(f"{before}.seconds", seconds)
+            name, seconds = SECONDS[before], now - self._begin_s
+            amounts[name] = amounts.get(name, 0.0) + seconds
             if self._usage is not None:
                 self._sample(before, seconds)
             if self.spans is not None:
@@ -220,5 +245,18 @@ def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
         if stage_s > 0:
             sample_s = counts.get(f"{name}.sampled", 0.0)
             shares = (min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0) if sample_s else 0.0 for state in STATES)
-            stages.append(Stage(name, stage_s, stage_s / total, counts.get(f"{name}.bytes", 0.0), *shares))
+            amounts = counts.get(f"{name}.bytes", 0.0), counts.get(f"{name}.images", 0.0)
+            stages.append(Stage(name, stage_s, stage_s / total, _fill_behind(name, counts), *amounts, *shares))
     return tuple(stages)
+
+
+def _fill_behind(name: str, counts: Mapping[str, float]) -> float:
+    """Return how full the queue behind a stage was."""
+    if name not in BATCH_STAGES and counts.get("workers.steps_ahead"):
+        return counts["workers.steps_ready"] / counts["workers.steps_ahead"]
+    return fill(counts)
+
+
+def fill(counts: Mapping[str, float]) -> float:
+    """Return the share of the steps made ahead that were ready when batches were asked for; 0 before the first."""
+    return counts.get("steps_ready", 0.0) / counts["steps_ahead"] if counts.get("steps_ahead") else 0.0

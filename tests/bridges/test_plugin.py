@@ -315,7 +315,7 @@ def test_a_plugin_that_does_not_load_is_said_to_be_of_another_tensorflow(monkeyp
 def test_what_a_signal_handler_raises_while_the_plugin_loads_comes_as_itself(monkeypatch, part):
     go_on = threading.Event()
     target = (plugin.signalsafe, "import_package") if part == "the plugin" else (nvidia_dali.pipeline.Pipeline, "build")
-    monkeypatch.setattr(*target, lambda *_: go_on.wait(10))
+    monkeypatch.setattr(*target, lambda *_: go_on.wait(60))
     try:
         with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):
             gltf.dataset(loader_of(), via="plugin")

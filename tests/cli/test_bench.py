@@ -12,7 +12,7 @@ from gpuload import cli
 from gpuload.cli import bench_peers
 from gpuload.cli.bench import limit_lines, measure_loop
 from gpuload.cli.bench_limits import measure_limits
-from gpuload.stats import Limits
+from gpuload.stats import Limits, StageLimit
 from gpuload.stats.bottleneck import RULES
 from tests.imagefiles import jpeg
 
@@ -32,7 +32,17 @@ def test_the_document_has_rates_limits_stages_and_the_sentence(rows, capsys):
     assert document["records_per_s"] == pytest.approx(10 * document["batches_per_s"])
     assert document["bytes_per_s"] == pytest.approx(256 * document["records_per_s"])
     assert min(document["limits"][name] for name in ("sequential_bytes", "random_bytes", "copy_bytes")) > 0
-    assert {stage["name"] for stage in document["stages"]} == {"draw", "read"}
+    stages = {stage["name"]: stage for stage in document["stages"]}
+    assert set(stages) == {"draw", "read"}
+    assert 0 <= stages["read"]["fill"] <= 1
+    beside = {limit["name"]: limit for limit in stages["read"]["limits"]}
+    assert {name: limit["limit"] for name, limit in beside.items()} == {
+        name: document["limits"][name] for name in ("copy_bytes", "random_bytes", "sequential_bytes")
+    }
+    assert beside["copy_bytes"]["rate"] == pytest.approx(stages["read"]["bytes_per_s"])
+    assert beside["random_bytes"]["share"] == pytest.approx(
+        stages["read"]["bytes"] / document["counts"]["loop_s"] / document["limits"]["random_bytes"]
+    )
     assert document["bottleneck"]["sentence"].lower().startswith(document["bottleneck"]["cause"].lower())
 
 
@@ -98,9 +108,14 @@ def test_limits_of_records_in_memory_are_those_of_memory():
     assert limits.copy_bytes > 0
 
 
-def test_limits_are_lines_where_they_were_measured():
-    assert limit_lines(Limits(), 2) == []
-    assert limit_lines(Limits(copy_bytes=2e9, decode_images=100), 2)[1:] == [
-        "memory copy             2,000 MB/s",
-        "decoding alone            100 images/s a thread, 200 in 2",
+def test_limits_that_stand_beside_no_stage_are_lines_of_their_own():
+    assert limit_lines(Limits(), []) == []
+    assert limit_lines(Limits(copy_bytes=2e9, decode_images=100), [()]) == [
+        "memory copy                     2,000 MB/s",
+        "decoding alone, one thread        100 images/s",
+    ]
+    beside = [(StageLimit("copy_bytes", "bytes", 1e9, 2e9),)]
+    assert [line[:11] for line in limit_lines(Limits(copy_bytes=2e9, decode_images=100), beside)] == [
+        "memory copy",
+        "decoding al",
     ]

@@ -315,3 +315,16 @@ def test_the_time_of_the_gpu_is_that_between_its_events(sim):
     # Each pair of events of the simulation is 1 ms apart, and stands for a number of batches.
     assert stats["gpu_upload_s"] * 1e3 % batches_module.TIMED_EVERY == pytest.approx(0, abs=1e-6)
     assert {"upload", "ops"} <= {stage.name for stage in stats.stages}
+
+
+def test_steps_that_wait_for_the_gpu_are_a_queue_of_their_own(sim):
+    loader = gl.Loader(gl.arrays(x=np.zeros((40, 4), np.float32)), 4, ops=[gl.ops.Cast("float16")], device="gpu")
+    list(loader)
+    sim.finish()
+
+    stats = loader.stats()
+    assert 0 <= stats["workers.steps_ready"] <= stats["workers.steps_ahead"] <= 10 * loader._session.recipe.num_ahead
+    assert stats["workers.steps_ahead"] > 0
+    fills = {stage.name: stage.fill for stage in stats.stages}
+    assert fills["read"] == stats["workers.steps_ready"] / stats["workers.steps_ahead"]
+    assert fills["upload"] == fills["ops"] == stats["fill"]

@@ -190,7 +190,7 @@ def test_a_collection_in_the_middle_of_taking_returns_slots_and_locks_nothing():
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
-    assert process.wait(10)
+    assert process.wait(60)
 
 
 def test_an_array_of_a_dtype_without_bytes_lies_inside_its_slot_or_nowhere():

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuload.errors import ClosedError
+from gpuload.pipeline.settings import Setting
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.stats import Counters
@@ -29,14 +30,15 @@ class Fake:
 
     def work(self, part):
         if self.gate is not None:
-            assert self.gate.wait(10)
+            assert self.gate.wait(60)
         with self._lock:
             self.parts.append(part)
             return len(self.parts) == self.num_parts
 
 
-def workers(make=Fake, num_steps=50, num_ahead=3, num_threads=2):
-    return Workers(make, num_steps=num_steps, num_ahead=num_ahead, num_threads=num_threads, counters=Counters())
+def workers(make=Fake, num_steps=50, num_ahead=3, num_threads=2, look=None):
+    setting = Setting(num_threads, num_ahead)
+    return Workers(make, num_steps=num_steps, setting=setting, look=look, counters=Counters())
 
 
 def test_what_steps_took_is_added_in_one_call_however_many_were_forgotten():
@@ -54,7 +56,7 @@ def test_what_steps_took_is_added_in_one_call_however_many_were_forgotten():
         copies = SimpleNamespace(times=lambda: (5.0, 4.0, 3.0, 2.0, 1.0), wait_s=0.25)
 
     calls, counters = [], Calls()
-    work = Workers(Fake, num_steps=0, num_ahead=1, num_threads=1, counters=counters)
+    work = Workers(Fake, num_steps=0, setting=Setting(1, 1), counters=counters)
     for number in range(3):
         work._board.past.append(Copied(number))
     work.close()
@@ -119,9 +121,9 @@ def test_closing_from_another_thread_wakes_who_waits():
     waiting.start()
     closing = threading.Thread(target=work.close)
     closing.start()
-    waiting.join(10)
+    waiting.join(60)
     gate.set()
-    closing.join(10)
+    closing.join(60)
     assert len(failures) == 1
 
 
@@ -170,7 +172,7 @@ def test_several_threads_may_take_at_once():
     for taker in takers:
         taker.start()
     for taker in takers:
-        taker.join(30)
+        taker.join(60)
     assert set(taken) == set(range(400))
     work.close()
 

@@ -40,6 +40,7 @@ SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
 )
 BOTTLENECK = 0.1  # of the time that training waits: less is hardly worth a change
+STAGE_SCALARS = ("seconds", "share", "fill", "bytes", "bytes_per_s")  # of `gpuload.stats.Stage`
 log = logging.getLogger("gpuload")
 
 
@@ -340,8 +341,10 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
 
     It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the share of the time that
     the training waited for the loader) and ``loader/fill`` (the share of the steps made ahead that were ready when
-    batches were asked for), and ``loader/share/read`` and so on: the share of each stage in the work of the loader's
-    threads. At the end of each epoch one sentence in the log (INFO) says what holds the loop up, and what helps most.
+    batches were asked for). For each stage of the loader's threads it writes ``loader/seconds/read``,
+    ``loader/share/read`` (in the work of all stages), ``loader/fill/read`` (of the queue behind the stage),
+    ``loader/bytes/read`` and ``loader/bytes_per_s/read`` (of one thread); see ``gpuload.stats.Stage``. At the end
+    of each epoch one sentence in the log (INFO) says what holds the loop up, and what helps most.
     Where the training waited for a tenth of the epoch or more, it is a warning.
 
     Args:
@@ -367,7 +370,7 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
             "records_per_s": spent["records"] / seconds,
             "wait": spent["wait_s"] / seconds,
             "fill": spent["fill"],
-            **{f"share/{stage.name}": stage.share for stage in spent.stages},
+            **{f"{name}/{stage.name}": getattr(stage, name) for stage in spent.stages for name in STAGE_SCALARS},
         }
         if self._writer is not None:
             with self._writer.as_default():

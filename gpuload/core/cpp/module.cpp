@@ -188,6 +188,7 @@ class PyQueue {
         return queue_->serve();
     }
     void call(int64_t until, int64_t num_threads) { queue_->call(until, num_threads); }
+    void leave() { queue_->leave(); }
     void end(nb::handle) { queue_->end(); }
     double take_idle_s() { return double(queue_->take_idle_ns()) / 1e9; }
     core::Queue& get() { return *queue_; }
@@ -863,6 +864,7 @@ NB_MODULE(_native, module) {
         .def(nb::init<>())
         .def("serve", &PyQueue::serve)
         .def("call", &PyQueue::call)
+        .def("leave", &PyQueue::leave)
         .def("end", &PyQueue::end, "ignored"_a = nb::none())
         .def("take_idle_s", &PyQueue::take_idle_s);
     nb::class_<PyPlan>(module, "Plan")

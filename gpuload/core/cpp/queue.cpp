@@ -150,6 +150,11 @@ void Queue::call(int64_t until, int64_t num_threads) {
     for (int64_t i = 0; i < std::min(num_threads, num_idle_); ++i) news_.notify_one();
 }
 
+void Queue::leave() {
+    Guard guard(lock_);
+    if (num_called_ > 0) --num_called_;
+}
+
 void Queue::end() {
     if (is_forked()) return;
     Guard guard(lock_);

@@ -82,6 +82,9 @@ class Queue {
     // Calls some threads out of `serve`; `until` is the largest number that any call has allowed.
     void call(int64_t until, int64_t num_threads);
 
+    // Says that a thread which came back from `serve` by a call does not go there again.
+    void leave();
+
     // Lets all threads come back. Does nothing in a child of a fork.
     void end();
 

@@ -502,8 +502,10 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
 
 def count_images(watch: Watch, size: Any) -> None:
     """Count images that were decoded, of which ``size`` has height and width."""
+    num_pixels = float(np.prod(size, axis=1, dtype=np.float64).sum()) if len(size) else 0.0
     watch.count("decode_images.images", len(size))
-    watch.count("decode_images.pixels", float(np.prod(size, axis=1, dtype=np.float64).sum()) if len(size) else 0)
+    watch.count("decode_images.pixels", num_pixels)
+    watch.count("decode_images.bytes", RGB * num_pixels)
 
 
 def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw) -> dict[str, Any]:

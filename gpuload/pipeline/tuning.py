@@ -1,0 +1,143 @@
+"""Tuning: measures the loops over the batches of one loader, and applies the setting that `settings.py` chooses.
+
+Numbers of threads and of steps ahead that the user has passed stay as they are. Batches do not depend on either.
+
+Threads   Workers call ``look`` when they begin a step; no signal handler runs in them. It reads the clock, and the
+          counters ten times a second. One thread measures at a time, by a lock for which none waits. Workers of all
+          iterators of the loader then follow the new setting.
+Windows   of WINDOW_S at least, and of so many steps that each thread has done some. Steps that were begun with the
+          setting before belong to no window. Windows do not end with an epoch: the counters leave the time between
+          two epochs out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from math import nan
+from time import perf_counter
+
+from gpuload.pipeline.recipe import Recipe
+from gpuload.pipeline.settings import Bounds, Chooser, Setting, Window
+from gpuload.stats import STAGES, Counters
+from gpuload.storage.memory import limit_bytes
+
+LOOK_S, WINDOW_S = 0.1, 0.5
+WINDOW_STEPS = 6  # steps, or groups of short ones
+THREADS_PER_CORE, MANY_THREADS = 4, 32  # of a store that answers in 20 ms, 4 a core got 5 times the records of one
+AHEAD_BYTES, MEMORY_PART = 1 << 30, 8  # for steps ahead: so many bytes, and such a part of the memory of the process
+LATE_STAGES = ("ops", "upload")  # the thread that runs whole batches does them, and waits for a GPU there
+log = logging.getLogger("gpuload")
+
+
+class Tuning:
+    """The setting of the workers of one session.
+
+    Args:
+        recipe: divided for the first setting.
+        num_threads: of the first setting; where it may change, as many as there are cores.
+        tunes_threads: True if their number may change.
+        tunes_ahead: True if the number of steps ahead may change.
+        counters: of the loader.
+        apply: called with each setting, the first one too, before a step is begun with it.
+
+    Attributes:
+        setting: the present one.
+        recipe: divided for it; the batches of all these recipes are the same.
+        num_begun: the steps, or groups of short ones, that were begun; the function that makes them counts.
+        finding: a sentence about the setting; empty as long as it is the first.
+    """
+
+    def __init__(
+        self, recipe: Recipe, num_threads: int, *, tunes_threads: bool, tunes_ahead: bool,
+        counters: Counters, apply: Callable[[Setting], None],
+    ) -> None:  # fmt: skip
+        self.setting, self.recipe, self.num_begun = Setting(num_threads, recipe.num_ahead), recipe, 0
+        self._tunes_threads = tunes_threads
+        self._tunes_ahead = tunes_ahead and not recipe.is_copied  # copies should stay in the cache until they are taken
+        self._tunes, self.finding = tunes_threads or self._tunes_ahead, ""
+        self._counters, self._apply = counters, apply
+        self._lock = threading.Lock()  # taken by workers alone, where no signal handler runs that could leave it locked
+        self._look_s = 0.0
+        self._first: Mapping[str, float] | None = None  # the counters at the beginning of the window
+        self._begin_item: float = self._num_settling()
+        apply(self.setting)
+
+    @cached_property
+    def _chooser(self) -> Chooser:
+        """Made when the first window ends: to ask the system for the limits of memory takes a part of a millisecond."""
+        num_threads, recipe = self.setting.num_threads, self.recipe
+        bounds = Bounds(
+            num_cores=num_threads,
+            most_threads=max(THREADS_PER_CORE * num_threads, MANY_THREADS) if self._tunes_threads else 0,
+            most_bytes=int(min(AHEAD_BYTES, limit_bytes() / MEMORY_PART)) if self._tunes_ahead else 0,
+            is_shared=recipe.is_shared,
+            num_joined=recipe.num_joined,
+        )
+        return Chooser(self.setting, bounds)
+
+    def look(self) -> Setting:
+        """Return the setting that workers should follow; measure, if it is time for that."""
+        if self._tunes and perf_counter() >= self._look_s and self._lock.acquire(blocking=False):
+            try:
+                self._measure()
+            finally:
+                self._look_s = perf_counter() + LOOK_S
+                self._lock.release()
+        return self.setting
+
+    def use(self, setting: Setting) -> None:
+        """Change the setting; workers follow it when they are called next."""
+        self._apply(setting)
+        self.recipe, self.setting = self.recipe.divided(*setting), setting
+
+    def _measure(self) -> None:
+        """Go on with the window; at its end follow the chooser."""
+        counts: dict[str, float] = {**self._counters.stats(), "items": self.num_begun}
+        if self.recipe.is_copied:
+            counts["items"] = counts["batches"]  # threads share a group of steps, and copy a step or less at a time
+        if self._first is None:
+            if counts["items"] >= self._begin_item:
+                self._first = counts
+            return
+        first = self._first
+        num_items, loop_s = counts["items"] - first["items"], counts["loop_s"] - first["loop_s"]
+        if loop_s < WINDOW_S or num_items < max(WINDOW_STEPS, 2 * self._num_side_by_side()):
+            return
+        self._first = counts
+        setting = self._chooser.next(self._window(first, counts))
+        self.finding = self._chooser.finding
+        if setting == self.setting:
+            return
+        num_before = self._num_settling()
+        self.use(setting)
+        self._first, self._begin_item = None, counts["items"] + max(num_before, self._num_settling())
+        log.info("%s", self._chooser.event)
+
+    def _window(self, first: Mapping[str, float], last: Mapping[str, float]) -> Window:
+        """Return the measurements between two states of the counters."""
+        spent = {name: last[name] - first.get(name, 0.0) for name in last}
+        recipe, num_batches = self.recipe, max(spent["batches"], 1.0)
+        names = [name for name in STAGES if recipe.on_rows or name not in LATE_STAGES]
+        waits = {name: spent.get(f"{name}.blocked", 0.0) + spent.get(f"{name}.off_core", 0.0) for name in names}
+        work_s = sum(spent.get(f"{name}.sampled", 0.0) - spent.get(f"{name}.starved", 0.0) for name in names)
+        is_known = work_s > 0
+        batch_bytes = spent["bytes"] / num_batches
+        return Window(
+            step_s=spent["loop_s"] / num_batches,
+            wait_s=min(spent["wait_s"], spent["loop_s"]) / num_batches,  # for copies it is added once a group
+            idle_share=min(1.0, spent["idle_s"] / (spent["loop_s"] * self.setting.num_threads)),
+            read_share=waits["read"] / work_s if is_known else nan,
+            lock_share=(sum(waits.values()) - waits["read"]) / work_s if is_known else nan,
+            ahead_bytes=max(recipe.slot_bytes, batch_bytes * recipe.num_joined),
+        )
+
+    def _num_side_by_side(self) -> int:
+        """Return how many steps, or groups, the threads work on at a time."""
+        return 1 if self.recipe.is_shared else self.setting.num_threads
+
+    def _num_settling(self) -> int:
+        """Return how many steps, or groups, are begun until those before are taken that were under way."""
+        return self.setting.num_threads if self.recipe.is_copied else self.setting.num_ahead + 1
