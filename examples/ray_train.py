@@ -3,7 +3,8 @@
 python examples/ray_train.py [folder]            needs ray[train] and torch; two workers on this machine
 
 The loader's state is saved in the checkpoint of the model, so that both are of the same step. The state is that of any
-number of workers: pass num_workers=(1, 8) for as many as there are nodes for.
+number of workers: pass num_workers=(1, 8) for as many as there are nodes for. Here the checkpoint also counts how often
+each record was trained on.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import ray.train
 import torch
+import torch.distributed as dist
 from ray.train.torch import TorchTrainer, prepare_model
 
 import gpuload as gl
@@ -30,12 +32,15 @@ def train(config):
     model = prepare_model(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     bare = model.module if hasattr(model, "module") else model
+    counts = torch.zeros(len(source), dtype=torch.int64)
+    new_counts = torch.zeros_like(counts)  # of this worker, since the checkpoint
     if (checkpoint := ray.train.get_checkpoint()) is not None:
         with checkpoint.as_directory() as folder:
             saved = torch.load(Path(folder, "checkpoint.pt"), weights_only=True)
         bare.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(json.loads(saved["loader"]))
+        counts = saved["counts"]
     while loader.position.epoch < config["epochs"]:
         for batch in gltorch.tensors(loader):
             (rows,) = batch
@@ -43,13 +48,18 @@ def train(config):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            new_counts[batch.records[batch.valid]] += 1
             if loader.position.step % STEPS_A_CHECKPOINT == 0:
-                report(bare, optimizer, loader, loss)
+                if dist.is_initialized():
+                    dist.all_reduce(new_counts)
+                counts += new_counts
+                new_counts.zero_()
+                report(bare, optimizer, loader, loss, counts)
 
 
-def report(model, optimizer, loader, loss):
+def report(model, optimizer, loader, loss, counts):
     """Save the model and the loader together; all workers report, the first one has the checkpoint."""
-    metrics = {"loss": float(loss.detach()), "epoch": loader.position.epoch}
+    metrics = {"loss": float(loss.detach()), "epoch": loader.position.epoch, "counts": sorted(set(counts.tolist()))}
     if loader.shard_id:
         ray.train.report(metrics)
         return
@@ -57,20 +67,21 @@ def report(model, optimizer, loader, loss):
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "loader": json.dumps(loader.state_dict()),
+        "counts": counts,
     }
     with tempfile.TemporaryDirectory() as folder:
         torch.save(state, Path(folder, "checkpoint.pt"))
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
 
 
-def trainer_of(folder, num_workers, epochs=2):
-    """Return a trainer whose checkpoints lie in a folder that all nodes see."""
+def trainer_of(folder, num_workers, epochs=2, max_failures=20):
+    """Return a trainer whose checkpoints lie in a folder that all nodes see; it goes on from the latest one there."""
     return TorchTrainer(
         train,
         train_loop_config={"rows": str(folder / "rows.npy"), "epochs": epochs},
         scaling_config=ray.train.ScalingConfig(num_workers=num_workers),
         run_config=ray.train.RunConfig(
-            name="run", storage_path=str(folder.resolve()), failure_config=ray.train.FailureConfig(max_failures=20)
+            name="run", storage_path=str(folder.resolve()), failure_config=ray.train.FailureConfig(max_failures)
         ),
     )
 
@@ -87,4 +98,4 @@ if __name__ == "__main__":
     write_rows(folder)
     ray.init(num_cpus=3, object_store_memory=200 << 20, include_dashboard=False)
     result = trainer_of(folder, num_workers=2).fit()
-    print(f"loss {result.metrics['loss']:.4f} in epoch {result.metrics['epoch']}")
+    print(f"loss {result.metrics['loss']:.4f}; each record was trained on {result.metrics['counts']} times")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+# Those that launchers start run in tests/launchers.
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 NEEDS = {"keras_resume": "keras", "torch_loop": "torch", "jax_loop": "jax", "image_and_mask": "PIL"}
 NEEDS |= {"dali_imagenet": "torch", "dali_imagenet_before": "torch", "ray_train": "ray"}
@@ -30,7 +31,9 @@ def run(path, folder):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in EXAMPLES if not path.stem.startswith("launch_")], ids=lambda path: path.stem
+)
 def test_an_example_runs(path, tmp_path):
     assert run(path, tmp_path)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 import gpuload as gl  # noqa: E402
 from gpuload.bridges import ray as glray  # noqa: E402
 from gpuload.errors import ChangedFileError, FileError, GpuloadError, MissingFileError, SpecError  # noqa: E402
+from tests import codeblocks  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 STORE_BYTES = 150 << 20
@@ -107,6 +110,42 @@ def test_a_worker_that_is_killed_in_a_file_is_replaced(cluster: Any, tmp_path: P
     assert not [name for name in os.listdir(tmp_path / "out") if ".part-" in name]
 
 
+class Victim:
+    """Rows whose first reader on one node waits for its end; readers on the other nodes wait for that one to begin."""
+
+    def __init__(self, mark: Path, node_id: str) -> None:
+        self.mark, self.node_id = mark, node_id
+
+    def read(self, numbers: Any) -> dict[str, Any]:
+        """Return the numbers of the records."""
+        is_victim = ray.get_runtime_context().get_node_id() == self.node_id
+        while is_victim or not self.mark.exists():
+            if is_victim:
+                self.mark.touch()
+            time.sleep(0.05)
+        return {"x": np.asarray(numbers)}
+
+
+def test_the_files_of_a_node_that_dies_are_written_by_the_others(cluster: Any, tmp_path: Path) -> None:
+    node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+    mark = tmp_path / "mark"
+    source = gl.records(400, Victim(mark, node.node_id).read, fields={"x": ("i8", ())}, version="1")
+
+    def remove() -> None:
+        while not mark.exists():
+            time.sleep(0.05)
+        cluster.remove_node(node, allow_graceful=False)
+
+    thread = threading.Thread(target=remove, daemon=True)
+    thread.start()
+    result = glray.convert(source, tmp_path / "out" / "{shard}.npy", records_per_shard=50)
+    thread.join()
+
+    assert mark.exists()
+    np.testing.assert_array_equal(np.concatenate([np.load(path) for path in result.paths]), np.arange(400))
+    assert not [name for name in os.listdir(tmp_path / "out") if ".part-" in name]
+
+
 def test_workers_that_die_again_and_again_are_an_error(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
     source = gl.records(300, Killer(str(tmp_path / "marks"), 99).read, fields={"x": ("i8", ())}, version="1")
@@ -167,3 +206,15 @@ def test_wrong_arguments_are_refused(cluster: Any, rows: gl.Source, call: Any, w
 def test_outside_of_ray_train_there_is_no_rank(cluster: Any) -> None:
     with pytest.raises(SpecError, match="no worker of Ray Train"):
         gl.shard("ray")
+
+
+def test_the_page_about_ray_runs(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shared").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "shared" / f"rows-{number}.npy", np.arange(number * 100, number * 100 + 100)[:, None])
+    page = codeblocks.ROOT / "docs" / "ray.md"
+
+    defined = codeblocks.run(page, codeblocks.blocks_of(page), {}, tmp_path)
+
+    np.testing.assert_array_equal(defined["shards"].read(range(300))["x"][:, 0], np.arange(300))
