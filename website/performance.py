@@ -39,6 +39,8 @@ NAMES = {
     "gpuload_dali_plain": "with DALI, plain",
     "torchvision": "torchvision in DataLoader",
     "torchvision_threads": "torchvision in threads",
+    "albumentations": "Albumentations",
+    "pillow": "Pillow",
 }
 VARIANTS = {
     "shuffled": "shuffled",
@@ -156,20 +158,25 @@ def losses() -> Iterator[str]:
             yield _row(f"{op}: images/s", f"{gpuload_rate:,}", peer, f"{peer_rate:,}", "augment-core")
 
 
-def augmentations() -> Iterator[tuple[str, int, str, int]]:
-    """Return each op that was measured: gpuload's images a second, the faster peer and its own."""
+def augmentations(library: str = "") -> Iterator[tuple[str, int, str, int]]:
+    """Return each op that was measured: gpuload's images a second, the fastest peer and its own.
+
+    Args:
+        library: how the names of the peers begin.
+    """
     text = (RESULTS / "augment-core.md").read_text(encoding="utf-8")
     for op in variants("augment-core"):
         rows = re.findall(r"^\| \*{0,2}(\w+)\*{0,2} \| [^|]+ \| ([\d,]+) \|", _part(text, op), re.MULTILINE)
         rate_of = {peer: int(rate.replace(",", "")) for peer, rate in rows}
         gpuload_rate = rate_of.pop("gpuload")
-        best = max(rate_of, key=rate_of.__getitem__)
-        yield op, gpuload_rate, best, rate_of[best]
+        best = max((peer for peer in rate_of if peer.startswith(library)), key=rate_of.__getitem__, default=None)
+        if best is not None:
+            yield op, gpuload_rate, best, rate_of[best]
 
 
 def augmentation_rows() -> Iterator[str]:
     """Return the rows of the table of augmentations."""
-    for op, gpuload_rate, peer, peer_rate in augmentations():
+    for op, gpuload_rate, peer, peer_rate in augmentations("torchvision"):
         yield f"| {op} | {gpuload_rate:,} | {peer_rate:,} ({NAMES[peer]}) | {gpuload_rate / peer_rate:.2g} |"
 
 
