@@ -44,6 +44,7 @@ class Forms:
         pillow: from the package ``PIL``'s modules, by name, and a random generator to a function of an image.
         albumentations: from the package to a transform.
         dali: from ``nvidia.dali.fn`` to a function of a batch of images.
+        views: the fields that gpuload's ops make of an image; of more than one, torchvision's transform returns a list.
     """
 
     gpuload: Callable[[Any], list[Any]]
@@ -51,6 +52,7 @@ class Forms:
     pillow: Callable[[Any, np.random.Generator], Change] | None = None
     albumentations: Callable[[Any], Any] | None = None
     dali: Callable[[Any], Change] | None = None
+    views: tuple[str, ...] = ("image",)
 
 
 def _enhanced(name: str) -> Callable[[Any, np.random.Generator], Change]:
@@ -66,6 +68,39 @@ def _operated(name: str, *arguments: Any) -> Callable[[Any, np.random.Generator]
 def _torchvision(name: str) -> Callable[[Any, np.random.Generator], Change]:
     """Return torchvision's transform of a name, on images of Pillow: the meaning of gpuload's policies."""
     return lambda pillow, rng: getattr(_v2(), name)()
+
+
+GLOBAL, LOCAL = ("global_0", "global_1"), tuple(f"local_{n}" for n in range(8))  # DINO's views of an image
+BLUR = {"global_0": 1.0, "global_1": 0.1}  # how many images of a view; half of the others
+INVERTED = {"global_1": 0.2}
+
+
+def _dino(ops: Any) -> list[Any]:
+    """Return DINO's two global and eight local crops, as ``gl.recipes.dino`` has them."""
+    chain = [ops.Copy("image", to=(*GLOBAL, *LOCAL))]
+    for view in (*GLOBAL, *LOCAL):
+        side, scale = (SIDE, (0.4, 1.0)) if view in GLOBAL else (96, (0.05, 0.4))
+        chain += ops.repeat([
+            ops.RandomResizedCrop(side, scale=scale, interpolation="cubic"), ops.RandomFlip(),
+            ops.Sometimes(0.8, [ops.ColorJitter(0.4, 0.4, 0.2, 0.1)]), ops.Grayscale(p=0.2),
+            ops.GaussianBlur(9, (0.1, 2.0), p=BLUR.get(view, 0.5)),
+            *([ops.Solarize(128, p=INVERTED[view])] if view in INVERTED else []),
+        ], on=(view,))  # fmt: skip
+    return chain
+
+
+def _dino_of_torchvision(v2: Any) -> Change:
+    """Return the same by torchvision: a function from an image to its views."""
+    changes = []
+    for view in (*GLOBAL, *LOCAL):
+        side, scale = (SIDE, (0.4, 1.0)) if view in GLOBAL else (96, (0.05, 0.4))
+        changes.append(v2.Compose([
+            v2.RandomResizedCrop(side, scale, interpolation=v2.InterpolationMode.BICUBIC, antialias=True),
+            v2.RandomHorizontalFlip(), v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8),
+            v2.RandomGrayscale(0.2), v2.RandomApply([v2.GaussianBlur(9, (0.1, 2.0))], BLUR.get(view, 0.5)),
+            v2.RandomSolarize(128, INVERTED.get(view, 0.0)),
+        ]))  # fmt: skip
+    return lambda image: [change(image) for change in changes]
 
 
 OPS: dict[str, Forms] = {
@@ -195,6 +230,7 @@ OPS: dict[str, Forms] = {
             v2.RandomApply([v2.GaussianBlur(23, (0.1, 2.0))], 0.5),
         ]),
     ),
+    "DINO": Forms(_dino, _dino_of_torchvision, views=(*GLOBAL, *LOCAL)),
 }  # fmt: skip
 
 
@@ -238,36 +274,45 @@ def gpuload(work: Work) -> Epoch:
     import gpuload as gl
 
     source = gl.npy(work.path, field="image")
-    ops = OPS[work.variant].gpuload(gl.ops)
-    loader = gl.Loader(source, work.batch_size, ops=ops, shuffle=True, seed=0, device="cpu", executor="array")
-    return forms.own_form(work, loader, "image")
+    form = OPS[work.variant]
+    loader = gl.Loader(
+        source, work.batch_size, ops=form.gpuload(gl.ops), output=form.views, shuffle=True, seed=0, device="cpu",
+        executor="array",
+    )  # fmt: skip
+    return forms.own_form(work, loader, *form.views)
 
 
 def torchvision_workers(work: Work) -> Epoch:
     """A DataLoader of two workers; each makes a whole batch, an image at a time."""
-    import torch
-
-    change, images = _transform(work), _planes(work)
-
-    def make(batch: forms.Records) -> Any:
-        return torch.stack([change(images[record]) for record in batch])
-
+    make = _batches_of(work, _transform(work), _planes(work))
     loader = forms.torch_loader(work, make, NUM_WORKERS)
-    return lambda: (batch.numpy() for batch in loader)
+    return lambda: map(_to_numpy, loader)
 
 
 def torchvision_threads(work: Work) -> Epoch:
     """One process, an image at a time, by torch's threads."""
     import torch
 
-    change, images, rng = _transform(work), _planes(work), np.random.default_rng(0)
+    make, rng = _batches_of(work, _transform(work), _planes(work)), np.random.default_rng(0)
     torch.set_num_threads(cores())
+    return lambda: (_to_numpy(make(batch)) for batch in forms.batches(work, rng))
 
-    def epoch() -> Iterator[Any]:
-        for batch in forms.batches(work, rng):
-            yield torch.stack([change(images[record]) for record in batch]).numpy()
 
-    return epoch
+def _batches_of(work: Work, change: Change, images: Any) -> Callable[[forms.Records], Any]:
+    """Return the function that makes a batch of record numbers: a tensor, or one of each view."""
+    import torch
+
+    def make(batch: forms.Records) -> Any:
+        changed = [change(images[record]) for record in batch]
+        if len(OPS[work.variant].views) == 1:
+            return torch.stack(changed)
+        return tuple(torch.stack(views) for views in zip(*changed, strict=True))
+
+    return make
+
+
+def _to_numpy(batch: Any) -> Any:
+    return tuple(view.numpy() for view in batch) if isinstance(batch, tuple) else batch.numpy()
 
 
 def _planes(work: Work) -> Any:

@@ -243,6 +243,10 @@ def _write_again(path: Path) -> None:
         from benchmarks import leaks
 
         leaks.write(path)
+    elif path.stem == "simulation":
+        from benchmarks import simulation
+
+        simulation.write(path)
     else:
         write(path)
 

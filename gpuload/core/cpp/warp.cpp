@@ -12,6 +12,7 @@
 
 #include "clones.hpp"
 #include "pixels.hpp"
+#include "planes.hpp"
 #include "rounding.hpp"
 
 namespace core {
@@ -85,15 +86,14 @@ struct Weights {  // of the four pixels about a place, and the sum of those that
 
 INLINE float add_product(float a, float b, float sum) { return float(double(a) * double(b) + double(sum)); }
 
-// Blends two pixels of an upper row and two of a lower one. FIXED is the number of channels, 0 for any.
-template <int FIXED, class T>
+// Blends two pixels of an upper row and two of a lower one.
+template <class T>
 INLINE void blend(const T* upper, const T* lower, int64_t channels, const Weights& weights, const float* fill, T* to) {
-    const int64_t count = FIXED ? FIXED : channels;
-    for (int64_t c = 0; c < count; ++c) {
+    for (int64_t c = 0; c < channels; ++c) {
         float total = float(upper[c]) * weights.upper_left;
-        total = add_product(float(upper[count + c]), weights.upper_right, total);
+        total = add_product(float(upper[channels + c]), weights.upper_right, total);
         total = add_product(float(lower[c]), weights.lower_left, total);
-        total = add_product(float(lower[count + c]), weights.lower_right, total);
+        total = add_product(float(lower[channels + c]), weights.lower_right, total);
         to[c] = rounded<T>((total - fill[c]) * weights.sum + fill[c]);
     }
 }
@@ -117,45 +117,138 @@ INLINE void copy_corners(const Image<const T>& from, int64_t channels, int64_t t
     }
 }
 
-template <int FIXED, class T>
-INLINE void warp_channels(const Image<const T>& from, Places& places, const float* fill, const Image<T>& to) {
-    const int64_t channels = FIXED ? FIXED : from.channels, count = to.width;
-    const float height = float(from.height), width = float(from.width);
-    std::vector<float> columns(static_cast<size_t>(count)), rows(static_cast<size_t>(count));
-    std::vector<T> corners(size_t(4 * channels)), border(static_cast<size_t>(channels));
-    for (int64_t c = 0; c < channels; ++c) border[size_t(c)] = rounded<T>(fill[c]);
+// Makes single pixels, wherever their places lie.
+template <class T>
+class PixelWarp {
+  public:
+    PixelWarp(const Image<const T>& from, const float* fill)
+        : from_(from), fill_(fill), height_(float(from.height)), width_(float(from.width)),
+          corners_(size_t(4 * from.channels)), border_(static_cast<size_t>(from.channels)) {
+        for (int64_t c = 0; c < from.channels; ++c) border_[size_t(c)] = rounded<T>(fill[c]);
+    }
+
+    INLINE_MEMBER void write(float column, float row, T* to) {
+        const int64_t channels = from_.channels;
+        if (!(column > -1.0f && column < width_ && row > -1.0f && row < height_)) {
+            std::copy_n(border_.data(), channels, to);
+            return;
+        }
+        const float left = std::floor(column), top = std::floor(row);
+        const float right_part = column - left, lower_part = row - top;
+        const float left_part = 1.0f - right_part, upper_part = 1.0f - lower_part;
+        Weights weights{left_part * upper_part, right_part * upper_part, left_part * lower_part, right_part * lower_part,
+                        0.0f};
+        const int64_t i = int64_t(left), j = int64_t(top);
+        const T *upper = corners_.data(), *lower = upper + 2 * channels;
+        if (i >= 0 && i + 1 < from_.width && j >= 0 && j + 1 < from_.height) {
+            weights.sum = ((weights.upper_left + weights.upper_right) + weights.lower_left) + weights.lower_right;
+            upper = from_.pixels + j * from_.stride + i * channels;
+            lower = upper + from_.stride;
+        } else {
+            copy_corners(from_, channels, j, i, weights, corners_.data());
+        }
+        blend<T>(upper, lower, channels, weights, fill_, to);
+    }
+
+  private:
+    const Image<const T>& from_;
+    const float* const fill_;
+    const float height_, width_;
+    std::vector<T> corners_, border_;
+};
+
+constexpr int64_t BLOCK = 64;  // pixels of a row that are made at once, by vector code
+
+// Pixels of so many channels, the numbers of each kind side by side.
+template <int CHANNELS, class T>
+struct WarpBlock {
+    float weights[4][BLOCK], sums[BLOCK];
+    int64_t offsets[BLOCK];  // of the upper left pixel; -1 where one of the four lies outside
+    T corners[4][CHANNELS][BLOCK], results[CHANNELS][BLOCK];
+
+    INLINE_MEMBER void write_weights(const Image<const T>& from, const float* __restrict columns, const float* __restrict rows,
+                                     int64_t count) {
+        const float last_column = float(from.width - 1), last_row = float(from.height - 1);
+        const int64_t stride = from.stride;
+        for (int64_t x = 0; x < count; ++x) {
+            const float left = std::floor(columns[x]), top = std::floor(rows[x]);
+            const float right_part = columns[x] - left, lower_part = rows[x] - top;
+            const float left_part = 1.0f - right_part, upper_part = 1.0f - lower_part;
+            weights[0][x] = left_part * upper_part;
+            weights[1][x] = right_part * upper_part;
+            weights[2][x] = left_part * lower_part;
+            weights[3][x] = right_part * lower_part;
+            sums[x] = ((weights[0][x] + weights[1][x]) + weights[2][x]) + weights[3][x];
+            const bool is_inside = (left >= 0.0f) & (left < last_column) & (top >= 0.0f) & (top < last_row);
+            const int32_t i = int32_t(is_inside ? left : 0.0f), j = int32_t(is_inside ? top : 0.0f);
+            offsets[x] = is_inside ? int64_t(j) * stride + int64_t(i) * CHANNELS : -1;
+        }
+    }
+
+    INLINE_MEMBER void gather(const Image<const T>& from, int64_t count) {
+        for (int64_t x = 0; x < count; ++x) {
+            if (offsets[x] < 0) continue;
+            const T *const upper = from.pixels + offsets[x], *const lower = upper + from.stride;
+            for (int64_t c = 0; c < CHANNELS; ++c) {
+                corners[0][c][x] = upper[c];
+                corners[1][c][x] = upper[CHANNELS + c];
+                corners[2][c][x] = lower[c];
+                corners[3][c][x] = lower[CHANNELS + c];
+            }
+        }
+    }
+
+    INLINE_MEMBER void blend(const float* fill, int64_t count) {
+        for (int64_t c = 0; c < CHANNELS; ++c)
+            for (int64_t x = 0; x < count; ++x) {
+                float total = float(corners[0][c][x]) * weights[0][x];
+                for (int64_t corner = 1; corner < 4; ++corner)
+                    total = add_product(float(corners[corner][c][x]), weights[corner][x], total);
+                results[c][x] = rounded<T>((total - fill[c]) * sums[x] + fill[c]);
+            }
+    }
+};
+
+template <int CHANNELS, class T>
+INLINE void warp_blocks(const Image<const T>& from, Places& places, const float* fill, const Image<T>& to) {
+    std::vector<float> columns(static_cast<size_t>(to.width)), rows(static_cast<size_t>(to.width));
+    PixelWarp<T> pixels(from, fill);
+    WarpBlock<CHANNELS, T> block{};  // what no pixel is gathered to is 0
     for (int64_t y = 0; y < to.height; ++y) {
         places.write_row(y, columns.data(), rows.data());
-        T* target = to.pixels + y * to.stride;
-        for (int64_t x = 0; x < count; ++x, target += channels) {
-            const float column = columns[size_t(x)], row = rows[size_t(x)];
-            if (!(column > -1.0f && column < width && row > -1.0f && row < height)) {
-                std::copy_n(border.data(), channels, target);
-                continue;
-            }
-            const float left = std::floor(column), top = std::floor(row);
-            const float right_part = column - left, lower_part = row - top;
-            const float left_part = 1.0f - right_part, upper_part = 1.0f - lower_part;
-            Weights weights{left_part * upper_part, right_part * upper_part, left_part * lower_part,
-                            right_part * lower_part, 0.0f};
-            const int64_t i = int64_t(left), j = int64_t(top);
-            if (i >= 0 && i + 1 < from.width && j >= 0 && j + 1 < from.height) {
-                weights.sum = ((weights.upper_left + weights.upper_right) + weights.lower_left) + weights.lower_right;
-                const T* pixel = from.pixels + j * from.stride + i * channels;
-                blend<FIXED, T>(pixel, pixel + from.stride, channels, weights, fill, target);
-            } else {
-                copy_corners(from, channels, j, i, weights, corners.data());
-                blend<FIXED, T>(corners.data(), corners.data() + 2 * channels, channels, weights, fill, target);
-            }
+        for (int64_t begin = 0; begin < to.width; begin += BLOCK) {
+            const int64_t count = std::min(BLOCK, to.width - begin);
+            T* const target = to.pixels + y * to.stride + begin * CHANNELS;
+            block.write_weights(from, columns.data() + begin, rows.data() + begin, count);
+            block.gather(from, count);
+            block.blend(fill, count);
+            if constexpr (CHANNELS == 3)
+                interleave<false>(target, block.results[0], BLOCK, count);
+            else
+                std::copy_n(block.results[0], count, target);
+            for (int64_t x = 0; x < count; ++x)
+                if (block.offsets[x] < 0)
+                    pixels.write(columns[size_t(begin + x)], rows[size_t(begin + x)], target + x * CHANNELS);
         }
     }
 }
 
 template <class T>
+INLINE void warp_pixels(const Image<const T>& from, Places& places, const float* fill, const Image<T>& to) {
+    std::vector<float> columns(static_cast<size_t>(to.width)), rows(static_cast<size_t>(to.width));
+    PixelWarp<T> pixels(from, fill);
+    for (int64_t y = 0; y < to.height; ++y) {
+        places.write_row(y, columns.data(), rows.data());
+        for (int64_t x = 0; x < to.width; ++x)
+            pixels.write(columns[size_t(x)], rows[size_t(x)], to.pixels + y * to.stride + x * from.channels);
+    }
+}
+
+template <class T>
 INLINE void warp_any(const Image<const T>& from, Places& places, const float* fill, const Image<T>& to) {
-    if (from.channels == 3) return warp_channels<3, T>(from, places, fill, to);
-    if (from.channels == 1) return warp_channels<1, T>(from, places, fill, to);
-    warp_channels<0, T>(from, places, fill, to);
+    if (from.channels == 3) return warp_blocks<3, T>(from, places, fill, to);
+    if (from.channels == 1) return warp_blocks<1, T>(from, places, fill, to);
+    warp_pixels<T>(from, places, fill, to);
 }
 
 }  // namespace
