@@ -21,6 +21,7 @@ from gpuload.errors import MAX_CHARACTERS, CallError, GpuloadError
 
 DEBUG = "GPULOAD_DEBUG"
 PACKAGE = "gpuload"
+CHANCE = "p"  # an argument that most ops of other libraries have
 PUBLIC = "_is_public"  # the attribute that marks a public function
 Call = TypeVar("Call", bound=Callable[..., Any])
 ErrorType = TypeVar("ErrorType", bound=BaseException)
@@ -91,6 +92,8 @@ def _wrong_call(function: Callable[..., Any], args: tuple[Any, ...], arguments: 
         cause, near = f"it has no argument {extra!r}", difflib.get_close_matches(extra, names, 1)
         likely = [word for word in synonyms.ARGUMENTS.get(extra, ()) if word in names] or near
         remedy = f"write {likely[0]}= in place of {extra}=" if likely else "leave it out"
+        if extra == CHANCE and rooms[-1:] == ["ops"]:
+            remedy = f"write gl.ops.Sometimes({arguments[extra]!r}, [{name}(...)])"
     else:
         remedy = f"write {example[1]}, say" if example else f"help({name}) says what each is"
     return CallError(f"{name}({', '.join(texts)})"[:MAX_CHARACTERS], cause=f"{cause}: {name}{signature}", remedy=remedy)

@@ -2,6 +2,8 @@
 
 Left behind   an op without ``on=`` moves an image, and its mask, boxes or rows stay.
 Equal views   an op has one draw for several copies of an image, so that they stay equal.
+Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
+Slices        an op moves an array of three axes as an image whose channels are many.
 Wrong order   an op for an image from black to white, or a cast to whole numbers, stands behind one that normalises.
 By an op      what ``Op.advice`` says of a field that the op acts on.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpuload.ops import images
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, size_axes
 from gpuload.spec import MOST_CHANNELS, NUMBERS, Field
@@ -24,7 +27,8 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
         graph: the ops.
         names: the fields of a batch.
     """
-    yield from filter(None, (_left_behind(graph, names), _equal_views(graph, names), _wrong_order(graph)))
+    lines = (_left_behind(graph, names), _equal_views(graph, names), _wrong_order(graph))
+    yield from filter(None, (*lines, _wrong_levels(graph), _unmarked_slices(graph)))
     for place, on in enumerate(graph.targets):
         for name in on:
             line = graph.op_on(place, name).advice(graph.before(place)[name]) if name in graph.before(place) else None
@@ -74,7 +78,7 @@ def _wrong_order(graph: Graph) -> str | None:
                 continue
             fault, remedy = "", f"put {type(op).__name__} before {type(centred[name]).__name__}"
             if op.takes_parts:
-                fault = "takes values as 0 (black) to 1 (white), and cuts off all others"
+                fault = "takes 0 for black and 1 for white"
             elif op.centers:
                 fault, remedy = "normalises a second time", "leave one of them out"
             elif after[name].dtype.kind in "ui":
@@ -88,6 +92,43 @@ def _wrong_order(graph: Graph) -> str | None:
             maker = op if op.centers else centred.get(op.original(name, on))
             if maker is not None and after[name].dtype.kind == "f":
                 centred[name] = maker
+    return None
+
+
+def _wrong_levels(graph: Graph) -> str | None:
+    """Return a warning about the first op that takes levels, 0 to 255 say, for 0 to 1; None if none does."""
+    casts: dict[str, tuple[Op, Field]] = {}  # for each field of such levels the cast, and the field before it
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before, after = graph.before(place), graph.specs[place]
+        for name in on:
+            if name in casts and op.takes_parts and before[name].dtype.kind == "f" and not before[name].is_marked:
+                cast, field = casts[name]
+                bytes_too = f"leave {type(cast).__name__} out, or " if field.dtype == "uint8" else ""
+                return (
+                    f"{op} takes 0 for black and 1 for white; cause: before it {cast} makes floating-point numbers of "
+                    f"{field}, and leaves their levels; remedy: {bytes_too}write {images.to_parts(field)} in its place"
+                )
+        scales = op.centers or op.calls_python or type(op).__name__ == "Normalize"
+        origins = {name: op.original(name, on) for name in graph.outputs[place]}
+        levels = {name: casts[first] for name, first in origins.items() if first in casts and not scales}
+        if type(op).__name__ == "Cast":
+            levels |= {name: (op, before[name]) for name in on if before[name].dtype.kind in "ui"}
+        casts = {name: cast for name, cast in casts.items() if name not in origins} | {
+            name: cast for name, cast in levels.items() if after[name].dtype.kind == "f"
+        }
+    return None
+
+
+def _unmarked_slices(graph: Graph) -> str | None:
+    """Return a warning about the first array of three axes that an op moves as an image of many channels, or None."""
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        for field in (graph.before(place)[name] for name in on if name in graph.before(place)):
+            hint = images.slices_hint(field) if op.moves_pixels and not field.is_marked else ""
+            if hint:
+                return (
+                    f"{op} takes the axes of {field} for height, width and {(field.shape or ())[-1]} channels; cause: "
+                    f"nothing says what they are; remedy: {hint} for slices, or {hint.replace('DHW', 'HWC')}"
+                )
     return None
 
 

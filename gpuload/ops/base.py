@@ -130,7 +130,7 @@ class Op:
 
     @property
     def takes_parts(self) -> bool:
-        """True if the op takes floating-point values as 0 (black) to 1 (white), and cuts off what lies beyond."""
+        """True if the op takes 0 of floating-point values for black and 1 for white."""
         return False
 
     @property

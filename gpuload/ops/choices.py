@@ -124,6 +124,17 @@ class _Nest(Op):
 
         return replace(self.with_inner(include), on=(*targets, *masks))
 
+    def advice(self, field: Field) -> str | None:
+        """The first advice of one of its ops, on the field as that op gets it."""
+        for way in () if self.joint else self.ways:
+            before = field
+            for op in way:
+                line = op.advice(before)
+                if line is not None:
+                    return line
+                before = op.field_after(before)
+        return None
+
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the fields that its ops act on, unless ``on`` says it."""
         first = next((op for op in self.inner if op.joint), None)

@@ -46,7 +46,7 @@ class ColourOp(Op):
         if self.known_channels and shape[2] not in self.known_channels:
             raise SpecError(
                 f"{self}: field {field.name!r} has shape {field.shape}",
-                cause=f"it acts on images of {' or '.join(map(str, self.known_channels))} channels",
+                cause=f"it acts on images of {_list(self.known_channels)} channels",
                 remedy=images.without_alpha(
                     field, "gl.ops.Decode() makes images of 3 channels; name the field that is for it with on="
                 ),
@@ -378,6 +378,11 @@ class Sharpness(_Factor):
         """See ``Op``."""
         factor = draw["factor"]
         return edits.keep_rows(edits.of(len(size), edits.SHARPNESS, colour.weight(factor)), factor != 1)
+
+
+def _list(counts: tuple[int, ...]) -> str:
+    """Return numbers of channels as text: ``1 or 3``, ``1 to 16``."""
+    return f"{counts[0]} to {counts[-1]}" if len(counts) > 2 else " or ".join(map(str, counts))
 
 
 def _turns(op: Hue, low: Any, high: Any) -> tuple[float, float]:

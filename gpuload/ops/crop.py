@@ -63,7 +63,10 @@ class _Crop(Window):
         smallest = [side or length or 1 for side, length in zip(sides, windows, strict=True)]
         rests = [side - (length or side) for side, length in zip(smallest, windows, strict=True)]
         if min(rest + 2 * pad for rest, pad in zip(rests, (across, *pads), strict=False)) < 0:
-            raise self._does_not_fit(f"field {field.name!r} has images of", np.array(smallest))
+            error = self._does_not_fit(f"field {field.name!r} has images of", np.array(smallest))
+            if hint := images.slices_hint(field):
+                error.remedy = f"if {field.name!r} are slices, write {hint}; else {error.remedy}"
+            raise error
         return images.with_sides(field, windows)
 
     def _places(self, size: Sizes, pad: Any) -> NDArray[np.int64]:

@@ -157,10 +157,13 @@ class RandomIoUCrop(Region):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        allowed = "numbers of at least 0; 1 leaves the image as it is"
+        if isinstance(self.options, (tuple, list)) and not self.options:
+            raise arguments.refuse(self, "options", self.options, allowed)
         options = arguments.numbers(self, "options", self.options)
         options = options if isinstance(options, tuple) else (options,)
         if min(options) < 0:
-            raise arguments.refuse(self, "options", self.options, "numbers of at least 0; 1 leaves the image as it is")
+            raise arguments.refuse(self, "options", self.options, allowed)
         scale = arguments.interval(self, "scale", self.scale)
         if scale[1] > 1:
             raise arguments.refuse(self, "scale", self.scale, "two numbers, low and high, with 0 < low <= high <= 1")

@@ -72,6 +72,15 @@ def with_masks(op: Op, spec: Spec) -> Op:
     return op.including(masks, targets) if masks else op
 
 
+def with_slices_of_masks(spec: Spec) -> Spec:
+    """Return the spec with the axes of masks beside slices: a mask of three axes is one of each slice."""
+    name = image_name(spec)
+    if name is None or not spec[name].is_volume:
+        return spec
+    masks = [field for field in spec if field.kind == MASK and not field.axes and not field.encoded]
+    return spec.replacing(*(field.with_(axes="DHW") for field in masks if len(field.shape or ()) == 3))
+
+
 def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
     """Give the ops that move the marked boxes, points and masks of objects beside an image that an op moves.
 

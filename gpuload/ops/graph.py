@@ -357,6 +357,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             remedy=_how_to_list(ops),
         )
     numbers = streams([*before, *ops])[len(before) :]
+    spec = follow.with_slices_of_masks(spec)
     entries: list[tuple[Op, tuple[str, ...], Spec, int]] = []
     now, by_mark, changed = spec, set[str](), set[str]()
     unsized: set[str] = set()  # images of varying size, known only once they are made
@@ -443,10 +444,12 @@ def _check_same_size(op: Op, on: tuple[str, ...], spec: Spec) -> None:
     if op.any_size or type(op).draw is Op.draw:
         return
     if len({_num_sides(spec[name]) for name in on}) > 1:
+        image = next((spec[name] for name in on if not spec[name].is_volume and len(spec[name].shape or ()) == 3), None)
+        mark = f"source.mark({image.name}='DHW') for slices; else " if image is not None else ""
         raise SpecError(
             f"{op}: {'; '.join(str(spec[name]) for name in on)}",
             cause="images and volumes have no size in common, and one draw is for one size",
-            remedy="give each an op of its own with on=",
+            remedy=f"{mark}give each an op of its own with on=",
         )
     sizes = {name: size.tolist() for name in on if (size := _known_size(spec[name])) is not None}
     first = next(iter(sizes), "")

@@ -20,6 +20,7 @@ from gpuload.ops import arguments
 from gpuload.spec import MASK, NUMBERS, Field
 
 LABELS = "'LABELS', "  # of a mask, whose numbers are no colours
+MANY_CHANNELS = 16  # an axis that is longer may be the width of slices
 NO_PIXELS = "it is an image without pixels"
 
 
@@ -76,6 +77,13 @@ def _require_pixels(op: Any, field: Field) -> None:
             cause=NO_PIXELS,
             remedy="name the field of the images with on=, or mend the source",
         )
+
+
+def slices_hint(field: Field) -> str:
+    """Return how to mark the slices of a field whose last axis is long for channels; "" for other fields."""
+    shape = field.shape or ()
+    channels = shape[-1] if len(shape) == 3 and not field.axes else None
+    return "" if channels is None or channels <= MANY_CHANNELS else f"source.mark({field.name}='DHW')"
 
 
 def check_pixels(name: str, size: NDArray[np.int32]) -> None:
@@ -150,10 +158,20 @@ def check_dtype(op: Any, field: Field, names: Collection[str], cause: str, remed
     numeric(op, field)
     if field.dtype.name not in names:
         raise SpecError(
-            f"{op}: field {field.name!r} has dtype {field.dtype}",
-            cause=cause,
-            remedy=remedy or f"put gl.ops.Cast('float32', on={field.name!r}) before it",
+            f"{op}: field {field.name!r} has dtype {field.dtype}", cause=cause, remedy=remedy or _to_floats(op, field)
         )
+
+
+def to_parts(field: Field) -> str:
+    """Return the op, as text, that makes 0 (black) to 1 (white) of whole numbers; int32 is taken for bytes."""
+    info = np.iinfo(field.dtype if field.dtype.itemsize <= 2 else np.uint8)
+    return f"gl.ops.Normalize({info.min}, {info.max - info.min}, on={field.name!r})"
+
+
+def _to_floats(op: Any, field: Field) -> str:
+    if not op.takes_parts or field.dtype.kind not in "ui":
+        return f"put gl.ops.Cast('float32', on={field.name!r}) before it"
+    return f"put {to_parts(field)} before it, with your least value and range: it takes float32 from 0 to 1"
 
 
 # DALI's names of dtypes, and of others that move the same bytes: of the same width, int64 as two floats side by side.

@@ -73,6 +73,11 @@ class _Noise(Op):
     any_size: ClassVar[bool] = True
     num_uniforms: ClassVar[int] = KEY_WORDS + 1
 
+    @property
+    def takes_parts(self) -> bool:
+        """See ``Op``."""
+        return True
+
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         shape = images.image(self, field)

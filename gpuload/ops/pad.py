@@ -125,8 +125,12 @@ class Pad(Window):
 
     def _too_large(self, subject: str, size: list[int]) -> SpecError:
         slices = (f" in {size[2]} slices", f" in {self.depth} slices") if len(size) > 2 and self.depth else ("", "")
+        resize = f"gl.ops.Resize({self.height}, {self.width}), " if len(size) == 2 else ""
+        smaller = f"{resize}gl.ops.CenterCrop or RandomCrop"
+        is_number = self.height == self.width and self.depth is None  # as in Pad(4), which is a margin in torchvision
+        margin = f"; Pad(margin={self.height}) adds so many pixels on each side" if is_number else ""
         return SpecError(
             f"{self}: {subject} {size[0]} x {size[1]} pixels{slices[0]}",
             cause=f"that is larger than the {self.height} x {self.width} pixels{slices[1]} that it is padded to",
-            remedy=f"put gl.ops.Resize({self.height}, {self.width}) before it, or gl.ops.CenterCrop or RandomCrop",
+            remedy=f"put {smaller} before it{margin}",
         )

@@ -188,7 +188,7 @@ class RandomResizedCrop(Op):
     Args:
         height: pixels of the result.
         width: pixels of the result; ``height`` if left out.
-        scale: least and greatest part of the area, more than 0.
+        scale: least and greatest part of the area, more than 0; parts above 1 never fit, which a loader warns of.
         ratio: least and greatest width / height.
         interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
             as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
@@ -224,6 +224,16 @@ class RandomResizedCrop(Op):
     def window(self) -> tuple[int, int]:
         """Height and width of the result, pixels."""
         return self.height, int(self.width or self.height)
+
+    def advice(self, field: Field) -> str | None:
+        """Warn of parts of the area that no box has."""
+        if self.scale[1] <= 1 or field.is_marked:
+            return None
+        return (
+            f"{self}; cause: scale is the part of the area that is cut out, and no box is larger than the image: more "
+            "images than meant are cut in the middle, as large as can be; remedy: "
+            f"scale={(min(self.scale[0], 1.0), 1.0)}, or gl.ops.RandomZoomOut before it, which makes images smaller"
+        )
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the result's."""

@@ -105,7 +105,10 @@ CENTRED = ops.Normalize(127.5, 60.0)
 @pytest.mark.parametrize(
     ("chain", "parts"),
     [
-        ([CENTRED, ops.ColorJitter(0.4)], ["ColorJitter(", "cuts off all others", "put ColorJitter before Normalize"]),
+        (
+            [CENTRED, ops.ColorJitter(0.4)],
+            ["ColorJitter(", "takes 0 for black and 1 for white", "put ColorJitter before Normalize"],
+        ),
         ([CENTRED, ops.RandomFlip(), ops.Sometimes(0.5, [ops.Brightness(0.5, 1)])], ["put Sometimes before Normalize"]),
         ([ops.PerImageStandardization(), ops.GaussianNoise(0.1)], ["before PerImageStandardization"]),
         ([CENTRED, ops.Copy(to="view"), ops.Gamma(1, 2, on="view")], ["field 'view'", "put Gamma before"]),
@@ -135,3 +138,65 @@ def test_a_threshold_for_images_from_0_to_1_is_told_of_beside_bytes(caplog):
     (line,), _ = warnings_of(caplog, [ops.Solarize(0.5)])
     assert "remedy: gl.ops.Solarize(128)" in line
     assert warnings_of(caplog, [ops.Solarize(128), ops.Normalize(0, 255), ops.Solarize(0.5)])[0] == []
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.Sometimes(0.5, [ops.Solarize(0.5)]),
+        ops.OneOf([ops.Invert(), [ops.RandomFlip(), ops.Solarize(0.5)]]),
+        ops.Shuffle([ops.Sometimes(0.1, [ops.Solarize(0.5)]), ops.RandomFlip()]),
+    ],
+)
+def test_what_an_op_advises_is_told_of_inside_of_other_ops(caplog, op):
+    (line,), _ = warnings_of(caplog, [op])
+    assert "remedy: gl.ops.Solarize(128)" in line
+
+
+def test_an_op_inside_of_others_advises_on_the_field_that_it_gets(caplog):
+    parts = [[ops.Cast("float32"), ops.Normalize(0, 255), ops.Solarize(0.5)], [ops.Normalize(0, 255)]]
+    assert warnings_of(caplog, [ops.OneOf(parts)])[0] == []
+    assert warnings_of(caplog, [ops.OneHot(5), ops.OneOf([ops.MixUp(0.2), ops.CutMix()])], label=np.arange(4))[0] == []
+
+
+def test_parts_of_the_area_above_1_are_told_of(caplog):
+    (line,), _ = warnings_of(caplog, [ops.RandomResizedCrop(6, scale=(0.5, 1.5))])
+    assert "remedy: scale=(0.5, 1.0)" in line
+    assert warnings_of(caplog, [ops.RandomResizedCrop(6, scale=(0.5, 1.0))])[0] == []
+
+
+def test_an_array_of_three_axes_that_is_moved_as_an_image_of_many_channels_is_told_of(caplog):
+    scans = np.zeros((4, 12, 30, 28), np.uint16)
+    (line,), _ = warnings_of(caplog, [ops.Normalize(0, 65535), ops.RandomFlip()], scans)
+    assert "28 channels" in line
+    assert "source.mark(image='DHW') for slices, or source.mark(image='HWC')" in line
+    assert warnings_of(caplog, [ops.RandomFlip()], scans[..., :16])[0] == []
+    assert warnings_of(caplog, [ops.Normalize(0, 65535)], scans)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "remedy"),
+    [
+        (np.uint8, ops.ColorJitter(0.4), "leave Cast out, or write gl.ops.Normalize(0, 255, on='image') in its place"),
+        (np.uint16, ops.SaltAndPepper(0.1), "remedy: write gl.ops.Normalize(0, 65535, on='image') in its place"),
+        (np.int16, ops.Sometimes(0.5, [ops.Gamma(1, 2)]), "gl.ops.Normalize(-32768, 65535, on='image')"),
+    ],
+)
+def test_levels_that_an_op_takes_for_parts_of_white_are_told_of(caplog, dtype, op, remedy):
+    (line,), _ = warnings_of(caplog, [ops.Cast("float32"), ops.RandomFlip(), op], IMAGES.astype(dtype))
+    assert remedy in line
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [ops.ColorJitter(0.4), ops.Cast("float32")],
+        [ops.Cast("float32"), ops.Normalize(0, 255), ops.ColorJitter(0.4)],
+        [ops.Cast("float32"), ops.Cast("uint8"), ops.ColorJitter(0.4)],
+        [ops.Cast("float32"), ops.GaussianBlur(3), ops.ChannelShuffle(), ops.Normalize(0, 255)],
+        [ops.Copy(to="view"), ops.Cast("float32", on="view"), ops.Gamma(1, 2, on="image")],
+        [ops.Cast("float32"), ops.Python(lambda x: x / 255), ops.Gamma(1, 2)],
+    ],
+)
+def test_levels_that_stay_levels_are_taken_without_a_word(caplog, chain):
+    assert warnings_of(caplog, chain)[0] == []

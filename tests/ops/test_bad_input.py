@@ -299,3 +299,21 @@ def test_a_batch_does_not_print_the_array_that_it_is_indexed_by():
         batch[batch["x"]]
 
     assert len(caught.value.what) < 300
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int16"])
+@pytest.mark.parametrize("name", ["Brightness", "Hue", "SaltAndPepper"])
+def test_the_remedy_for_whole_numbers_makes_parts_of_white_where_an_op_takes_these(name, dtype):
+    info = np.iinfo(dtype)
+    values = np.linspace(info.min, info.max, COUNT * SIDE * SIDE * 3).astype(dtype).reshape(COUNT, SIDE, SIDE, 3)
+    source, op = gl.arrays(x=values), on_x(name)
+    error = refusal(lambda: run(source, op)) if (name, dtype) != ("SaltAndPepper", "uint16") else None
+    if error is None:
+        return
+    first = eval(error.remedy.removeprefix("put ").partition(" before")[0], {"gl": gl})
+
+    batch = gl.Loader(source, COUNT, ops=[first, op], device="cpu").batch_at(0)
+
+    assert batch["x"].min() < 0.1
+    assert batch["x"].max() > 0.8
+    assert 0.3 < batch["x"].mean() < 0.7

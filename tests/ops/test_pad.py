@@ -78,6 +78,7 @@ def test_an_image_that_is_larger_is_named_with_its_row():
         Pad(32).draw(np.zeros((2, 0)), np.array([[32, 32], [31, 33]], np.int32))
 
     assert "gl.ops.Resize(32, 32)" in caught.value.remedy
+    assert "Pad(margin=32) adds so many pixels on each side" in caught.value.remedy
 
 
 def test_a_flip_after_it_and_a_normalisation_are_still_one_walk():

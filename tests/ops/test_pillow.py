@@ -16,8 +16,8 @@ RESAMPLE = {
     "linear": Image.Resampling.BILINEAR,
     "cubic": Image.Resampling.BICUBIC,
 }
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "augment" / "pillow_resize.npz")
-RESULTS = [name for name in GOLDEN.files if name.count("/") == 3]
+GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "pillow_resize.npz"))
+RESULTS = [name for name in GOLDEN if name.count("/") == 3]
 SIZES = [(24, 32), (37, 23), (33, 33), (1, 7)]
 
 

@@ -20,8 +20,8 @@ from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests import simdevice
 
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "augment" / "policies.npz")
-TIMM = np.load(Path(__file__).parents[1] / "golden" / "augment" / "timm_policies.npz")
+GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "policies.npz"))
+TIMM = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "timm_policies.npz"))
 FILL = (124, 116, 104)
 ops = gl.ops
 
@@ -61,13 +61,13 @@ def draw_of_operation(name, level, **draws):
     return {"op": np.int32([OPERATIONS.index(name)]), "level": np.float32([ast.literal_eval(level)]), **draws}
 
 
-@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("torchvision/")])
+@pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("torchvision/")])
 def test_an_operation_of_torchvision(key):
     _, name, level, interpolation = key.split("/")
     assert_equal(ops.RandAugment(interpolation=interpolation, fill=FILL), draw_of_operation(name, level), GOLDEN[key])
 
 
-@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("timm/")])
+@pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("timm/")])
 def test_an_operation_of_timm(key):
     _, name, level, interpolation, increases = key.split("/")
     policy = ops.TimmAugment(f"rand-inc{increases}", interpolation=interpolation, fill=FILL)
@@ -75,7 +75,7 @@ def test_an_operation_of_timm(key):
     assert_equal(policy, draw, GOLDEN[key])
 
 
-@pytest.mark.parametrize("key", [key for key in TIMM.files if "/" in key])
+@pytest.mark.parametrize("key", [key for key in TIMM if "/" in key])
 def test_a_pair_of_a_policy_of_timm(key):
     name, pair, sign = key.split("/")
     numbers, _, magnitudes = (values[int(pair)] for values in policies._policy(policies.TIMM_POLICIES[name][0]))
@@ -107,7 +107,7 @@ def test_the_draws_of_a_policy_of_timm():
     assert [radii.min(), radii.mean(), radii.max()] == pytest.approx([0.1, 1.05, 2.0], abs=0.02)
 
 
-@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("augmix/")])
+@pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("augmix/")])
 def test_augmix_of_timm(key):
     _, interpolation, number, weights, share = key.split("/")
     chains = [("Rotate", "Equalize"), ("Color", "ShearX"), ("Solarize", "TranslateY")]
@@ -154,7 +154,7 @@ def test_the_weights_of_augmix_are_of_a_dirichlet_distribution():
     np.testing.assert_allclose(np.bincount(depths.ravel()) / depths.size, [0, 1 / 3, 1 / 3, 1 / 3], atol=0.01)
 
 
-@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("steps/")])
+@pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("steps/")])
 def test_the_magnitudes_of_torchvision(key):
     _, policy, name, bins, size = key.split("/")
     ranges = policies._wide_ranges if policy == "TrivialAugmentWide" else policies._ranges

@@ -216,7 +216,7 @@ def test_what_a_signal_handler_raises_while_the_function_is_tried_is_no_fault_of
     go_on = threading.Event()
 
     def wait(x):
-        go_on.wait(10)
+        go_on.wait(60)
         return x
 
     try:

@@ -183,3 +183,28 @@ def test_an_image_and_a_volume_share_no_draw():
 
     with pytest.raises(SpecError, match="no size in common"):
         compile_ops(Spec((VOLUME, mask)), [RandomFlip(on=("image", "mask"))])
+
+
+@pytest.mark.parametrize("axes", ["DHWC", "DHW"])
+def test_a_mask_without_channels_goes_with_the_slices_of_its_volume(axes):
+    volumes = np.random.default_rng(6).integers(0, 4000, (6, 5, 9, 8), np.uint16)
+    images = volumes if axes == "DHW" else volumes[..., None]
+    source = gl.zip(gl.arrays(scan=images).mark(scan=axes), gl.arrays(organ=volumes > 2000).mark(organ="mask"))
+    source = source if axes == "DHW" else source.rename(scan="image")
+    name = source.spec.names[0]
+    chain = [gl.ops.Sometimes(0.5, [RandomFlip(1.0, depth=True)], on=name), RandomCrop(6, 5, depth=3, on=name)]
+
+    batch = gl.Loader(source, 6, ops=chain, device="cpu", seed=2).batch_at(0)
+
+    assert batch["organ"].shape == (6, 3, 6, 5)
+    np.testing.assert_array_equal(batch[name].reshape(batch["organ"].shape) > 2000, batch["organ"])
+
+
+def test_slices_that_nothing_marks_are_told_of_with_the_mark():
+    scan, mask = SCAN.with_(name="scan"), uniform(np.uint8, 6, 9, 8, name="organ")
+    with pytest.raises(SpecError) as caught:
+        compile_ops(Spec((scan, mask)), [RandomFlip(on=("scan", "organ"))])
+    assert "source.mark(organ='DHW') for slices" in caught.value.remedy
+    with pytest.raises(SpecError) as caught:
+        compile_ops(Spec((uniform(np.uint16, 24, 80, 72),)), [RandomCrop(64)])
+    assert "if 'image' are slices, write source.mark(image='DHW')" in caught.value.remedy

@@ -16,7 +16,7 @@ from gpuload.ops.perspective import coefficients
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, uniform, varying
 
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "augment" / "geometry.npz")
+GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "geometry.npz"))
 CALLS = [json.loads(call) for call in GOLDEN["calls"].tolist()]
 NOT_BLENDED = (uniform(np.int64, 12, 9, 1), uniform(np.float64, 12, 9, 3), uniform(np.int16, 12, 9, 3))
 NOT_IMAGES = (uniform(np.uint8, 3, 32, 32), uniform(np.uint8, 28, 28), uniform(np.complex64, 8, 8, 3))
