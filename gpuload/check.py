@@ -96,7 +96,7 @@ class Findings(Iterator[Finding]):
         elif call_of(target) is not None:
             self._findings = self._of_manifest(target)
         elif (folder := as_folder(target)) is not None:
-            self._findings = self._of_folder(folder, _files_below(folder))
+            self._findings = self._of_folder(folder, [] if _is_whole(folder) else _files_below(folder))
         else:
             self._findings = self._of_files(_files(target), is_whole=True)
 
@@ -110,8 +110,12 @@ class Findings(Iterator[Finding]):
     def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
         try:
             source = open_paths(folder)
-        except UNOPENED:
-            yield from self._of_files(names, is_whole=False)
+        except UNOPENED as error:
+            if names:
+                yield from self._of_files(names, is_whole=False)
+            else:
+                self.num_unopened += 1
+                yield _of_error(folder, error, folder)
         else:
             with source:
                 yield from self._of_source(source, is_whole=True)
@@ -217,6 +221,11 @@ def _files(paths: Paths) -> list[str]:
     return names
 
 
+def _is_whole(folder: str) -> bool:
+    """Return True if a folder is of a format as a whole, so that its files mean nothing by themselves."""
+    return any(form.folder is not None and form.folder.recognize(folder) for form in FORMATS)
+
+
 def _files_below(folder: str) -> list[str]:
     """Return the files in a folder and its folders that formats take from there, or all files if there are none."""
     below = sorted(_below(folder))
@@ -227,7 +236,10 @@ def _files_below(folder: str) -> list[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    for inner, folders, names in os.walk(folder):
+    def refuse(error: OSError) -> None:
+        raise open_error(error.filename, error)
+
+    for inner, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (os.path.join(inner, name) for name in names if not name.startswith("."))
 

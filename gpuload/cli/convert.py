@@ -27,8 +27,7 @@ SUFFIXES = " ".join(suffix for format in WRITABLE for suffix in format.suffixes)
 
 
 @verb
-@click.argument("inputs", nargs=-1, required=True, metavar="IN...", type=PATH)
-@click.argument("out", metavar="OUT", type=PATH)
+@click.argument("paths", nargs=-1, required=True, metavar="IN... OUT", type=PATH)
 @click.option("--num-shards", type=int, metavar="N", help="Number of files to write.")
 @click.option("--format", "format_name", type=click.Choice(NAMES), help="Format of OUT.  [default: by its suffix]")
 @click.option("--raw", multiple=True, metavar="FIELD", help="TFRecord: write this field as raw bytes.")
@@ -49,8 +48,7 @@ SUFFIXES = " ".join(suffix for format in WRITABLE for suffix in format.suffixes)
 )
 def command(
     output: Output,
-    inputs: tuple[str, ...],
-    out: str,
+    paths: tuple[str, ...],
     num_shards: int | None,
     format_name: str | None,
     raw: tuple[str, ...],
@@ -67,6 +65,11 @@ def command(
     with {shard:05d} in the name and --num-shards; or a folder/ of images. If a conversion was interrupted, the same
     command continues it.
     """
+    *inputs, out = paths
+    if not inputs:
+        raise click.UsageError(
+            f"Missing argument 'OUT': the file that {out} is written to.", click.get_current_context()
+        )
     start_s = time.perf_counter()
     source = _open(output, inputs, is_trusted=is_trusted, record=record)
     with source:
@@ -96,7 +99,7 @@ def command(
     return 0
 
 
-def _open(output: Output, inputs: tuple[str, ...], *, is_trusted: bool, record: str | None) -> Source:
+def _open(output: Output, inputs: list[str], *, is_trusted: bool, record: str | None) -> Source:
     if is_trusted:
         output.note("--allow-pickle: the files are unpickled, which runs any code that their writer put there")
         return pickles.trusted(list(inputs), record)

@@ -48,7 +48,13 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     help="The contact sheet, a PNG.",
 )
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of order, augmentation and network.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    default=0,
+    show_default=True,
+    help="Seed of order, augmentation and network.",
+)
 @click.option(
     "--seconds",
     type=float,

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
+from gpuload.errors import FileError
 from gpuload.sources.base import Source
 
 RECORD = [("label", "u1"), ("image", "u1", (8, 8, 1))]
@@ -83,13 +84,24 @@ def load_digits() -> Digits:
 
 
 def write(folder: Path, digits: Digits) -> None:
-    """Write everything below ``folder``."""
-    _write_npy(folder / "npy", digits)
-    _write_fixed(folder / "fixed", digits)
-    _write_jpegs(folder / "digits", _digit_images(digits))
-    _write_whole(folder / "whole")
-    _write_photos(folder / "photos")
-    _write_benchmark(folder / "measured")
+    """Write everything below ``folder``.
+
+    Raises:
+        FileError: the disk is full, say; NumPy's and Pillow's errors do not name the file.
+    """
+    try:
+        _write_npy(folder / "npy", digits)
+        _write_fixed(folder / "fixed", digits)
+        _write_jpegs(folder / "digits", _digit_images(digits))
+        _write_whole(folder / "whole")
+        _write_photos(folder / "photos")
+        _write_benchmark(folder / "measured")
+    except OSError as error:
+        raise FileError(
+            f"the records of the demo cannot be written to {folder}",
+            cause=error.strerror or str(error),
+            remedy="make room there, or set TMPDIR to a folder of another disk",
+        ) from None
 
 
 def npy(folder: Path) -> Source:

@@ -16,7 +16,7 @@ from gpuload.cli.base import PATH, Output, verb
 from gpuload.errors import SpecError
 from gpuload.open import open as open_paths
 from gpuload.storage.files import as_folder
-from gpuload.storage.manifest import SUFFIX
+from gpuload.storage.manifest import SUFFIX, writable_path
 
 
 @verb
@@ -39,6 +39,7 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
                 remedy="add -o train.manifest, say",
             )
         out = folder + SUFFIX
+    writable_path(out)  # before the files are read, which may take minutes
     with open_paths(paths[0] if len(paths) == 1 else list(paths)) as source:
         output.say(f"from {source!r}")
         path = source.index(out)

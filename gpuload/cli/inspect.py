@@ -29,6 +29,7 @@ import gpuload as gl
 from gpuload.cli.base import PATH, Output, verb
 from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
+from gpuload.formats import FORMATS
 from gpuload.images import head as heads
 from gpuload.open import recognize
 from gpuload.preview import write_file
@@ -109,6 +110,12 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
     fields, values of a sample of records, and one whole record. The exit status is 1 if a record of the sample is
     damaged.
     """
+    if picture is not None and not picture.lower().endswith(".png"):
+        raise SpecError(
+            f"--picture {picture}",
+            cause="a picture is written as PNG, and the name ends in something else",
+            remedy=f"write --picture {os.path.splitext(picture)[0]}.png",
+        )
     inspection, image = inspect(paths[0] if len(paths) == 1 else list(paths), record)
     if picture is not None:
         if image is None:
@@ -155,7 +162,9 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
         source = form.open(names, **match.options)
     else:
         source = gl.open(paths)
-        title, call = "a folder of images", "gl.images"
+        form_names = [form.name for form in FORMATS if form.folder is not None and form.folder.recognize(folder)]
+        [name] = form_names or ["images"]
+        title, call = f"a folder of {name}", f"gl.{name}"
     with source:
         place = source.where(record) if len(source) else ""
         records, damage = _sample(source, record)
@@ -241,7 +250,7 @@ def _value(field: Field, value: Any) -> str:
         title = heads.FORMATS[file.kind].title
         return f"{title}, {file.height} x {file.width} pixels, {file.channels} x {file.bits} bits{turned}"
     array = np.asarray(value)
-    text = repr(array[()]) if array.ndim == 0 and array.dtype.kind in "OSU" else np.array2string(
+    text = repr(array.item()) if array.ndim == 0 and array.dtype.kind in "OSU" else np.array2string(
         array, precision=4, separator=", ", threshold=12, edgeitems=3
     )  # fmt: skip
     text = " ".join(text.split())

@@ -10,6 +10,7 @@ import click
 import gpuload as gl
 from gpuload.cli.base import PATH, Output, verb
 from gpuload.cli.userops import find_ops
+from gpuload.preview import check_page_name
 
 
 @verb
@@ -27,6 +28,7 @@ def command(
     PATH: files of one format, wildcards in quotes, or a folder of images. The page shows stored records, and the
     results of the ops in the first epochs.
     """
+    check_page_name(out)
     ops = find_ops(ops_name) if ops_name else []
     source = gl.open(paths[0] if len(paths) == 1 else list(paths))
     loader = gl.Loader(source, 1, ops=ops, seed=seed, device="cpu")

@@ -8,6 +8,7 @@ import sys
 
 import gpuload as gl
 from gpuload.errors import SpecError
+from gpuload.storage.files import open_error
 
 
 def find_ops(text: str) -> list[gl.ops.Op]:
@@ -22,6 +23,10 @@ def find_ops(text: str) -> list[gl.ops.Op]:
         raise SpecError(f"--ops {text}", cause="it is a module and a name in it, with a colon between", remedy=remedy)
     folder = ""  # the working folder, as `python -m` has it
     if module_name.endswith(".py"):
+        try:
+            open(module_name, "rb").close()
+        except OSError as error:
+            raise open_error(os.path.abspath(module_name), error) from None
         folder, module_name = os.path.split(os.path.abspath(module_name[: -len(".py")]))
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -102,13 +102,7 @@ class Preview:
             SpecError: the name ends in something else.
             FileError: the file cannot be written; one of this name stays as it was.
         """
-        suffix = PurePath(path).suffix.lower()
-        if suffix not in (".html", ".png"):
-            raise SpecError(
-                f"preview.save({os.fspath(path)!r})",
-                cause="a preview is a page of HTML, or a picture",
-                remedy='write preview.save("page.html"), or "page.png"',
-            )
+        suffix = check_page_name(path)
         content = self.to_html().encode() if suffix == ".html" else png(self.to_pixels())
         write_file(path, content)
 
@@ -169,7 +163,8 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
     numbers = _numbers(records, "records", len(loader.source))
     loader.source.check_indices(numbers)
     is_random = any(op.is_random for op in loader.ops)
-    epoch_numbers = _numbers(epochs, "epochs", None) if is_random else [0]
+    epoch_numbers = _numbers(epochs, "epochs", None)
+    epoch_numbers = epoch_numbers if is_random else [0]
     if loader.source.endless and any(epoch_numbers):
         raise SpecError(
             f"gl.preview of epochs {epoch_numbers} of {loader.source!r}",
@@ -201,6 +196,22 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
             columns.append([cell(changed, step, epoch, text) for step, text in zip(steps, partners, strict=True)])
     titles = ("as stored", *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers))
     return Preview(titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops)))
+
+
+def check_page_name(path: str | os.PathLike[str]) -> str:
+    """Return the suffix of a page, ``".html"`` or ``".png"``.
+
+    Raises:
+        SpecError: the name ends in something else.
+    """
+    suffix = PurePath(path).suffix.lower()
+    if suffix not in (".html", ".png"):
+        raise SpecError(
+            f"preview.save({os.fspath(path)!r})",
+            cause="a preview is a page of HTML, or a picture",
+            remedy='write preview.save("page.html"), or "page.png"',
+        )
+    return suffix
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:

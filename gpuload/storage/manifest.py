@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import FileError, FormatError, SpecError
+from gpuload.errors import FileError, FormatError, MissingFileError, SpecError
 from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import (
     Files,
@@ -289,7 +289,7 @@ def write(
         SpecError: the path ends in something else, or is remote; a file is a copy that gpuload keeps.
         FileError: the manifest cannot be written, or another file has its name.
     """
-    path = _writable_path(path)
+    path = writable_path(path)
     if any(seal is not None for seal in files.seals):
         raise SpecError(
             f"a manifest of {files.names[0]}",
@@ -334,7 +334,13 @@ def _pieces(raw: NDArray[Any]) -> Iterator[bytes]:
     return (view[begin : begin + step].tobytes() for begin in range(0, view.size, step))
 
 
-def _writable_path(path: str | os.PathLike[str]) -> str:
+def writable_path(path: str | os.PathLike[str]) -> str:
+    """Return where a manifest is written, as an absolute path.
+
+    Raises:
+        SpecError: it is no name of a manifest, or not on this machine.
+        MissingFileError: there is no such folder.
+    """
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not isinstance(text, str) or not text.endswith(SUFFIX) or os.path.basename(text) == SUFFIX:
         raise SpecError(
@@ -349,7 +355,14 @@ def _writable_path(path: str | os.PathLike[str]) -> str:
             remedy="write it to a disk, and copy it there; the paths in it are complete URLs",
         )
     check_name(text)
-    return os.path.abspath(os.path.expanduser(text))
+    complete = os.path.abspath(os.path.expanduser(text))
+    if not os.path.isdir(os.path.dirname(complete)):
+        raise MissingFileError(
+            f"{complete} cannot be written",
+            cause=f"there is no folder {os.path.dirname(complete)}",
+            remedy="make it, or name another",
+        )
+    return complete
 
 
 def _file_arrays(path: str, files: Files) -> Arrays:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -13,10 +12,10 @@ import sys
 import numpy as np
 import pytest
 
+from tests import forkserver
 from tests.codeblocks import ROOT
 
 Image = pytest.importorskip("PIL.Image")
-COMMAND = [sys.executable, "-m", "gpuload"]
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def environment(tmp_path):
-    cache = {"GPULOAD_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT), "GPULOAD_CORE": "0"}
+    cache = {"GPULOAD_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
     return {**os.environ, **cache, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -46,17 +45,18 @@ def powerless():
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 
 
-def run(words, folder, environment, before=(), **options):
-    return subprocess.run(
-        [*before, *COMMAND, *words], stderr=subprocess.PIPE, timeout=100, check=False, cwd=folder,
-        env=environment, **{"stdout": subprocess.PIPE, "text": True, **options},
-    )  # fmt: skip
+def run(words, folder, environment, before=(), setup="", **options):
+    """Run the command in a process of its own, behind the lines of ``setup``; return it when it has ended."""
+    code = f"import runpy\n{setup}\nrunpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
+    return forkserver.run(code, *words, before=tuple(before), folder=folder, environment=environment, **options)
 
 
-def errors_of(process):
-    """Return what is on stderr but for the line that there is no core, which is not needed here."""
-    lines = process.stderr.splitlines()
-    return "\n".join(line for line in lines if not line.startswith("hot loops run in NumPy"))
+FULL_DISK = """
+import resource, signal
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # no file may be longer
+"""
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_file_that_may_not_be_read_is_named_with_the_remedy(words, files, envi
 
     # Damage is the no of `check`: the rest is read. A sample with such a record is no end for `inspect` either.
     assert process.returncode in ((1, 2) if words[0] in ("check", "inspect") else (2,))
-    text = process.stdout + errors_of(process)
+    text = process.stdout + process.stderr
     assert "permission" in text.lower()
     assert "Traceback" not in text
     assert ("rows.npy" if "rows.npy" in words else "0.png") in text
@@ -98,16 +98,10 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_nothing_half_written_is
     if fault == "permission":
         out.chmod(0o555)
         process = run(words, files, environment, powerless())
-    else:  # as a full disk: no file may be longer
-        process = run(
-            words, files, environment,
-            preexec_fn=lambda: (
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-                resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
-            ),
-        )  # fmt: skip
+    else:
+        process = run(words, files, environment, setup=FULL_DISK)
 
-    text = errors_of(process)
+    text = process.stderr
     assert process.returncode == 2, text
     assert ("Permission denied" if fault == "permission" else "File too large") in text
     assert "out/" in text
@@ -123,38 +117,41 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_nothing_half_written_is
 )
 def test_an_output_that_takes_nothing_is_an_error(words, files, environment):
     with open("/dev/full", "w") as full:
-        process = run(words, files, environment, stdout=full)
+        process = run(words, files, environment, stdout=full.fileno())
 
     assert process.returncode == 2
     verb = " ".join(["gpuload", *(word for word in words[:1] if word != "--help")])
-    assert errors_of(process) == f"{verb}: the output cannot be written: No space left on device"
+    assert process.stderr == f"{verb}: the output cannot be written: No space left on device\n"
 
 
 def test_a_closed_output_is_no_fault_of_a_verb(files, environment):
     for words in (["check", "rows.npy"], ["inspect", "rows.npy"]):
-        process = run(words, files, environment, ["sh", "-c", 'exec "$@" >&-', "sh"])
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "gpuload", *words]
+        process = subprocess.run(command, cwd=files, env=environment, stderr=subprocess.PIPE, text=True, check=False)
 
-        assert (process.returncode, errors_of(process)) == (0, "")
+        assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("words", [["check", "rows.npy"], ["inspect", "rows.npy"], ["--help"]], ids=" ".join)
 def test_an_output_that_nobody_reads_any_more_is_status_141(words, files, environment):
-    with subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=files, env=environment
-    ) as process:
-        process.stdout.close()
-        errors = process.stderr.read()
+    reader, writer = os.pipe()
+    os.close(reader)
 
+    process = run(words, files, environment, stdout=writer)
+
+    os.close(writer)
     assert process.returncode == 141
-    assert "Traceback" not in errors
-    assert "BrokenPipe" not in errors
+    assert "Traceback" not in process.stderr
+    assert "BrokenPipe" not in process.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_utf_8_gets_all_lines(encoding, files, environment):
     (files / "photos").rename(files / "photos-\u00fc\u4e2d")
 
-    process = run(["inspect", "photos-\u00fc\u4e2d"], files, {**environment, "PYTHONIOENCODING": encoding}, text=False)
+    command = [sys.executable, "-m", "gpuload", "inspect", "photos-\u00fc\u4e2d"]
+    environment["PYTHONIOENCODING"] = encoding  # Python reads it when it starts
+    process = subprocess.run(command, cwd=files, env=environment, stdout=subprocess.PIPE, check=False)
 
     out = process.stdout.decode(encoding)
     assert process.returncode == 0
@@ -234,8 +231,7 @@ print(repr(answers), file=sys.__stderr__)
 
 @pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["nonsense", "--json"], 2)], ids=str)
 def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(words, status, files, environment):
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", EACH_MOMENT, *words]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=files, env=environment, timeout=100)
+    process = forkserver.run(EACH_MOMENT, *words, folder=files, environment=environment, warnings="ignore")
 
     assert process.returncode == 0, process.stderr
     *answers, (_, _, last) = ast.literal_eval(process.stderr)
@@ -276,8 +272,15 @@ sys.meta_path.insert(0, Finder)
     assert (process.returncode, process.stderr) == (-signal.SIGINT, "")
 
 
-@pytest.mark.parametrize("verb", INTERRUPTED)
-@pytest.mark.parametrize("num_calls", [30, 1000])
+# The thousandth call of `doctor` is behind its trials of decoders, which take 20 s.
+@pytest.mark.parametrize(
+    ("verb", "num_calls"),
+    [
+        pytest.param(verb, calls, marks=[pytest.mark.slow] if (verb, calls) == ("doctor", 1000) else [])
+        for verb in INTERRUPTED
+        for calls in (30, 1000)
+    ],
+)
 def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(verb, num_calls, files, environment):
     (files / "big").mkdir()
     data = (files / "photos" / "0.png").read_bytes()
@@ -307,8 +310,7 @@ num_calls = int(sys.argv.pop(1))
 cli.Output = Output
 sys.exit(cli.main())
 """
-    command = [sys.executable, "-c", program, str(num_calls), *INTERRUPTED[verb]]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=files, env=environment, timeout=100)
+    process = forkserver.run(program, num_calls, *INTERRUPTED[verb], folder=files, environment=environment)
 
     assert "now\n" in process.stdout
     assert "Traceback" not in process.stderr

@@ -15,19 +15,17 @@ import pytest
 
 from gpuload import cli
 from gpuload.errors import SpecError
+from tests import forkserver
 from tests.codeblocks import ROOT
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
-def gpuload(*words, folder=None, **options):
+def gpuload(*words, folder=None, environment=None):
     """Run the command in a process; return it when it has ended."""
-    command = [sys.executable, "-m", "gpuload", *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, cwd=folder,
-        env={**ENVIRONMENT, **options.pop("environment", {})}, **options,
-    )  # fmt: skip
+    code = "import runpy; runpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
+    return forkserver.run(code, *words, folder=folder, environment={**ENVIRONMENT, **(environment or {})})
 
 
 @pytest.fixture
@@ -111,6 +109,16 @@ def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, caps
         (["check", "empty"], "empty"),
         (["preview", "none"], "none"),
         (["convert", "none.npy", "x.npz"], "none.npy"),
+        (["convert", "rows.npy"], "Missing argument 'OUT': the file that rows.npy is written to"),
+        (["demo", "--seed", "-1"], "-1 is not in the range"),
+        (["index", "none.npy", "-o", "x.manifest"], "none.npy is missing"),
+        (["index", "rows.npy", "-o", "x.txt"], "ends in .manifest"),
+        (["index", "rows.npy", "-o", "none/x.manifest"], "there is no folder"),
+        (["inspect", "rows.npy", "--picture", "x.jpg"], "remedy: write --picture x.png"),
+        (["preview", "rows.npy", "--epochs", "0"], "epochs = 0"),
+        (["preview", "none.npy", "--out", "x.txt"], "preview.save('x.txt')"),
+        (["bench", "none.npy"], "none.npy is missing"),
+        (["bench", "rows.npy", "--ops", "none/augment.py:train"], "none/augment.py is missing"),
         (["parity", "none.jpg"], "none.jpg"),
     ],
 )
@@ -217,74 +225,66 @@ def need(shell):
         pytest.skip(f"there is no {shell}")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("gpuload ", list(cli.VERBS)),
-        ("gpuload ins", ["inspect"]),
-        ("gpuload check --num", ["--num-threads"]),
-        ("gpuload health --executor ", ["auto", "array", "dali"]),
-    ],
-)
-def test_bash_completes(line, words, shell_environment):
+def test_bash_completes(shell_environment):
     need("bash")
-    script = f"""
+    script = """
 eval "$(_GPULOAD_COMPLETE=bash_source gpuload)" || exit 3
-line='{line}'
-read -r -a COMP_WORDS <<< "$line"
-[ "${{line: -1}}" != " " ] || COMP_WORDS+=("")
-COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 function=$(complete -p gpuload | sed 's/.*-F \\([^ ]*\\).*/\\1/')
-"$function" gpuload
-printf '%s\\n' "${{COMPREPLY[@]}}"
+while IFS= read -r line; do
+  read -r -a COMP_WORDS <<< "$line"
+  [ "${line: -1}" != " " ] || COMP_WORDS+=("")
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+  COMPREPLY=()
+  "$function" gpuload
+  echo "${COMPREPLY[@]}"
+done
 """
+    lines = {
+        "gpuload ": list(cli.VERBS),
+        "gpuload check --num": ["--num-threads"],
+        "gpuload health --executor ": ["auto", "array", "dali"],
+    }
     process = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, env=shell_environment, timeout=60, check=False
-    )
+        ["bash", "--norc", "-c", script], input="".join(f"{line}\n" for line in lines), capture_output=True, text=True,
+        env=shell_environment, timeout=100, check=False,
+    )  # fmt: skip
 
     assert process.returncode == 0, process.stderr
-    assert process.stdout.split() == words
+    assert [line.split() for line in process.stdout.splitlines()] == list(lines.values())
 
 
-@pytest.mark.parametrize(
-    ("line", "lines"),
-    [
-        ("gpuload ins", [f"inspect\t{cli.VERBS['inspect']}"]),
-        ("gpuload ch", [f"check\t{cli.VERBS['check']}"]),
-        ("gpuload health --executor da", ["dali"]),
-        ("gpuload check r", ["rows.npy"]),
-    ],
-)
-def test_fish_completes_with_whole_descriptions(line, lines, files, shell_environment):
+def test_fish_completes_with_whole_descriptions(files, shell_environment):
     need("fish")
-    script = f"_GPULOAD_COMPLETE=fish_source gpuload | source; complete --do-complete '{line}'"
+    lines = {
+        "gpuload ins": f"inspect\t{cli.VERBS['inspect']}",
+        "gpuload health --executor da": "dali",
+        "gpuload check r": "rows.npy",
+    }
+    script = "_GPULOAD_COMPLETE=fish_source gpuload > script; or exit 3; source script"
+    script += "".join(f"; complete --do-complete '{line}'" for line in lines)
     process = subprocess.run(
         ["fish", "--no-config", "-c", script], capture_output=True, text=True, env=shell_environment, cwd=files,
-        timeout=60, check=False,
+        timeout=100, check=False,
     )  # fmt: skip
 
     assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout.splitlines() == lines
+    assert process.stdout.splitlines() == list(lines.values())
 
 
-@pytest.mark.parametrize(
-    ("line", "whole"),
-    [
-        ("gpuload insp", "gpuload inspect "),
-        ("gpuload check --num", "gpuload check --num-threads "),
-        ("gpuload health --executor da", "gpuload health --executor dali "),
-        ("gpuload check r", "gpuload check rows.npy "),
-    ],
-)
-def test_zsh_completes_on_a_terminal(line, whole, files, shell_environment):
-    """The Tab key is pressed behind the line; then Ctrl-X writes the line to a file and ends the shell."""
+def test_zsh_completes_on_a_terminal(files, shell_environment):
+    """The Tab key is pressed behind each line; then Ctrl-X writes it to a file, and Ctrl-D ends the shell."""
     need("zsh")
+    lines = {
+        "gpuload insp": "gpuload inspect ",
+        "gpuload check --num": "gpuload check --num-threads ",
+        "gpuload check r": "gpuload check rows.npy ",
+    }
     setup = """
 unsetopt zle_bracketed_paste
 autoload -U compinit
 compinit -u -D
 eval "$(_GPULOAD_COMPLETE=zsh_source gpuload)"
-finish() { print -rn -- "$BUFFER" > line; exit; }
+finish() { print -r -- "$BUFFER" >> lines; BUFFER=""; print -n re''ady }
 zle -N finish
 bindkey '^X' finish
 """
@@ -296,15 +296,16 @@ bindkey '^X' finish
     ):  # fmt: skip
         os.close(program_end)
         text = b""
-        while b"ready" not in text:
-            text += os.read(terminal, 1000)
-        os.write(terminal, f"{line}\t\x18".encode())
+        for count, key in enumerate([*(f"{line}\t\x18" for line in lines), "\x04"], start=1):
+            while text.count(b"ready") < count:
+                text += os.read(terminal, 1000)
+            os.write(terminal, key.encode())
         with contextlib.suppress(OSError):  # the end of a terminal is an error on Linux
             while data := os.read(terminal, 1000):
                 text += data
     os.close(terminal)
 
-    assert (files / "line").read_text() == whole, text
+    assert (files / "lines").read_text().splitlines() == list(lines.values()), text
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
