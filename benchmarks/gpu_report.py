@@ -140,6 +140,7 @@ PARTS = (
     rows("waiting", "CuPy", "benchmarks.gpu_waiting", "cupy"),
     files("ops", f"not ({OF_DALI})", "tests/ops", needs=("cv2",)),
     files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py"),
+    files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",)),
     rows("parity", "decoders", "benchmarks.gpu_parity", "decoders", needs=(*DALI, "PIL")),
     rows("parity", "DALI", "benchmarks.gpu_parity", "dali", needs=TESTS + EXECUTOR),
     Part("JPEG", "gpu_jpeg", (*JPEG, "shuffled", *QUESTION), (*DALI, "sklearn")),

@@ -45,6 +45,8 @@ OWNERS = {
     "cv2": ("cli/parity*",),
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),
+    "h5py": ("formats/hdf5/*",),
+    "hdf5plugin": ("formats/hdf5/*",),
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
     "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
@@ -60,6 +62,7 @@ OWNERS = {
     "timm": ("cli/parity*",),
     "torch": ("bridges/torch.py", "cli/bench_peers.py", "cli/parity*"),
     "torchvision": ("cli/parity*",),
+    "zarr": ("formats/zarr/*",),
 }
 
 THREAD_OWNERS = ("threads.py",)
@@ -69,7 +72,16 @@ PROCESSES = {"multiprocessing", "os.fork", "concurrent.futures.ProcessPoolExecut
 PROGRESS = "progress.py"  # writes the one line on a terminal
 PRINTS = {"builtins.print", "sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"}
 
-PURE = ("order.py", "rng.py", "spec.py", "ragged.py", "images/head.py", "images/heads/*", "ops/*")
+PURE = (
+    "order.py",
+    "rng.py",
+    "spec.py",
+    "ragged.py",
+    "images/head.py",
+    "images/heads/*",
+    "ops/*",
+    "pipeline/settings.py",
+)
 EFFECTS = {
     *("builtins.open", "builtins.input", "io.open", "io.FileIO", "sys.stdin", "sys.stdout", "sys.argv"),
     *("os", "pathlib", "glob", "mmap", "shutil", "tempfile", "fsspec", "socket", "subprocess", "urllib"),

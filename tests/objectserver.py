@@ -214,4 +214,4 @@ def running() -> Iterator[ObjectServer]:
     finally:
         http.shutdown()
         http.server_close()
-        thread.join(10)
+        thread.join(60)

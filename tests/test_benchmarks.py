@@ -22,6 +22,7 @@ import pytest
 
 from benchmarks import (
     bridges,
+    clocks,
     gpu,
     gpu_jpeg,
     gpu_parity,
@@ -635,6 +636,14 @@ def test_nothing_stays_behind_after_each_deed_was_done_often(lane, tmp_path):
     assert {deed: len(looks) for deed, looks in results["lanes"][lane].items()} == dict.fromkeys(leaks.DEEDS, 20)
     assert f"| {lane} | kept batches |" in (tmp_path / "leaks.md").read_text()
     assert (tmp_path / "leaks.png").exists() == (find_spec("matplotlib") is not None)
+
+
+@pytest.mark.slow
+def test_what_measuring_costs_is_measured_and_written(tmp_path):
+    words = ["--rounds", "2", "--seconds", "0.02", "--only", "rows", "--results", str(tmp_path)]
+
+    assert clocks.main(words) == 0
+    assert "| rows | " in (tmp_path / "clocks.md").read_text()
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ SOURCE = gl.arrays(x=np.arange(4))
         (lambda: ops.RandomCrop(32, padding=4), ["no argument 'padding'", "write pad= in place of padding="]),
         (lambda: ops.Pad(padding=4), ["write margin= in place"]),
         (lambda: ops.RandomFlip(horizntal=True), ["write horizontal= in place"]),
+        (lambda: ops.Rotate(9, p=0.3), ["no argument 'p'", "write gl.ops.Sometimes(0.3, [gl.ops.Rotate(...)])"]),
         (lambda: ops.Brightness(0.4), ["required argument: 'high'", "write gl.ops.Brightness(0.8, 1.2), say"]),
         (lambda: ops.Copy("image", "view"), ["too many positional", 'gl.ops.Copy("image", to=']),
         (lambda: gl.Loader(SOURCE, batchsize=4), ["gl.Loader(", "write batch_size= in place"]),

@@ -31,7 +31,7 @@ def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
 def test_what_a_signal_handler_raises_meanwhile_is_no_reason_for_the_cpu(monkeypatch):
     go_on = threading.Event()
     monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: True)
-    monkeypatch.setattr(device, "cupy", lambda: go_on.wait(10))
+    monkeypatch.setattr(device, "cupy", lambda: go_on.wait(60))
     try:
         with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):
             device.choose("auto")

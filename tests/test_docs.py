@@ -28,6 +28,7 @@ PAGES = {  # and what a page needs
     "converting": "PIL",
     "manifests": None,
     "launchers": "jax",
+    "scale": None,
     "balance": None,
     "augmentation": None,
     "recipes": "PIL",
@@ -85,6 +86,11 @@ def second_rank(monkeypatch):
 @pytest.mark.parametrize("defined", ["launchers"], indirect=True)
 def test_the_page_about_launchers_runs(defined):
     assert (defined["loader"].batch_size, defined["loader"].shard_id, defined["loader"].num_shards) == (8, 1, 3)
+
+
+@pytest.mark.parametrize("defined", ["scale"], indirect=True)
+def test_the_page_about_scale_runs(defined):
+    assert (defined["smaller"].num_shards, defined["smaller"].shard_id) == (9504, 3)
 
 
 @pytest.mark.usefixtures("shards")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import sqlite3
 import struct
 import tarfile
 from pathlib import Path
@@ -200,6 +201,12 @@ def hdf5():
         file["x"], file["y"] = np.arange(10)[:, None] * [1, 1, 1], np.arange(10)
 
 
+def database():
+    with sqlite3.connect("data.sqlite") as file:
+        file.execute("CREATE TABLE points (id INTEGER PRIMARY KEY, x REAL, y INTEGER)")
+        file.executemany("INSERT INTO points VALUES (?, ?, ?)", [(i, i / 2, i) for i in range(10)])
+
+
 def parquet():
     arrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(
@@ -217,6 +224,7 @@ def tar():
 PREPARE = {
     "samples": samples, "npz": npz, "windows": windows, "mnist": mnist, "cifar": cifar, "csv": csv, "masks": masks,
     "moments": moments, "dali": photos, "convert": convert, "hdf5": hdf5, "parquet": parquet, "tar": tar,
+    "database": database,
     "pickled": pickled, "sequences": sequences, "cached": more_photos, "lines": lines,
     "tftext": tftext, "varying": varying,
     "words": words, "photos": more_photos, "damaged": damaged, "sixteen": sixteen, "bfloat": bfloat,

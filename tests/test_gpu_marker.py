@@ -45,7 +45,7 @@ def run(pytester, monkeypatch):
         pytester.makepyfile(conftest=conftest, cupy=cupy, test_a=TESTS, test_b=FILE_THAT_SKIPS_ITSELF)
         pytester.makeini(f"[pytest]\nmarkers = gpu\npythonpath = {Path(__file__).parents[1]}")
         monkeypatch.setenv("GPULOAD_REQUIRE_GPU", str(int(required)))
-        return pytester.runpytest_subprocess("-ra", "-p", "no:cacheprovider", "--continue-on-collection-errors")
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--continue-on-collection-errors")
 
     return run
 

@@ -63,6 +63,7 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
         "squad.tfrecord": "tfrecord/trax/squad-train.tfrecord-00000-of-00001",
     },
     "csv": {"tips.csv": "csv/datasets/tips.csv"},
+    "hdf5": {"train.h5": "hdf5/h5py-latest.h5", "train.zarr": "zarr/zarr-3.zarr"},
     "parquet": {"days.parquet": "parquet/polars.parquet"},
     "masks-and-boxes": {
         "photos/a.jpg": HOPPER,
@@ -76,7 +77,7 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
     },
     "series": {"sine.npy": "npy/npy-matlab/matlab_sine_int16.npy", "airline.csv": "csv/io/airline-passengers.csv"},
 }
-NEEDS = {"images": "PIL", "masks-and-boxes": "PIL", "csv": "pyarrow", "series": "pyarrow"}
+NEEDS = {"images": "PIL", "masks-and-boxes": "PIL", "csv": "pyarrow", "hdf5": "zarr", "series": "pyarrow"}
 
 
 def prepare(guide):
@@ -86,7 +87,7 @@ def prepare(guide):
         if callable(origin):
             origin(name)
         else:
-            shutil.copy(GOLDEN / origin, name)
+            (shutil.copytree if (GOLDEN / origin).is_dir() else shutil.copy)(GOLDEN / origin, name)
 
 
 @pytest.mark.parametrize("guide", FILES)

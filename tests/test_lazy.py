@@ -35,7 +35,7 @@ import threading
 
 from gpuload.errors import SpecError
 
-IS_READY.wait(10)
+IS_READY.wait(60)
 
 class Square:
     def __init__(self, side):

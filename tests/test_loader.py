@@ -498,7 +498,7 @@ def test_dropping_an_iterator_and_a_loader_leaves_no_thread():
         break
     del load
     gc.collect()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < deadline:
         threading.Event().wait(0.01)  # nobody waits for threads in a finalizer
     assert threading.active_count() <= before
@@ -586,7 +586,7 @@ def test_an_iterator_that_was_left_after_an_error_leaves_no_thread(prefetch):
         list(run)
     del run, failure
     gc.collect()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < deadline:
         threading.Event().wait(0.01)
     assert threading.active_count() == before
@@ -714,7 +714,7 @@ def test_a_batch_that_is_made_alone_takes_no_exception_of_a_signal_handler_for_o
     go_on = threading.Event()
 
     def wait(image):
-        go_on.wait(10)
+        go_on.wait(60)
         return image
 
     load = loader(ops=[gl.ops.Python(wait, out={"dtype": "uint8"}, on="image")], on_error="replace")
@@ -800,7 +800,7 @@ def test_a_killed_run_goes_on_with_the_next_batch(tmp_path, request):
         return lines
 
     whole = first_lines(20)
-    for stop in (1, 5, 9, 12):
+    for stop in (1, 12):
         resumed = first_lines(3, json.dumps(whole[stop - 1][3]))
         assert [line[:3] for line in resumed] == [line[:3] for line in whole[stop : stop + 3]]
 

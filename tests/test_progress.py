@@ -359,7 +359,7 @@ def test_who_finds_another_thread_at_it_does_not_wait(monkeypatch):
     monkeypatch.setattr(progress, "AFTER_S", 0)
     monkeypatch.setattr(progress, "EVERY_S", 0)
     inside, go_on, draws = threading.Event(), threading.Event(), []
-    monkeypatch.setattr(progress, "_draw", lambda text, share: (draws.append(text), inside.set(), go_on.wait(20)))
+    monkeypatch.setattr(progress, "_draw", lambda text, share: (draws.append(text), inside.set(), go_on.wait(60)))
     counting = progress.Progress("counting")
     (second,) = threads.start(1, counting.show, 1, 2, stop=go_on.set)
     inside.wait(60)

@@ -167,17 +167,19 @@ def run(code, *arguments, **environment):
 def test_a_child_inherits_no_lock_of_work_that_was_under_way():
     process = run(
         """
-lock = threading.Lock()
+lock, interrupted = threading.Lock(), threading.Event()
 
 def work():
     with lock:
-        time.sleep(0.5)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)  # by then the main thread waits
+        interrupted.wait(60)
+        time.sleep(0.2)  # for which the fork waits
 
-signal.setitimer(signal.ITIMER_REAL, 0.05)
 try:
     signalsafe.call(work)
 except TimeoutError:
     print("interrupted", lock.locked(), flush=True)
+    interrupted.set()
 child = os.fork()
 if child == 0:
     os._exit(int(lock.locked()))
