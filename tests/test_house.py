@@ -67,6 +67,18 @@ def test_the_walk_of_one_batch_names_what_is_there():
     assert named - defined - {Path(module.path).stem for module in MODULES} - ROOMS_AND_WORDS == set()
 
 
+def test_the_table_of_rooms_is_that_of_the_checks():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text[text.index("| line | what it is |") : text.index("`import gpuload` loads NumPy only")]
+    rows = [line.split("|")[1] for line in table.splitlines()[2:] if line.startswith("|")]
+    files = {path.name for path in (ROOT / house.PACKAGE).iterdir()}
+
+    paths = [[path.removesuffix("/") for path in re.findall(r"`([^`]+)`", row)] for row in rows]
+
+    assert [{path.removesuffix(".py") for path in line} for line in paths] == [set(line) for line in house.LINES]
+    assert {path for line in paths for path in line} - files == set()
+
+
 ROOMS_AND_WORDS = {"pipeline", "executors", "sources", "storage", "ops", "array", "for", "batch", "in", "loader"}
 
 
