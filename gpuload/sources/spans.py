@@ -10,6 +10,7 @@ The bounds of all files stand in one array, so that record ``n`` of file ``f`` l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
 from gpuload.storage.manifest import Manifest
 from gpuload.threads import num_cores, parallel_map
+
+Result = TypeVar("Result")
 
 MIB = 1 << 20
 Show = Callable[[int, int], None]  # is told of a file how far it was read, in bytes
@@ -120,10 +123,32 @@ def bounds_of(
     The bounds of a file are the offsets of its records and the end of the last one, bytes.
 
     Args:
+        files: to walk through.
+        title: the text of the line of progress.
+        look: returns the bounds of a file; see `walk_files`.
+    """
+    bounds = walk_files(files, title, look)
+    starts = starts_of([file.size - 1 for file in bounds])
+    if len(bounds) == 1:
+        return bounds[0], starts
+    all_bounds = np.empty(int(starts[-1]) + len(files), np.int64)
+
+    def copy_bounds(number: int) -> None:
+        begin = int(starts[number]) + number  # each file has one bound more than records
+        all_bounds[begin : begin + bounds[number].size] = bounds[number]
+
+    parallel_map(copy_bounds, range(len(files)), num_cores())
+    return all_bounds, starts
+
+
+def walk_files(files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Result]) -> list[Result]:
+    """Return what ``look`` finds in each file, while a line shows the progress.
+
+    Args:
         files: to walk through, by all cores, each core a file.
         title: the text of the line of progress.
-        look: returns the bounds of a file; called with its number, a function that shows the progress, and a function
-            that raises an error if the work should end.
+        look: called with the number of a file, a function that shows the progress, and a function that raises an error
+            if the work should end.
     """
     places, stop_flags = dict.fromkeys(range(len(files)), 0), list[bool]()
     total = max(int(files.sizes.sum()) // MIB, 1)
@@ -138,18 +163,9 @@ def bounds_of(
             places[number] = place
             progress.show(sum(list(places.values())) // MIB, total, "MiB")
 
-        tasks = range(len(files))
-        bounds = parallel_map(
-            lambda number: look(number, show, go_on), tasks, num_cores(), lambda: stop_flags.append(True)
+        return parallel_map(
+            lambda number: look(number, show, go_on),
+            range(len(files)),
+            num_cores(),
+            lambda: stop_flags.append(True),
         )
-    starts = starts_of([file.size - 1 for file in bounds])
-    if len(bounds) == 1:
-        return bounds[0], starts
-    all_bounds = np.empty(int(starts[-1]) + len(files), np.int64)
-
-    def copy_bounds(number: int) -> None:
-        begin = int(starts[number]) + number  # each file has one bound more than records
-        all_bounds[begin : begin + bounds[number].size] = bounds[number]
-
-    parallel_map(copy_bounds, range(len(files)), num_cores())
-    return all_bounds, starts

@@ -25,7 +25,7 @@ import numpy as np
 import gpuload as gl
 from gpuload.errors import GpuloadError
 from gpuload.formats.csv import keep
-from gpuload.sources import spanindex
+from gpuload.sources import fileindex
 from gpuload.storage import keptfile
 from tests.attack import messages
 from tests.attack.hunt import Report, hunt
@@ -46,7 +46,7 @@ def attack(seconds: float, seed: int) -> Report:
 
 def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     """Open the user's files again and again, and change what was kept of them in between and meanwhile."""
-    kinds = ["idx", "npz", "text", "text.gz", "rows", "ragged", *(["csv"] if _has_arrow() else [])]
+    kinds = ["idx", "npz", "text", "text.gz", "tar", "tar.gz", "rows", "ragged", *(["csv"] if _has_arrow() else [])]
     kinds += ["tfrecord", "tfrecord.gz"] if messages.google_crc32c is not None else []
     values = rng.integers(-(2**40), 2**40, (int(rng.integers(1, MOST_ROWS)), 5))
     outcomes, errors = Counter[str](), 0
@@ -132,6 +132,19 @@ def _text(folder: Path, values: np.ndarray[Any, Any], *, packed: bool) -> Open:
     return lambda: gl.text(path).rename(text="x")
 
 
+def _tar(folder: Path, values: np.ndarray[Any, Any], *, packed: bool) -> Open:
+    pieces = list[bytes]()
+    for number, row in enumerate(values.tolist()):
+        raw = " ".join(map(str, row)).encode()
+        head = (b"%d.txt" % number).ljust(124, b"\0") + b"%011o\0" % len(raw) + bytes(12) + b" " * 8 + b"0"
+        head = head.ljust(257, b"\0") + b"ustar\x0000"
+        pieces += [head[:148], b"%06o\0 " % sum(head), head[156:].ljust(356, b"\0"), raw.ljust(512, b"\0")]
+    data = b"".join([*pieces, bytes(1024)])
+    path = folder / "a.tar"
+    path.write_bytes(gzip.compress(data, 1) if packed else data)
+    return lambda: gl.webdataset(path).rename(txt="x")
+
+
 def _rows(folder: Path, values: np.ndarray[Any, Any]) -> Open:
     return lambda: gl.arrays(x=values).cache(path=folder / "cache" / "own")
 
@@ -152,6 +165,8 @@ OPENERS: dict[str, Callable[[Path, np.ndarray[Any, Any]], Open]] = {
     "tfrecord.gz": lambda folder, values: _tfrecord(folder, values, packed=True),
     "text": lambda folder, values: _text(folder, values, packed=False),
     "text.gz": lambda folder, values: _text(folder, values, packed=True),
+    "tar": lambda folder, values: _tar(folder, values, packed=False),
+    "tar.gz": lambda folder, values: _tar(folder, values, packed=True),
     "rows": _rows,
     "ragged": _ragged,
 }
@@ -216,7 +231,7 @@ def _small_limits(rng: np.random.Generator, folder: Path) -> Iterator[None]:
         with (
             mock.patch.dict(os.environ, {"GPULOAD_CACHE": str(folder / "cache")}),
             mock.patch.object(keep, "SMALL_BYTES", -1),
-            mock.patch.object(spanindex, "SMALL_BYTES", 0),
+            mock.patch.object(fileindex, "SMALL_BYTES", 0),
             mock.patch.object(keptfile, "EAGER_BYTES", 0 if rng.random() < 0.5 else keptfile.EAGER_BYTES),
         ):
             yield

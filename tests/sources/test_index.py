@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import pickle
 import shutil
 import struct
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import ChangedFileError, FileError, FormatError, SpecError
+from gpuload.errors import ChangedFileError, FileError, FormatError, GpuloadError, SpecError
 from gpuload.storage import manifest
 from gpuload.storage.files import Files
 from tests.imagefiles import jpeg
@@ -87,6 +89,22 @@ def write_npz_of_files(folder):
     return folder / "*.npz", lambda paths: gl.npz(paths, record="file")
 
 
+def write_tars(folder):
+    for number in range(2):
+        with tarfile.open(folder / f"{number}.tar", "w") as archive:
+            for record in range(number + 1):
+                for name, raw in (("cls", b"%d" % number), ("npy", npy(np.full(3, number))), ("txt", b"a" * number)):
+                    member = tarfile.TarInfo(f"{record}.{name}")
+                    member.size = len(raw)
+                    archive.addfile(member, io.BytesIO(raw))
+    return folder / "*.tar", gl.webdataset
+
+
+def npy(array):
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
+
+
 def write_images(folder):
     for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/1.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +120,7 @@ def write_image_list(folder):
 
 FORMATS = [
     write_npy, write_npy_of_many_kinds, write_npy_of_other_shapes, write_fixed, write_idx, write_tfrecords, write_text,
-    write_csv, write_npz, write_npz_of_files, write_images, write_image_list,
+    write_csv, write_npz, write_npz_of_files, write_tars, write_images, write_image_list,
 ]  # fmt: skip
 UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv)]
 
@@ -378,6 +396,39 @@ def test_members_that_leave_an_archive_are_refused(folder, column, value):
 
     with pytest.raises(FormatError, match="no manifest that can be used"):
         function(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [("offsets", 2**40), ("offsets", -1), ("lengths", 2**40), ("field_of", 9), ("is_first", 3), ("counts", 2)],
+)
+def test_members_that_leave_a_tar_are_refused(folder, array, value):
+    paths, function = write_tars(folder)
+    path = function(paths).index(folder / "x.manifest")
+    rewrite(path, lambda arrays, about: arrays[array].__setitem__(0, value))
+
+    with pytest.raises(FormatError, match="no manifest that can be used"):
+        function(path)
+
+
+@pytest.mark.parametrize("change", [{"fields": 3}, {"fields": [1]}, {"heads": None}, {"heads": {"npy": 3}}])
+def test_fields_of_a_tar_that_are_none_are_refused(folder, change):
+    paths, function = write_tars(folder)
+    path = function(paths).index(folder / "x.manifest")
+    rewrite(path, lambda arrays, about: about["about"].update(change))
+
+    with pytest.raises(FormatError, match="no manifest that can be used"):
+        function(path)
+
+
+def test_another_header_of_arrays_than_that_of_the_tar_is_an_error_of_the_record(folder):
+    paths, function = write_tars(folder)
+    path = function(paths).index(folder / "x.manifest")
+    head = npy(np.full(2, 3, np.int32))[:128].decode("latin-1")
+    rewrite(path, lambda arrays, about: about["about"]["heads"].update(npy=head))
+
+    with pytest.raises(GpuloadError, match=r"another array than int32 \(2,\)|would end"):
+        function(path)[0]
 
 
 def test_a_field_of_archives_that_is_not_listed_is_refused(folder):

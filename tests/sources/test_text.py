@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FormatError, MissingFileError, RecordError, RowError, SpecError
 from gpuload.ragged import Ragged
-from gpuload.sources import spanindex
+from gpuload.sources import fileindex
 from gpuload.testing.sources import SourceContract
 
 LINES = ["first", "", "größer €", "x" * 700, " spaces ", "\ttab", "", "a\rb", "last"]
@@ -183,7 +183,7 @@ class TestIndex:
     @pytest.fixture(autouse=True)
     def every_file(self, monkeypatch):
         """Keep an index of small files, too; count the walks."""
-        monkeypatch.setattr(spanindex, "SMALL_BYTES", 0)
+        monkeypatch.setattr(fileindex, "SMALL_BYTES", 0)
         self.walks, module = [], sys.modules["gpuload.formats.text"]
         walk = module._bounds_in
         monkeypatch.setattr(module, "_bounds_in", lambda *value: self.walks.append(value) or walk(*value))

@@ -25,7 +25,7 @@ from gpuload.errors import (
     SpecError,
 )
 from gpuload.formats.tfrecord import checksums, crc32c, framing
-from gpuload.sources import spanindex
+from gpuload.sources import fileindex
 from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import Files, look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write
@@ -264,7 +264,7 @@ def test_a_damaged_copy_of_a_packed_file_is_an_error_that_names_the_copy_and_is_
 class TestSidecars:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(spanindex, "SMALL_BYTES", 0)
+        monkeypatch.setattr(fileindex, "SMALL_BYTES", 0)
 
     @pytest.fixture
     def walks(self, monkeypatch):
@@ -292,7 +292,7 @@ class TestSidecars:
         assert len(opened(f"{tmp_path}/*")) == 4  # no wildcard means it
 
     def test_small_files_have_none(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(spanindex, "SMALL_BYTES", 1 << 20)
+        monkeypatch.setattr(fileindex, "SMALL_BYTES", 1 << 20)
 
         opened(write(tmp_path / "a.tfrecord", PAYLOADS))
 
@@ -370,8 +370,8 @@ class TestSidecars:
             ([0, 2**62, 62], f"at byte 0 to {2**62}"),
         ):
             index_path.unlink()
-            with keptfile.Writer(str(index_path), spanindex.made_of(files, 0)) as writer:
-                writer.write(spanindex.head_of("tfrecord") + np.array(offsets, "<i8").tobytes())
+            with keptfile.Writer(str(index_path), fileindex.made_of(files, 0)) as writer:
+                writer.write(fileindex.head_of("tfrecord") + np.array(offsets, "<i8").tobytes())
                 writer.end()
 
             with pytest.raises(GpuloadError, match=message):

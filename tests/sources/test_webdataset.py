@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -12,6 +13,11 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FormatError, MissingFileError, RecordError, SpecError
+from gpuload.formats.webdataset import tar
+from gpuload.formats.webdataset.members import KIND, Members, _pack
+from gpuload.sources import fileindex
+from gpuload.storage import keptfile
+from gpuload.storage.files import look_at
 from gpuload.testing.sources import SourceContract
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "webdataset"
@@ -150,6 +156,13 @@ def test_braces_count_upwards_and_name_files_that_must_be_there(tmp_path):
         gl.webdataset(f"{tmp_path}/a-{{007..008}}.tar")
 
 
+def test_a_member_that_a_record_has_twice_is_refused(tmp_path):
+    path = write(tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", b"2"), ("1.txt", b"a"), ("1.cls", b"3")])
+
+    with pytest.raises(SpecError, match=r"a\.tar: 1 has 'cls' twice"):
+        gl.webdataset(path, ["cls"])
+
+
 def change(path, place, raw, *, is_checked):
     """Overwrite bytes of the first header, and its checksum if it is to be right."""
     content = bytearray(path.read_bytes())
@@ -215,3 +228,117 @@ def test_an_archive_that_changes_is_noticed(tmp_path, reader):
 
     with pytest.raises(ChangedFileError, match=r"a\.tar changed"):
         source[0]
+
+
+@pytest.mark.parametrize("num_bytes", [100, 100_000])
+def test_members_are_found_in_pieces_and_one_by_one(tmp_path, monkeypatch, num_bytes):
+    monkeypatch.setattr(tar, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(tar, "SPARSE_BYTES", 10_000)
+    path = write(tmp_path / "a.tar", [(f"{n}.bin", bytes([n]) * num_bytes) for n in range(30)])
+
+    with gl.webdataset(path) as source:
+        assert [source[n]["bin"].tobytes() for n in range(30)] == [bytes([n]) * num_bytes for n in range(30)]
+
+
+class TestIndex:
+    @pytest.fixture(autouse=True)
+    def every_file(self, monkeypatch):
+        """Keep an index of small archives, too; count the walks."""
+        monkeypatch.setattr(fileindex, "SMALL_BYTES", 0)
+        self.walks, walk = [], tar.walk
+        monkeypatch.setattr(tar, "walk", lambda *value: self.walks.append(value) or walk(*value))
+
+    def test_an_archive_is_walked_through_once(self, tmp_path):
+        write(tmp_path / "a-1.tar", members(range(3)))
+        write(tmp_path / "a-2.tar", members(range(3, 5)))
+        sources = [gl.webdataset(f"{tmp_path}/a-*.tar") for _ in range(3)]
+
+        assert [source.read(range(5))["cls"].tolist() for source in sources] == [[0, 1, 2, 3, 4]] * 3
+        assert len({source.fingerprint() for source in sources}) == 1
+        assert len(self.walks) == 2
+        assert (tmp_path / ".a-2.tar.gpuload-index").exists()
+
+    def test_the_index_serves_other_fields(self, tmp_path):
+        path = write(tmp_path / "a.tar", members(range(3)))
+        gl.webdataset(path)
+
+        assert gl.webdataset(path, ["txt", "cls"]).read([1])["txt"].tolist() == ["t\u00e8xt 1"]
+        assert len(self.walks) == 1
+
+    def test_errors_of_a_record_name_it_as_without(self, tmp_path):
+        path = write(tmp_path / "a.tar", [*members(range(2)), ("x/2.cls", b"5")])
+        gl.webdataset(path, ["cls"])
+
+        with pytest.raises(SpecError, match=r"a\.tar: x/2 has no 'txt'"):
+            gl.webdataset(path)
+
+    def test_an_archive_of_gzip_has_its_index_in_the_cache_folder(self, tmp_path):
+        path = write(tmp_path / "a.tar.gz", members(range(3)))
+
+        for _ in range(2):
+            assert gl.webdataset(path).read(range(3))["cls"].tolist() == [0, 1, 2]
+
+        assert len(self.walks) == 1
+        assert os.listdir(tmp_path) == ["a.tar.gz"]
+
+    def test_the_index_of_an_archive_that_changed_is_made_anew(self, tmp_path):
+        path = write(tmp_path / "a.tar", members(range(3)))
+        gl.webdataset(path)
+        write(path, members(range(4), factor=2))
+
+        assert gl.webdataset(path).read(range(4))["cls"].tolist() == [0, 2, 4, 6]
+
+    def test_a_damaged_index_is_made_anew(self, tmp_path):
+        path = write(tmp_path / "a.tar", members(range(3)))
+        gl.webdataset(path)
+        index = tmp_path / ".a.tar.gpuload-index"
+        data = bytearray(index.read_bytes())
+        data[70] ^= 1
+        index.write_bytes(data)
+
+        assert gl.webdataset(path).read(range(3))["cls"].tolist() == [0, 1, 2]
+        assert len(self.walks) == 2
+
+    def test_a_damaged_archive_has_no_index(self, tmp_path):
+        path = write(tmp_path / "a.tar", members(range(2)))
+        change(path, 0, b"X", is_checked=False)
+
+        for _ in range(2):
+            with pytest.raises(FormatError, match="its header has the sum"):
+                gl.webdataset(path)
+        assert os.listdir(tmp_path) == ["a.tar"]
+
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("offsets", [-1, 1536]), ("offsets", [2**62, 1536]), ("lengths", [-1, 1]), ("lengths", [1, 2**62]),
+            ("lengths", [20_000, 1]), ("field_of", [0, 7]), ("is_first", [0, 1]), ("is_first", [1, 2]),
+            ("fields", ["cls", "cls"]), ("fields", [3, "txt"]), ("fields", {}), ("fields", []),
+        ],
+    )  # fmt: skip
+    def test_an_index_that_lies_is_made_anew(self, tmp_path, name, values):
+        path = write(tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", b"2")])
+        right = gl.webdataset(path)._members
+        lie = {field: getattr(right, field) for field in Members.__dataclass_fields__}
+        lie[name] = values if name == "fields" else np.array(values, lie[name].dtype)
+        self.put(path, _pack(Members(**lie)))
+
+        assert gl.webdataset(path).read(range(2))["cls"].tolist() == [1, 2]
+        assert len(self.walks) == 2
+
+    @pytest.mark.parametrize("content", [b"", b"\xff" * 8, bytes(8), bytes(8) + b"[", b"\2" + bytes(30)])
+    def test_an_index_of_other_bytes_is_made_anew(self, tmp_path, content):
+        path = write(tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", b"2")])
+        gl.webdataset(path)
+        self.put(path, content)
+
+        assert gl.webdataset(path).read(range(2))["cls"].tolist() == [1, 2]
+
+    def put(self, path, content):
+        """Write an index with right checksums."""
+        place = path.parent / f".{path.name}.gpuload-index"
+        place.unlink()
+        files, _ = look_at([str(path)], 0, lambda *_: None)
+        with keptfile.Writer(str(place), fileindex.made_of(files, 0)) as writer:
+            writer.write(fileindex.head_of(KIND) + content)
+            writer.end()

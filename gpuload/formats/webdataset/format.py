@@ -15,6 +15,5 @@ def _sniff(beginning: Beginning) -> Match | None:
     return Match(kind, "gl.webdataset")
 
 
-WEBDATASET = Format(
-    "webdataset", lazy.function("gpuload.formats.webdataset.source", "webdataset"), _sniff, compressions=("gzip",)
-)
+webdataset = lazy.function("gpuload.formats.webdataset.source", "webdataset")
+WEBDATASET = Format("webdataset", webdataset, _sniff, compressions=("gzip",), call=webdataset)
