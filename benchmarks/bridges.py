@@ -33,7 +33,7 @@ from typing import Any
 
 import gpuload as gl
 from benchmarks import data, machine
-from benchmarks.plot import RESULTS
+from benchmarks.folders import RESULTS
 
 ROOT = Path(__file__).parents[1]
 NUM_RECORDS = {"rows": 200_000, "training images": 60_000, "JPEGs": 512}

@@ -28,7 +28,7 @@ import numpy as np
 
 import gpuload as gl
 from benchmarks import machine
-from benchmarks.plot import RESULTS
+from benchmarks.folders import RESULTS
 from gpuload.pipeline import epoch
 from gpuload.stats import Counters, Watch, stages
 

@@ -29,7 +29,7 @@ import numpy as np
 
 import gpuload as gl
 from benchmarks import machine
-from benchmarks.plot import RESULTS
+from benchmarks.folders import RESULTS
 
 Look = dict[str, float]
 Passes = Callable[[gl.Loader], Iterable[Any]]

@@ -13,7 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
+from benchmarks.folders import RESULTS
+
 COLOURS = {"ours": "#d1495b", "floor": "#8d99ae", "peer": "#30638e"}
 STATES = {
     "warm": "warm page cache",

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import gpu, plot
+from benchmarks.folders import RESULTS
 from benchmarks.measure import TIMES_MEMORY, Settings, measure
 from benchmarks.question import BY_NAME, NAMES, find
 
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         peers=tuple(options.peers or ()),
         variants=tuple(options.variants or ()),
     )
-    folder = options.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if options.smoke else plot.RESULTS)
+    folder = options.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if options.smoke else RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
     failures = 0
     for name in questions(options.only, settings):

@@ -37,11 +37,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
+from benchmarks.folders import RESULTS
 from gpuload import order, rng
 from gpuload.order import Plan, Position
 
 Numbers = NDArray[np.int64]
-RESULTS = Path(__file__).resolve().parent / "results"
 NUMBER_0 = np.zeros(1, np.int64)  # of a permutation that is the only one of its stream
 STEPS_AHEAD = 64  # that a loader's threads are ahead of the training
 

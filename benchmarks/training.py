@@ -21,10 +21,10 @@ from statistics import median
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.folders import RESULTS
 from benchmarks.loops import BATCHES, FIRST_S, MARK
 from benchmarks.measure import PEERS_MALLOC, Settings, run_process
 from benchmarks.measure import measure as measure_passes
-from benchmarks.plot import RESULTS
 from benchmarks.question import Peer, Question, find, missing
 
 ROOT = Path(__file__).parents[1]
