@@ -27,6 +27,10 @@ def test_the_page_is_what_the_command_writes():
     assert text.strip() == "\n".join(gallery.lines()).strip(), "python -m tests.gallery writes it"
 
 
+def test_the_page_names_the_command_and_the_seed():
+    assert f"`python -m tests.gallery`\nmakes all of them, by `gl.preview` with seed {gallery.SEED};" in PAGE
+
+
 def test_pictures_are_small():
     sizes = [path.stat().st_size for path in gallery.FOLDER.glob("*.jpg")]
     assert max(sizes) < 40_000

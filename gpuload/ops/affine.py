@@ -29,6 +29,7 @@ class Affine(Warp):
     The same as torchvision's ``RandomAffine`` on tensors: all are uniform, and images are moved by whole pixels. The
     formula is that of `ops.affine` and `ops.warp`. Keras has single layers for these, whose scale is ``1 + factor`` and
     which reflect at borders; Albumentations' Affine and DALI's warp_affine blend the border with the fill.
+    timm has single ones in its policies.
 
     Example:
         ``gl.ops.Affine(degrees=10, translate=(0.1, 0.1), scale=(0.9, 1.1), shear=5)``
@@ -79,6 +80,8 @@ class Shear(Warp):
 
     The formula is that of `ops.affine`, as torchvision's ``RandomAffine(0, shear=...)``. Policies (timm, RandAugment)
     give the tangent of the angle, and shear about the upper left corner.
+    Keras' RandomShear draws parts of the side, of one direction; Albumentations' Affine shears by angles, DALI's
+    warp_affine by a matrix.
 
     Example:
         ``gl.ops.Shear(10)``
@@ -111,6 +114,8 @@ class Translate(Warp):
 
     The same as torchvision's ``RandomAffine(0, translate=(x, y))``. Keras' RandomTranslation moves by parts of pixels
     and reflects at the border.
+    Albumentations' Affine also moves by parts; DALI's warp_affine takes a matrix; timm's policies move as Pillow
+    does.
 
     Example:
         ``gl.ops.Translate(0.1, 0.1)``

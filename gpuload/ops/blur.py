@@ -62,7 +62,10 @@ BLUR_ACROSS = MEAN + BLUR.replace("PART", "at(image, y, mirrored(x + tap - taps 
 class GaussianBlur(Op):
     """Blur images by a random amount; uint8, uint16 or float32, HWC, any number of channels.
 
-    The same as torchvision's ``GaussianBlur``, see `ops.blur`.
+    The same as torchvision's ``GaussianBlur``, which is timm's, too: weights ``exp(-x**2 / (2 sigma**2))`` over their
+    sum in a window that is given, see `ops.blur`. Pillow's, which SimCLR's and DINO's code and timm's policies have, is
+    box filters. OpenCV, Albumentations and DALI choose a window by sigma if none is given; Keras' RandomGaussianBlur
+    has one of 3, and draws the number of pixels it acts on.
 
     Example:
         ``gl.ops.GaussianBlur(5, (0.1, 2.0))``

@@ -423,6 +423,9 @@ class _Choice(_Nest):
 class OneOf(_Choice):
     """Apply one of some ops to each record, or one of some lists of ops; which, is drawn.
 
+    torchvision's RandomChoice is the same; in Albumentations' OneOf the ``p`` of each op is its weight, and half of
+    the images stay as they are unless told otherwise; Keras, DALI and timm have none.
+
     Example:
         ``gl.ops.OneOf([gl.ops.Brightness(0.6, 1.4), gl.ops.RandomFlip(p=1.0)])``
 
@@ -474,6 +477,9 @@ class OneOf(_Choice):
 class Sometimes(_Choice):
     """Apply all of some ops to a record with a probability, or none; dtype and shape of the fields stay.
 
+    torchvision's RandomApply and Albumentations' Sequential with ``p`` are the same; Keras, DALI and timm have
+    none.
+
     Example:
         ``gl.ops.Sometimes(0.3, [gl.ops.Brightness(0.6, 1.4)])``
 
@@ -507,6 +513,8 @@ class Sometimes(_Choice):
 @dataclass(frozen=True)
 class Shuffle(_Nest):
     """Apply all of some ops to each record, in an order that is drawn; each of them leaves dtype and shape as they are.
+
+    torchvision's RandomOrder is the same, Albumentations' takes ``n`` of the ops; Keras, DALI and timm have none.
 
     Example:
         ``gl.ops.Shuffle([gl.ops.Brightness(0.6, 1.4), gl.ops.Contrast(0.6, 1.4)])``

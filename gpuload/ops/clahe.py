@@ -41,8 +41,8 @@ class CLAHE(Chance):
 
     Of images of three channels L of Lab is changed, as by Albumentations' ``CLAHE``, which is for uint8 alone; of
     others, gray ones say, each channel by itself. Every value is OpenCV's: `ops.clahe` has the formula. `Equalize`
-    takes a whole image without a limit; torchvision, timm, Keras and DALI have no CLAHE, Kornia's works on values from
-    0 to 1.
+    takes a whole image without a limit. DALI's clahe makes the same values (version 2.4, on a CPU), but has one limit
+    for all images; Keras' and Kornia's work on floating point, torchvision and timm have none.
 
     Example:
         ``gl.ops.CLAHE(clip_limit=(1, 4), grid=(8, 8), p=0.5)``

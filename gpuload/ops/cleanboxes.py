@@ -27,6 +27,8 @@ class CleanBoxes(Op):
 
         source = source.mark(boxes="xyxy", labels="with boxes")
         ops = [gl.ops.RandomCrop(300, 300), gl.ops.CleanBoxes(min_size=4)]
+    Albumentations' BboxParams do that behind all ops, also by the part of a box that is left; DALI's
+    random_bbox_crop drops boxes of its own crop; Keras' layers mark them by -1; timm has no boxes.
 
     Example:
         ``gl.ops.CleanBoxes(min_size=4)``

@@ -101,6 +101,7 @@ class ChannelShuffle(ColourOp):
 
     As ``torchvision.transforms.v2.RandomChannelPermutation``: all orders are equally likely, that of the image too.
     Albumentations' ``ChannelShuffle`` is the same; DALI has no such operator.
+    Keras and timm have none.
 
     Example:
         ``gl.ops.ChannelShuffle()``
@@ -145,6 +146,7 @@ class ColorSpace(ColourOp):
     ``"YCBCR"`` and ``"HSV"`` as Pillow's ``convert`` makes them, in 8 bits: JPEG's YCbCr of the full range, and a hue
     from 0 to 255. ``"GRAY"`` is `Grayscale` with 1 channel. DALI's YCbCr goes from 16 to 235; OpenCV, and
     Albumentations with it, has the order Y, Cr, Cb, and a hue from 0 to 179.
+    torchvision, Keras and timm have gray alone.
 
     Example:
         ``gl.ops.ColorSpace("BGR")``

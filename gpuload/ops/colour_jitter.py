@@ -38,6 +38,7 @@ class ColorJitter(ColourOp):
     image. Each step is that of `Brightness`, `Contrast`, `Saturation` or `Hue`: uint8 is cut off to whole numbers after
     each. timm and Albumentations have the same order, with Pillow's and OpenCV's steps; DALI's ``color_twist`` is one
     linear transform in a fixed order.
+    Keras' RandomColorJitter is its four layers in a fixed order.
 
     Example:
         ``gl.ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)``

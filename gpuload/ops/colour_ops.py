@@ -226,6 +226,7 @@ class Saturation(_Factor):
     off as `Brightness`, with the gray of `Contrast`. Images of 1 channel stay as they are.
     Pillow's ``Color`` and timm round the gray; Keras and TensorFlow multiply the saturation of HSV; DALI transforms the
     colours linearly and rounds.
+    Albumentations' ``ColorJitter`` blends with gray, too, and rounds.
 
     Example:
         ``gl.ops.Saturation(0.8, 1.2)``
@@ -257,6 +258,7 @@ class Hue(ColourOp):
     1 and cut off to whole numbers. Images of 1 channel stay as they are.
     Pillow's HSV, which torchvision has for images of Pillow, is of 8 bits; Albumentations' hue of 180 levels; Keras and
     TensorFlow are the same but for rounding; DALI transforms red, green and blue linearly, which gives other colours.
+    timm has torchvision's, on images of Pillow.
 
     Example:
         ``gl.ops.Hue(-0.1, 0.1)``
@@ -300,6 +302,7 @@ class Gamma(_Factor):
     As ``torchvision.transforms.v2.functional.adjust_gamma``: ``gain * x ** gamma``, bounded where the gain is not 1;
     uint8 goes by 0 to 1 and is cut off to whole numbers. Albumentations' ``RandomGamma`` counts in hundredths and
     rounds; DALI and Keras have no such operator.
+    timm has none.
 
     Example:
         ``gl.ops.Gamma(0.8, 1.25)``
@@ -342,6 +345,7 @@ class Sharpness(_Factor):
     uint8. The pixels at the edge stay as they are, and so does an image of fewer than 3 in a direction. 1 or 3
     channels.
     Pillow and timm are the same but for the rounding; Albumentations' ``Sharpen`` has another kernel.
+    Keras' RandomSharpness counts from 0 to 1, of which 0.5 changes nothing; DALI has none.
 
     Example:
         ``gl.ops.Sharpness(0, 2)``

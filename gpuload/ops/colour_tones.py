@@ -99,6 +99,7 @@ class Posterize(Chance):
     ``x & ~(2 ** (8 - bits) - 1)``, of float32
     ``floor(x * 2 ** bits) / 2 ** bits``. timm has three scales from a level to bits (``Posterize``,
     ``PosterizeIncreasing``, ``PosterizeOriginal``), Keras one from 0 to 1; these are bits. DALI has no such operator.
+    Albumentations' draws the bits.
 
     Example:
         ``gl.ops.Posterize(4, p=0.5)``
@@ -139,6 +140,7 @@ class Solarize(Chance):
 
     As ``torchvision.transforms.v2.functional.solarize`` and ``PIL.ImageOps.solarize``: ``255 - x`` where
     ``x >= threshold``. Albumentations is the same; Keras can add before; DALI has no such operator.
+    timm's is Pillow's, with a threshold from a level.
 
     Example:
         ``gl.ops.Solarize(128, p=0.5)``
@@ -200,6 +202,8 @@ class AutoContrast(Chance):
     As ``torchvision.transforms.v2.functional.autocontrast`` of tensors: ``(x - low) / ((high - low) / 255)`` in
     float32, cut off to whole numbers for uint8; a channel of one value stays. Pillow, and timm with it, computes in
     float64, which is one level more or less for some 3 % of values. DALI has no such operator.
+    Keras' AutoContrast is the same in floating point; Albumentations' goes by the cumulated histogram unless told
+    ``method="pil"``.
 
     Example:
         ``gl.ops.AutoContrast(p=0.5)``
@@ -227,7 +231,8 @@ class Equalize(Chance):
 
     As ``torchvision.transforms.v2.functional.equalize`` and ``PIL.ImageOps.equalize``, bit for bit: value k becomes
     ``(values below k + step // 2) // step``, where ``255 * step`` is the number of values below the largest. float32
-    is brought to 256 levels first. OpenCV, and Albumentations by default, scale otherwise.
+    is brought to 256 levels first. OpenCV, DALI's equalize and Albumentations by default scale otherwise; timm's is
+    Pillow's; Keras' Equalization computes in floating point.
 
     Example:
         ``gl.ops.Equalize(p=0.5)``

@@ -94,6 +94,8 @@ class RandomCrop(_Crop):
 
     Every whole-pixel place at which the window lies inside the padded image is equally likely. Of a volume all slices
     are cut at one place, ``depth`` of them.
+    torchvision's and timm's are the same. Keras' cuts all images of a batch at one place; Albumentations' puts an
+    image that is smaller into the middle; DALI's crop takes a place that is drawn elsewhere, and rounds it.
 
     Example:
         ``gl.ops.RandomCrop(32, 32, pad=4)``
@@ -160,6 +162,8 @@ class CenterCrop(_Crop):
     Of an odd number of pixels that are left over, the one more is cut off at the bottom and right, as in
     ``tf.image.resize_with_crop_or_pad`` and Keras. With ``rounding="even"`` an even number is cut off at the top and
     left then, as torchvision and timm do.
+    Albumentations rounds down, too, DALI's crop rounds the place to nearest. Keras resizes an image that is smaller
+    than the window, torchvision and timm fill it up; here it is an error.
 
     Example:
         ``gl.ops.CenterCrop(28, 28)``

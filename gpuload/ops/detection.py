@@ -81,6 +81,8 @@ class RandomZoomOut(Region):
 
     With probability ``p`` a factor r is drawn from ``side_range``; the canvas has ``int(r * height)`` x
     ``int(r * width)`` pixels. It is torchvision's ``RandomZoomOut``. Marked boxes, points and masks go with the image.
+    DALI's paste takes a ratio and a place that are drawn elsewhere; Keras' RandomZoom keeps the size of the image,
+    and so does Albumentations' Affine; timm has none.
 
     Example:
         ``gl.ops.RandomZoomOut(fill=124)``
@@ -137,6 +139,8 @@ class RandomIoUCrop(Region):
 
     Needs boxes that are marked: ``source.mark(boxes="xyxy")``. Those whose centres lie outside of the crop become
     zeros, which ``gl.ops.CleanBoxes`` drops; put it behind.
+    DALI's random_bbox_crop has thresholds for the part of a box as well, and goes on for ever unless told;
+    Albumentations' BBoxSafeRandomCrop keeps every box; Keras and timm have none.
 
     Example:
         ``gl.ops.RandomIoUCrop()``
@@ -250,6 +254,8 @@ class ScaleJitter(SizeJitter):
     The factor is drawn from ``scale``, and the sides are rounded down: large-scale jitter, torchvision's
     ``ScaleJitter`` (whose ``target_size`` is width, height). ``gl.ops.RandomCrop(1024, pad_if_needed=True)`` behind it
     makes images of one size. Marked boxes, points and masks go with the image.
+    Albumentations' RandomScale is relative to the image's own size, Keras' RandomZoom keeps its size; DALI's resize
+    takes sizes that are drawn elsewhere; timm has none.
 
     Example:
         ``gl.ops.ScaleJitter(1024)``

@@ -6,8 +6,8 @@ Formula  A displacement for each pixel and axis: uniform numbers from -1 to 1, b
 Noise    of `ops.noise`: word ``i`` is for pixel ``i`` along x, the words behind are for y; 24 bits of each.
 Source   torchvision 0.28, `ElasticTransform` and `transforms.v2.functional.elastic`. Simard, Steinkraus and Platt,
          "Best Practices for Convolutional Neural Networks Applied to Visual Document Analysis", 2003.
-Others   Albumentations' ElasticTransform blurs with a window by OpenCV and adds an affine map; its alpha counts pixels.
-         Keras' has another window. DALI has no such operator.
+Others   Albumentations' ElasticTransform draws normal numbers, and its alpha counts pixels. Keras' has another window.
+         DALI has no such operator.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ KERNELS = {name: cuda.SAMPLE + MEAN + DISTORT.replace("TAKE", text) for name, te
 class Elastic(Warp):
     """Distort images as a rubber sheet; HWC, any number of channels.
 
-    The same as torchvision's ``ElasticTransform`` but for the numbers that are drawn, see `ops.elastic`.
+    The same as torchvision's ``ElasticTransform`` but for the numbers that are drawn: each pixel is taken beside its
+    place, by ``alpha`` times uniform numbers from -1 to 1 that are blurred, see `ops.elastic`. Albumentations' draws
+    normal numbers, and its alpha counts pixels; Keras' derives alpha and sigma from one scale and the image's size;
+    DALI and timm have none.
 
     Example:
         ``gl.ops.Elastic(50, sigma=2)``

@@ -66,6 +66,7 @@ class Erasing(_Cover):
     tries, then none. The same as torchvision's ``RandomErasing``, and timm's with its three modes; put it behind
     `Normalize` as they do, where noise has mean 0 and deviation 1. Keras' RandomErasing draws height and width by
     themselves; Albumentations' Erasing draws one try alone.
+    DALI's erase takes boxes that are drawn elsewhere.
 
     Example:
         ``gl.ops.Erasing(p=0.25)``
@@ -188,6 +189,7 @@ class Cutout(_Cover):
     The centre is any pixel of the image, so that a part of the square may lie outside: DeVries and Taylor, "Improved
     Regularization of Convolutional Neural Networks with Cutout", 2017, https://arxiv.org/abs/1708.04552.
     Albumentations' CoarseDropout keeps its boxes inside; torchvision's and timm's are `Erasing`.
+    Keras' is RandomErasing; DALI's erase takes boxes that are drawn elsewhere.
 
     Example:
         ``gl.ops.Cutout(16)``
@@ -247,6 +249,8 @@ class GridMask(_Cover):
     The grid has units of a random side; of each the first ``ratio`` of the rows and of the columns stays: Chen, Liu,
     Zhao and Jia, "GridMask Data Augmentation", 2020, https://arxiv.org/abs/2001.04086, without a rotation, as their
     code's default. Albumentations' GridDropout covers ``ratio`` of the side.
+    DALI's grid_mask covers the first ``ratio`` of a unit and can turn the grid; torchvision, timm and Keras have
+    none.
 
     Example:
         ``gl.ops.GridMask((8, 16))``

@@ -19,6 +19,10 @@ from gpuload.spec import Field
 class RandomFlip(Op):
     """Mirror an image left to right (and, if wanted, top to bottom); HWC or volumes DHWC, any dtype.
 
+    Pixel x of a row becomes the one at ``width - 1 - x``. torchvision and Albumentations have an op for each
+    direction, timm has torchvision's; Keras' RandomFlip mirrors both ways unless told otherwise; DALI's flip
+    mirrors all images unless its arguments are drawn.
+
     Example:
         ``gl.ops.RandomFlip(p=0.5)``
 

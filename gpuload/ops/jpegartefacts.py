@@ -22,6 +22,7 @@ class JpegArtefacts(Op):
 
     On the host, by Pillow, before ops of any executor: see `images.recompress`. It is torchvision's ``JPEG``, and
     Albumentations' ImageCompression by OpenCV; DALI's jpeg_compression_distortion only computes the losses of a file.
+    Keras and timm have none.
 
     Example:
         ``gl.ops.JpegArtefacts((40, 90))``

@@ -147,6 +147,9 @@ class MixUp(_Mix):
 
     The weight ``w`` is drawn from Beta(alpha, alpha) for each pair. Labels are vectors, as ``OneHot`` makes them. The
     dtype stays: uint8 is rounded to nearest, halves up; float16 is computed in float32.
+    The formula is torchvision's and timm's, which draw one weight for a whole batch and mix neighbours in it
+    (timm's mode "pair" draws for each pair, as here). Keras' layer draws a weight for each image and partners at
+    random in the batch; Albumentations and DALI have no such op. More in `ops.mixing`.
 
     Example:
         ``gl.ops.MixUp(alpha=0.2, on="image")``
@@ -180,6 +183,9 @@ class CutMix(_Mix):
     The box has the share 1 - w of the area, its middle anywhere in the image, and is cut off at the border; w is drawn
     from Beta(alpha, alpha) for each pair. With the ``area`` of the box inside the image, a label becomes
     ``(1 - area / (height * width)) * label + area / (height * width) * partner``.
+    The formula is torchvision's and timm's, which draw one box for a whole batch; Keras' layer draws one for each
+    image, partners at random in the batch, and alpha up to its ``factor``; Albumentations and DALI have no such op.
+    More in `ops.mixing`.
 
     Example:
         ``gl.ops.CutMix(alpha=1.0, on="image")``

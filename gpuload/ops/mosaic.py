@@ -56,6 +56,7 @@ class Mosaic(Op):
     HWC, any dtype. Marked masks, boxes and points of all four go along: see `ops.mosaic`, also for batches that are no
     multiple of four. Albumentations' ``Mosaic`` crops and resizes each image to its cell; its other images are handed
     over by the user.
+    torchvision, timm, Keras and DALI have no such op.
 
     Example:
         ``gl.ops.Mosaic(48, fill=114)``

@@ -107,6 +107,7 @@ class GaussianNoise(_Noise):
 
     Formula: ``x + mean + sigma * z``, for bytes ``x + trunc(255 (mean + sigma * z))``, as torchvision's
     ``GaussianNoise``. Keras' and Albumentations' draw ``sigma``, too; DALI's takes it in units of the values.
+    timm has none.
 
     Example:
         ``gl.ops.GaussianNoise(0.05)``
@@ -177,6 +178,7 @@ class SaltAndPepper(_Noise):
 
     Each pixel by itself is changed with probability ``amount``, as in scikit-image's ``random_noise``; Albumentations'
     SaltAndPepper changes an exact number. torchvision has no such op; DALI's noise.salt_and_pepper may take a channel.
+    Keras and timm have none.
 
     Example:
         ``gl.ops.SaltAndPepper(0.05)``

@@ -40,6 +40,9 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
 class Normalize(Op):
     """Return ``(x - mean) / std`` as floating-point numbers.
 
+    torchvision's and timm's images are from 0 to 1, Albumentations multiplies mean and std by ``max_pixel_value``,
+    Keras' Normalization takes the variance; DALI's crop_mirror_normalize is in units of the pixels, as here.
+
     Example:
         ``gl.ops.Normalize(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4))``
 

@@ -33,6 +33,7 @@ class OneHot(Op):
     With ``smoothing`` s and n classes the label's place has ``1 - s + s / n`` and each other one ``s / n``: what
     ``torch.nn.CrossEntropyLoss(label_smoothing=s)``, ``tf.keras.losses.CategoricalCrossentropy(label_smoothing=s)`` and
     timm's ``Mixup`` make of labels. Leave it out of the loss then.
+    DALI's one_hot and Keras' CategoryEncoding do not smooth; Albumentations and torchvision leave labels as they are.
 
     Example:
         ``gl.ops.OneHot(10)``

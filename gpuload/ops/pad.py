@@ -26,6 +26,9 @@ class Pad(Window):
     Up to a size the image comes to lie in the middle, and of an odd number of pixels the one more is at the bottom and
     right, as in ``tf.image.resize_with_crop_or_pad``. An image that is larger is an error: crop or resize it first.
     By a margin it is torchvision's ``Pad``.
+    Albumentations' PadIfNeeded leaves a larger image as it is, DALI's pad adds below and right alone; torchvision
+    and Albumentations can also mirror or repeat the border, timm can for its RandomCropOrPad; Keras pads in its
+    Resizing alone.
 
     Example:
         ``gl.ops.Pad(40, 40, fill=0)``

@@ -27,6 +27,7 @@ class Perspective(Warp):
 
     The same as torchvision's ``RandomPerspective`` on tensors, see `ops.perspective` and `ops.warp`; Albumentations'
     moves corners by normal numbers and may keep the whole image; Keras' moves them by parts of the size.
+    DALI's warp_perspective takes matrices that are drawn elsewhere; timm has none.
 
     Example:
         ``gl.ops.Perspective(0.5, p=0.5)``

@@ -160,6 +160,7 @@ class RandAugment(_Torchvision):
     As ``torchvision.transforms.RandAugment`` on images of Pillow: 14 operations, one of which does nothing. An
     operation's direction is drawn where it has one. Its magnitude is step ``magnitude`` of
     ``num_magnitude_bins`` steps, of which step 0 does nothing. timm's RandAugment is ``TimmAugment``.
+    Keras' has other operations and ranges; DALI's draws by the place in the batch; Albumentations has none.
 
     Example:
         ``gl.ops.RandAugment(num_ops=2, magnitude=9)``
@@ -205,6 +206,7 @@ class TrivialAugmentWide(_Torchvision):
     """Apply one operation to each image; the operation and its magnitude are drawn; uint8, HWC.
 
     As ``torchvision.transforms.TrivialAugmentWide`` on images of Pillow.
+    DALI's draws by the place in the batch; timm, Keras and Albumentations have none.
 
     Example:
         ``gl.ops.TrivialAugmentWide()``
@@ -237,6 +239,8 @@ class AutoAugment(_Torchvision):
     """Apply one of 25 learned pairs of operations to each image, each of the two with its probability; uint8, HWC.
 
     As ``torchvision.transforms.AutoAugment`` on images of Pillow.
+    timm's is ``TimmAugment("original")``, with other ranges; DALI's draws by the place in the batch; Keras and
+    Albumentations have none.
 
     Example:
         ``gl.ops.AutoAugment("imagenet")``
@@ -311,6 +315,8 @@ class TimmAugment(_Timm):
     magnitude), ``mmax`` the largest magnitude (10), ``inc1`` operations that become stronger with it; ``t3a``, ``t3aw``
     or ``tweights`` another set of operations, which do so in any case: DeiT III's three (solarize, desaturate, blur),
     these and others by weights, or all by weights. Those with weights are not repeated.
+    torchvision's are ``RandAugment`` and ``AutoAugment``; Keras' RandAugment has other operations and ranges,
+    DALI's draws by the place in the batch, and Albumentations has none.
 
     Example:
         ``gl.ops.TimmAugment("rand-m9-mstd0.5-inc1")``
@@ -429,6 +435,7 @@ class AugMix(_Timm):
     As timm's ``augmix-m3-w3`` (``AugMixAugment``) on images of Pillow, with alpha 1: ``width`` chains of one to three
     operations, each at a level from 0 to ``severity``, are added up with random weights (Dirichlet), and the image is
     blended with the sum by a uniform share. torchvision's AugMix works on tensors, with ranges of its own.
+    Keras' applies the same chains to all images of a batch; DALI and Albumentations have none.
 
     Example:
         ``gl.ops.AugMix(severity=3)``

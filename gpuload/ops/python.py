@@ -10,8 +10,10 @@ Fields   A function that must be given one field (``def f(x)``, beside ``rng``) 
          that is not in it stays as it was.
 Device   It runs on the host, before the ops that run on a GPU. With ``on_device=True`` it gets arrays of CuPy on a GPU,
          on the stream of the ops around it, behind operators of DALI, too, and arrays of NumPy on a CPU.
-Result   Its dtype and shape are those of ``out``. Without ``out`` the function is called once on zeros when the loader
-         is made, which needs fields of one shape.
+Result   Its dtype and shape are those of ``out``. Without ``out`` the function is called on zeros when the loader is
+         made; where shapes vary, on zeros of two sizes: an axis that was as long as that of the input both times stays
+         as it was, one that had the same length both times has that length, anything else has to be declared. The
+         result of each record is compared with this.
 Random   A parameter named ``rng`` gets a ``numpy.random.Generator`` (Philox) of the record: its key is four words drawn
          for (seed, epoch, record, op), so its numbers do not depend on the batch, the thread or earlier calls.
          Called with each field of ``on`` by itself, it gets the same numbers each time.
@@ -38,6 +40,8 @@ from gpuload.ops.base import VARYING, Draw, Op, Sizes
 from gpuload.spec import TEXTS, Field, Spec
 
 WORDS = 4  # of 32 bits: the key of numpy.random.Philox
+# How long axes that vary are in the first call on zeros, and in the second; no two axes of a call are equal.
+LENGTHS_OF_ZEROS = ((32, 40, 24, 16), (40, 24, 32, 12))
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Python(Op):
             "float32", "shape": (None, None, 3)}``; or a ``gl.Field``. The dtypes ``"str"`` and ``"bytes"`` are text of
             any length. Of several fields, or of new ones, a dict of these by name. A part left out stays as it was, so
             that ``{}`` is a function that changes neither dtypes nor shapes. In an image, an axis that is None is as
-            long as before. None: found out by a call on zeros.
+            long as before. None: found out by calls on zeros.
         batch: give it records ``[n, ...]`` and have it return as many, in order; ``rng`` is a list of generators then.
             How many come at once is not known, so a record's result must not depend on the others.
         on_device: on a GPU give it CuPy arrays, copies that it may change, and have it return such; on a CPU NumPy
@@ -198,14 +202,9 @@ class Python(Op):
         self._require_pixels(field)
         if self.out is not None:
             return arguments.declared(self.out, field)
-        if not field.uniform:
-            raise SpecError(
-                f"{self}: field {field.name!r} has shape {field.shape}",
-                cause="the result of the function is not declared, and a call on zeros needs one shape",
-                remedy=f"declare it: out={{'dtype': {field.dtype.name!r}}} if the shape stays as it is, else "
-                f"out={{'dtype': {field.dtype.name!r}, 'shape': (224, 224, 3)}}, say",
-            )
-        return _like(self._result_of_zeros(field), field)
+        trials = self._trials([field])
+        results = [self._result_of_zeros(trial) for (trial,) in trials]
+        return self._field_of_results(field, [trial for (trial,) in trials], results)
 
     def _require_pixels(self, field: Field) -> None:
         if field.encoded:
@@ -285,22 +284,65 @@ class Python(Op):
 
     def _infer_fields(self, before: list[Field]) -> list[Field]:
         """Return the fields that the function makes of zeros."""
-        varying = [field.name for field in before if not field.uniform]
-        if varying:
+        trials = self._trials(before)
+        results = [self._results_of_zeros(trial) for trial in trials]
+        if any(result.keys() != results[0].keys() for result in results):
             raise SpecError(
-                f"{self}: the shape of {varying} varies",
-                cause="the result of the function is not declared, and a call on zeros needs one shape",
-                remedy="declare it: out={} if dtypes and shapes stay as they are, else a dict from names of fields, "
-                f"out={{{varying[0]!r}: ('float32', (None, 4))}} say",
+                f"{self}: for zeros of two sizes it returned the fields {[list(result) for result in results]}",
+                cause="it has to return the same fields for all records",
+                remedy="mend the function, or declare all fields in out=",
             )
-        zeros = {field.name: _array(np, _zeros(field)) for field in before}
+        return [
+            self._field_of_results(
+                next((field for field in before if field.name == name), Field(name, np.dtype(np.uint8), ())),
+                [field for trial in trials for field in trial if field.name == name],
+                [result[name] for result in results],
+            )
+            for name in results[0]
+        ]
+
+    def _results_of_zeros(self, trial: list[Field]) -> dict[str, NDArray[Any]]:
+        """Return by name what the function makes of zeros of some fields."""
+        zeros = {field.name: _array(np, _zeros(field)) for field in trial}
         try:
-            results = signalsafe.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _result_of_zeros
+            return signalsafe.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _result_of_zeros
         except FunctionError as error:
-            raise self._zeros_error(error, f"zeros of {', '.join(map(str, before))}") from error.error
-        before_by_name = {field.name: field for field in before}
-        new = np.dtype(np.uint8)  # in place of the dtype that `_like` says
-        return [_like(value, before_by_name.get(name) or Field(name, new, ())) for name, value in results.items()]
+            raise self._zeros_error(error, f"zeros of {', '.join(map(str, trial))}") from error.error
+
+    def _trials(self, fields: list[Field]) -> list[list[Field]]:
+        """Return the fields as they are, or, where the shape of one varies, with two sets of lengths."""
+        if all(field.uniform for field in fields):
+            return [fields]
+        for target in fields:
+            if target.shape is None or len(target.shape) > len(LENGTHS_OF_ZEROS[0]):
+                raise self._undeclared(target, "a call on zeros needs the number of its axes, at most four")
+        return [[_of_one_shape(target, lengths) for target in fields] for lengths in LENGTHS_OF_ZEROS]
+
+    def _field_of_results(self, field: Field, trials: list[Field], results: list[NDArray[Any]]) -> Field:
+        """Return the field that results for zeros are, in place of ``field``.
+
+        Args:
+            field: before the function; of a new field its name, which is in no trial.
+            trials: the field as it was given to the function, in each call.
+            results: what the function returned in each call.
+        """
+        if len(results) == 1:
+            return _like(results[0], field)
+        shape = _common_shape([trial.fixed_shape for trial in trials], [result.shape for result in results])
+        if shape is None or results[0].dtype != results[1].dtype:
+            outputs = ", ".join(f"{result.dtype} {result.shape}" for result in results)
+            inputs = ", ".join(str(trial.fixed_shape) for trial in trials) or "two sizes"
+            raise self._undeclared(field, f"for zeros of {inputs} it returned {outputs}")
+        return _like(results[0], field).with_(shape=shape, axes=field.axes if shape == field.shape else "")
+
+    def _undeclared(self, field: Field, cause: str) -> SpecError:
+        example = {"dtype": field.dtype.name, "shape": (None,) * len(field.shape or (0, 0, 0))}
+        return SpecError(
+            f"{self}: what becomes of field {field.name!r} is not known",
+            cause=f"out= does not declare dtype and shape, and {cause}",
+            remedy=f"declare them: out={example}, say, by name where there are several fields; out={{}} where dtypes "
+            "and shapes stay as they are",
+        )
 
     @property
     def _draw_of_zeros(self) -> Draw:
@@ -414,6 +456,26 @@ def _like(result: NDArray[Any], field: Field) -> Field:
     return field.with_(dtype=result.dtype, shape=result.shape, axes=axes, text=text)
 
 
+def _common_shape(inputs: list[tuple[int, ...]], results: list[tuple[int, ...]]) -> tuple[int | None, ...] | None:
+    """Return the shape that results of two calls have, None for an axis that follows that of the input.
+
+    Returns:
+        None if an axis has two lengths that are not those of the input, or none at all: a function that picks some rows
+        picks none of zeros.
+    """
+    if len({len(shape) for shape in results}) > 1:
+        return None
+    shape: list[int | None] = []
+    for axis, lengths in enumerate(zip(*results, strict=True)):
+        if lengths[0] == lengths[1] and lengths[0] > 0:
+            shape.append(lengths[0])
+        elif list(lengths) == [before[axis] for before in inputs if axis < len(before)]:
+            shape.append(None)
+        else:
+            return None
+    return tuple(shape)
+
+
 def _check_count(name: str, result: NDArray[Any], count: int) -> None:
     if result.shape[:1] != (count,):
         raise SpecError(
@@ -480,6 +542,12 @@ def _as_declared(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 def _first(records: NDArray[Any]) -> NDArray[Any]:
     """Return the value of the first record as an array, where it is an object too."""
     return records[:1].reshape(records.shape[1:])
+
+
+def _of_one_shape(field: Field, lengths: tuple[int, ...]) -> Field:
+    """Return the field with a length in place of each axis that varies."""
+    axes = zip(field.shape or (), lengths, strict=False)
+    return field.with_(shape=tuple(length if size is None else size for size, length in axes))
 
 
 def _zeros(field: Field) -> Any:

@@ -34,6 +34,8 @@ class Resize(Op):
 
     ``Resize(height, width, fit=True)`` keeps the proportions; with `Pad` behind it, images are boxed in:
     ``Resize(640, 640, fit=True), Pad(640, 640, fill=114)``.
+    torchvision (tensors) and DALI average where an image becomes smaller, as here; Keras and Albumentations
+    (OpenCV) do not unless asked, and timm has Pillow's resize: ``antialias="pil"``.
 
     Example:
         ``gl.ops.Resize(256, 256)``
@@ -181,6 +183,9 @@ class RandomResizedCrop(Op):
     The box has a random part of the image's area and a random ratio of width to height (uniform on a logarithmic
     scale), as in Inception and torchvision: ten tries, then the largest central box within ``ratio``. One pair of
     numbers is drawn for each try and one pair for the place, whichever try fits.
+    torchvision's on tensors is the same, timm's may draw linear or cubic for each image, and both are Pillow's
+    resize on images of Pillow: ``antialias="pil"``. DALI's draws by tries of its own; Albumentations resizes by
+    OpenCV without antialias; Keras has no such layer.
 
     Example:
         ``gl.ops.RandomResizedCrop(224, 224)``

@@ -80,6 +80,7 @@ class Rotate90(Op):
 
     Pixels are moved, none is blended. One and three quarters exchange the sides of an image that is not square.
     Albumentations' RandomRotate90 draws from all four, too; torchvision and DALI have it as rotations by 90 degrees.
+    Keras and timm have none.
 
     Example:
         ``gl.ops.Rotate90()``

@@ -18,7 +18,7 @@ from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
-from gpuload.spec import BOX_FORMATS, INSTANCES, KINDS, MASK, NORMALIZED, VOLUMES, Field, Spec
+from gpuload.spec import BOX_FORMATS, INSTANCES, KINDS, MASK, NORMALIZED, VOLUMES, Field, Shape, Spec
 
 ENCODED_MARK = "encoded"
 AXES = ("HWC", "CHW", *VOLUMES)
@@ -80,10 +80,12 @@ def _mark_meaning(field: Field, mark: str) -> Field:
     if kind == INSTANCES and (field.encoded or len(lengths) != 3 or field.dtype.kind not in "buif"):
         raise _mark_error(field, mark, "masks of objects have three axes: one for the masks, height and width")
     if result.holds_boxes and (lengths[-1:] != (4,) or field.dtype.kind not in "iuf"):
-        raise _mark_error(field, mark, f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis")
+        cause = f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis"
+        raise _mark_error(field, mark, cause, (*lengths[:-1], 4) if lengths[-1:] == (None,) else None)
     num_numbers = lengths[-1] or 0 if lengths else 0
     if result.holds_points and (num_numbers < 2 or field.dtype.kind not in "if"):
-        raise _mark_error(field, mark, "points have x and y along the last axis, and what else they have behind these")
+        cause = "points have x and y along the last axis, and what else they have behind these"
+        raise _mark_error(field, mark, cause, (*lengths[:-1], 2) if lengths[-1:] == (None,) else None)
     if kind.startswith(NORMALIZED) and field.dtype.kind != "f":
         raise _mark_error(field, mark, "parts of width and height are floating-point numbers")
     return result
@@ -108,11 +110,15 @@ def _unknown_mark(field: Field, mark: object) -> SpecError:
     return SpecError(f"mark({field.name}={mark!r})"[:200], cause=FORMS, remedy=remedy)
 
 
-def _mark_error(field: Field, mark: str, cause: str) -> SpecError:
+def _mark_error(field: Field, mark: str, cause: str, shape: Shape | None = None) -> SpecError:
+    """Return the error of a mark that does not fit; with a shape that would, where the last axis varies."""
+    declared = f"{{{field.name!r}: ({field.dtype.name!r}, {shape})}}"
     return SpecError(
         f"mark({field.name}={mark!r}): the field is {field}",
-        cause=cause,
-        remedy="mark another field, or leave this mark out",
+        cause=f"{cause}; the length of that axis is not known" if shape else cause,
+        remedy=f"declare it where the source is opened, gl.records(..., fields={declared}), say"
+        if shape
+        else "mark another field, or leave this mark out",
     )
 
 

@@ -13,7 +13,7 @@ Access  one call for all records of a step that a thread reads at once. There ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def records(
     length: int,
     read: Reader,
     *,
-    fields: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
+    fields: Mapping[str, DTypeLike | tuple[DTypeLike, Shape]] | None = None,
     version: str = "",
 ) -> RecordsSource:
     """Return the records that a function of yours reads.
@@ -55,9 +55,9 @@ def records(
         length: how many records there are.
         read: given int64 ``[n]``, at least one number, returns a dict: for each field an array ``[n, ...]``, or where
             shapes vary a list of n arrays, or of n bytes, or of n texts.
-        fields: for each field its dtype and the shape of a record, None for an axis that varies:
-            ``{"image": ("u1", (None, None, 3)), "name": (str, ())}``. ``str`` and ``bytes`` are text of any length, as
-            objects. Without it record 0 is read to find out.
+        fields: for each field its dtype and the shape of a record, None for an axis that varies, or the dtype of one
+            number or text: ``{"image": ("u1", (None, None, 3)), "label": "i8"}``. ``str`` and ``bytes`` are text of any
+            length, as objects. Without it record 0 is read to find out.
         version: changes the fingerprint by which saved states are compared. That sees the length, the fields and this
             text, but neither the function nor its results: give another text when the data are others.
 
@@ -318,15 +318,13 @@ def _field(name: Any, value: Any, numbers: Indices) -> Field:
 
 def _spec_of(fields: Any) -> Spec:
     if not isinstance(fields, Mapping) or not fields:
-        raise _no_fields(fields)
+        raise _no_fields(f"fields = {fields!r}")
     spec_fields = []
     for name, about in fields.items():
-        if not isinstance(about, Sequence) or isinstance(about, str) or len(about) != 2:
-            raise _no_fields(fields)
-        dtype, shape = about
+        dtype, shape = (about, ()) if isinstance(about, (str, type, np.dtype)) else _dtype_and_shape(name, about)
         lengths = (shape,) if is_whole(shape) else shape
         if not isinstance(lengths, (tuple, list)) or not all(n is None or is_whole(n) for n in lengths):
-            raise _no_fields(fields)
+            raise _no_fields(f"fields: {name!r} is {about!r}")
         try:
             numpy_dtype = dtype_of(dtype)
         except (TypeError, ValueError, SyntaxError) as error:
@@ -345,11 +343,18 @@ def _spec_of(fields: Any) -> Spec:
     return Spec(tuple(spec_fields))
 
 
-def _no_fields(fields: Any) -> SpecError:
+def _dtype_and_shape(name: Any, about: Any) -> tuple[Any, Any]:
+    if not isinstance(about, (tuple, list)) or len(about) != 2:
+        raise _no_fields(f"fields: {name!r} is {about!r}")
+    dtype, shape = about
+    return dtype, shape
+
+
+def _no_fields(subject: str) -> SpecError:
     return SpecError(
-        f"fields = {fields!r}",
-        cause="it is a dict from name to dtype and shape of a record",
-        remedy='write it like {"image": ("u1", (None, None, 3)), "label": ("i8", ())}',
+        subject,
+        cause="it is a dict from name to dtype and shape of a record, or to the dtype of one number or text",
+        remedy='write it like {"image": ("u1", (None, None, 3)), "label": "i8"}',
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import inspect
 import io
 from typing import Any
 
@@ -28,6 +29,10 @@ OTHERS = ("Copy", "Dali", *PLACES)  # ops that act on no view of the image; Copy
 VIEWS = tuple(name for name in NAMES if name not in OTHERS)
 SMALL = {"ScaleJitter": gl.ops.ScaleJitter(24, scale=(0.5, 1.5))}  # its example makes images of megapixels
 PHOTOS = np.concatenate([images()[: COUNT // 2], images()[-COUNT // 2 :]])  # noise and smooth ones
+
+
+LIBRARIES = ("torchvision", "Keras", "DALI", "Albumentations", "timm")
+PLAIN = ("Cast", "Copy", "Dali", "Decode", "PadTo", "PerImageStandardization", "Python", "Reshape", "Transpose")
 
 
 def png(pixels: Any) -> Any:
@@ -87,6 +92,13 @@ def test_every_op_is_among_them(expected):
     for name in VIEWS:
         pairs = [(expected[name, record], photo) for record, photo in enumerate(PHOTOS)]
         assert any(value.dtype != np.uint8 or not np.array_equal(value, photo) for value, photo in pairs), name
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PLAIN])
+def test_the_docstring_of_an_augmentation_says_what_other_libraries_have(name):
+    docstring = inspect.getdoc(getattr(gl.ops, name)) or ""
+
+    assert [library for library in LIBRARIES if library not in docstring] == []
 
 
 def test_batches_of_other_sizes_and_threads_have_the_same_rows(expected):

@@ -388,6 +388,18 @@ def test_a_mark_that_does_not_fit_is_refused(marks, what):
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("mark", "shape", "declared"), [("xywh", (None, None), (None, 4)), ("xy", (None, None, None), (None, None, 2))]
+)
+def test_boxes_and_points_of_which_no_number_is_known_are_to_be_declared(mark, shape, declared):
+    source = gl.records(2, lambda numbers: {"x": [np.zeros((1,) * (len(shape) - 1) + (4,)) for _ in numbers]})
+
+    with pytest.raises(SpecError, match="the length of that axis is not known") as caught:
+        source.mark(x=mark)
+
+    assert f"fields={{'x': ('float64', {declared})}}" in caught.value.remedy
+
+
 def test_whole_numbers_cannot_be_parts_of_an_image():
     with pytest.raises(SpecError, match="normalized xyxy"):
         gl.arrays(boxes=np.zeros((3, 2, 4), np.int32)).mark(boxes="normalized xyxy")

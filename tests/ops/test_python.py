@@ -39,6 +39,7 @@ class TestPython(OpContract):
     cases = (
         (Python(inverted), uniform(np.uint8, 9, 8, 3)),
         (Python(inverted, out={"dtype": "uint8"}), varying(np.uint8, 3)),
+        (Python(inverted), varying(np.uint8, 3)),
         (Python(inverted, batch=True), uniform(np.uint8, 9, 8, 3)),
         (Python(inverted, out={"shape": (None, None, 1)}, batch=True), varying(np.uint8, 1)),
         (Python(halved), uniform(np.uint8, 9, 8, 3)),
@@ -51,7 +52,8 @@ class TestPython(OpContract):
     )
     neutral = ((Python(lambda x: x), uniform(np.uint8, 5, 4)),)
     refused = (
-        (Python(inverted), varying(np.uint8, 3)),
+        (Python(halved), varying(np.uint8, 3)),
+        (Python(inverted), Field("image", np.dtype(np.uint8), None)),
         (Python(inverted), Field("image", np.dtype(np.uint8), (None,), encoded=True)),
         (Python(lambda x: x[10]), uniform(np.uint8, 5)),
     )
@@ -209,6 +211,53 @@ def test_without_out_it_is_called_with_zeros_when_the_loader_is_made():
     with loader_of(Python(lambda x: calls.append((x.any(), x.shape, threading.current_thread().name)) or x)):
         assert calls
         assert set(calls) == {(False, (6, 5, 3), "gpuload-signalsafe-0")}
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "shape"),
+    [
+        (inverted, "uint8", (None, None, 3)),
+        (lambda image: image[..., :1] / np.float32(2), "float32", (None, None, 1)),
+        (lambda image: image[..., 0], "uint8", (None, None)),
+        (lambda image: np.resize(image, (24, 20, 3)), "uint8", (24, 20, 3)),
+        (lambda image: image.mean(axis=(0, 1)), "float64", (3,)),
+        (lambda image: image.max(), "uint8", ()),
+    ],
+)
+def test_of_images_that_differ_in_size_zeros_of_two_sizes_show_dtype_and_shape(function, dtype, shape):
+    graph = compile_ops(Spec((varying(np.uint8, 3),)), [Python(function)])
+
+    assert (graph.spec_out["image"].dtype, graph.spec_out["image"].shape) == (np.dtype(dtype), shape)
+    assert graph.spec_out["image"].axes == ("HWC" if shape == (None, None, 3) else "")
+
+
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        (halved, r"\(32, 40, 3\), \(40, 24, 3\) it returned float32 \(16, 40, 3\), float32 \(20, 24, 3\)"),
+        (lambda image: image.swapaxes(0, 1), r"it returned uint8 \(40, 32, 3\), uint8 \(24, 40, 3\)"),
+        (lambda image: image[image.any(axis=(1, 2))], r"it returned uint8 \(0, 40, 3\)"),
+        (lambda image: image if len(image) < 35 else image / 2, "it returned uint8 .* float64"),
+    ],
+)
+def test_what_zeros_of_two_sizes_do_not_show_is_declared(function, cause):
+    with pytest.raises(SpecError, match=cause) as caught:
+        compile_ops(Spec((varying(np.uint8, 3),)), [Python(function)])
+
+    assert "out={'dtype': 'uint8', 'shape': (None, None, None)}" in caught.value.remedy
+
+
+def test_a_record_that_is_not_as_zeros_were_is_an_error():
+    images = [np.zeros((20, 30, 3), np.uint8), np.zeros((300, 90, 3), np.uint8)]
+    read = gl.records(
+        2, lambda rows: {"image": [images[row] for row in rows]}, fields={"image": ("u1", (None, None, 3))}
+    )
+
+    load = gl.Loader(read, 1, ops=[Python(lambda x: x[:224])], device="cpu")
+
+    assert load.batch_at(0)["image"][0].shape == (20, 30, 3)
+    with pytest.raises(SpecError, match="returned 224 x 90 pixels for 300 x 90"):
+        load.batch_at(1)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")

@@ -120,6 +120,17 @@ def test_of_fields_of_one_shape_it_is_found_out_by_zeros_what_comes(out):
     assert_same(rows_of(load, "big"), np.array(expected, np.float64))
 
 
+def test_of_fields_that_vary_it_is_found_out_by_zeros_of_two_sizes_what_comes():
+    def shifted(image, boxes):
+        return {"image": image / np.float32(2), "boxes": boxes + 1, "size": np.array(image.shape[:2])}
+
+    load = loader_of(Python(shifted, on=("image", "boxes")))
+
+    shapes = {name: (load.spec_out[name].dtype.name, load.spec_out[name].shape) for name in ("image", "boxes", "size")}
+    assert shapes == {"image": ("float32", (6, 5, 3)), "boxes": ("float32", (None, 4)), "size": ("int64", (2,))}
+    assert_same(rows_of(load, "boxes"), [boxes + 1 for boxes in BOXES])
+
+
 def test_one_for_many_gets_arrays_of_records():
     def many(image, label, rng):
         assert len(image) == len(label) == len(rng)
@@ -210,7 +221,12 @@ def test_a_result_that_is_not_what_was_declared_is_an_error_that_names_the_recor
 def test_what_does_not_fit_is_refused_when_the_loader_is_made():
     both = ("image", "boxes")
     wrong = {
-        r"the shape of \['boxes'\] varies": Python(lambda image, boxes: (image, boxes), on=both),
+        r"for zeros of \(32, 4\), \(40, 4\) it returned float32 \(0, 4\)": Python(
+            lambda image, boxes: (image, boxes[boxes[:, 2] > 0]), on=both
+        ),
+        r"two sizes it returned the fields \[\['image'\], \['boxes'\]\]": Python(
+            lambda image, boxes: {"image": image} if len(boxes) < 35 else {"boxes": boxes}, on=both
+        ),
         r"missing a required argument": Python(lambda image, boxes, label: image, on=both, out={}),
         r"too many positional arguments": Python(lambda image, boxes: image, on=(*both, "label"), out={}),
         r"names the fields \['label'\]": Python(lambda image, boxes: image, on=both, out={"label": "f4"}),

@@ -129,6 +129,22 @@ def test_fields_that_were_said_are_not_read():
     assert source.read([])["x"].shape == (0, 3)
 
 
+@pytest.mark.parametrize("dtype", ["int64", np.int64, np.dtype(np.int64)], ids=str)
+def test_a_dtype_alone_is_one_number_a_record(dtype):
+    source = records(10, lambda indices: {"n": indices * 2}, fields={"n": dtype})
+
+    assert source.spec["n"] == gl.Field("n", "i8", ())
+    assert source.read([3, 1])["n"].tolist() == [6, 2]
+
+
+def test_the_error_of_a_field_that_is_not_said_right_names_this_field_alone():
+    with pytest.raises(SpecError, match="fields: 'x' is") as caught:
+        records(10, read_rows, fields={"y": ("u1", (None, None, 3)), "x": ("f4",)})
+
+    assert "'x'" in caught.value.what
+    assert "'y'" not in caught.value.what
+
+
 def test_one_call_reads_all_records_that_were_asked_for():
     requests = []
 
@@ -243,7 +259,7 @@ def test_arguments_that_are_none_are_refused(arguments, message):
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, ["x"], "x", {"x": "f4"}, {"x": ("f4",)}, {"x": ("f4", "ab")}, {"x": ("f4", (-1,))}, {"x": ("f4", (1.5,))},
+    [{}, ["x"], "x", {"x": "no"}, {"x": ("f4",)}, {"x": ("f4", "ab")}, {"x": ("f4", (-1,))}, {"x": ("f4", (1.5,))},
      {"x": ("f4", (True,))}, {"x": ("no", ())}, {"x": ("O", ())}, {"": ("f4", ())}, {3: ("f4", ())},
      {"x": ([("a", "u1")], ())}, {"x": ("f4", None)}, {"x": np.float32(2)}],
 )  # fmt: skip
