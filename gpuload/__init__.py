@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import signal as _signal
+import sys as _sys
+
+# ``python -m gpuload`` imports this package before ``__main__``: from here on Ctrl-C ends it without a traceback. While
+# Python looks for ``__main__``, ``sys.argv`` begins with "-m" in place of its file.
+if (
+    _sys.argv[:1] == ["-m"]
+    and _sys.orig_argv[-len(_sys.argv) :][:1] in (["gpuload"], ["-mgpuload"])
+    and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler  # not if this process ignores Ctrl-C
+):
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 from typing import TYPE_CHECKING
 
 from gpuload import ops, recipes

@@ -72,15 +72,29 @@ class Run:
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
-@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Records of a batch.")
 @click.option(
-    "--step-ms", type=click.FloatRange(0), default=0.0, help="Duration of a training step, in ms; bench sleeps instead."
+    "--batch-size", type=click.IntRange(1), default=64, show_default=True, metavar="N", help="Records of a batch."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Duration of the measurement."
+    "--step-ms",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    metavar="MS",
+    help="Duration of a training step; bench sleeps instead.",
 )
-@click.option("--num-threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the cores]")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, gpu or gpu:N.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Duration of the measurement.",
+)
+@click.option(
+    "--num-threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the cores, then as measured]"
+)
+@click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
 @click.option("--in-order", is_flag=True, help="Read records in the order of the files, not shuffled.")
 @click.option("--against", default="", metavar="PEERS", help=f"Measure these loaders, too: {','.join(PEERS)}.")
 def command(
@@ -107,9 +121,9 @@ def command(
         for peer in peers:
             rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
     bottleneck = run.stats.bottleneck(limits)
-    output.say(
-        f"{source!r}\nbatches of {batch_size}, {len(ops)} ops, on {loader.device}, {loader.num_threads} threads\n"
-    )
+    threads, prefetch = (int(run.stats[name]) for name in ("num_threads", "prefetch"))  # the loader may choose others
+    output.say(f"{source!r}\nbatches of {batch_size}, {_count(len(ops), 'op')}, on {loader.device}")
+    output.say(f"{_count(threads, 'thread')}, {_count(prefetch, 'step')} ahead\n")
     output.say(
         f"{run.rate('records'):,.0f} records/s, {run.rate('batches'):,.1f} batches/s, {run.rate('bytes') / 1e6:,.1f} "
         f"MB/s of batches;\nfirst batch after {run.first_batch_s:.3f} s\n"
@@ -123,9 +137,10 @@ def command(
             output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
     output.say("\n" + textwrap.fill(str(bottleneck), COLUMNS))
     output.result(
-        num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=loader.num_threads,
-        records_per_s=run.rate("records"), batches_per_s=run.rate("batches"), bytes_per_s=run.rate("bytes"),
-        first_batch_s=run.first_batch_s, limits=asdict(limits), against=rates, **run.stats.as_dict(limits),
+        num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
+        prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
+        bytes_per_s=run.rate("bytes"), first_batch_s=run.first_batch_s, limits=asdict(limits), against=rates,
+        **run.stats.as_dict(limits),
     )  # fmt: skip
     return 0
 
@@ -169,6 +184,10 @@ def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
             devices.upload(values, device)
     devices.synchronize(device)
     loader.count("pageable_upload_s", time.perf_counter() - begin)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def limit_lines(limits: Limits, beside: Iterable[Sequence[StageLimit]]) -> list[str]:

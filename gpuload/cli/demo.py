@@ -45,6 +45,7 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     type=click.Path(readable=False, path_type=Path),
     default="gpuload-demo.png",
     show_default=True,
+    metavar="FILE.png",
     help="The contact sheet, a PNG.",
 )
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
@@ -53,6 +54,7 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     type=click.IntRange(0, 2**64 - 1),
     default=0,
     show_default=True,
+    metavar="N",
     help="Seed of order, augmentation and network.",
 )
 @click.option(
@@ -61,9 +63,12 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     callback=check_seconds,
     default=1.5,
     show_default=True,
+    metavar="S",
     help="Seconds for each measured rate.",
 )
-@click.option("--epochs", type=click.IntRange(1), default=12, show_default=True, help="Epochs of model.fit.")
+@click.option(
+    "--epochs", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Epochs of model.fit."
+)
 def command(output: Output, sheet: Path, device: str, seed: int, seconds: float, epochs: int) -> int:
     """Write records, train, stop and resume, compare executors and measure rates.
 

@@ -16,10 +16,12 @@ from gpuload.preview import check_page_name
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
-@click.option("--records", type=int, default=4, show_default=True, help="Number of records.")
-@click.option("--epochs", type=int, default=2, show_default=True, help="Number of epochs whose draws are shown.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
-@click.option("--out", default="preview.html", show_default=True, type=PATH, help="File of the page, .html or .png.")
+@click.option("--records", type=int, default=4, show_default=True, metavar="N", help="Number of records.")
+@click.option("--epochs", type=int, default=2, show_default=True, metavar="N", help="Epochs whose draws are shown.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of the draws.")
+@click.option(
+    "--out", default="preview.html", show_default=True, type=PATH, metavar="FILE", help="The page, .html or .png."
+)
 def command(
     output: Output, paths: tuple[str, ...], ops_name: str | None, records: int, epochs: int, seed: int, out: str
 ) -> int:

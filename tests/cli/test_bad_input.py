@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -244,16 +245,13 @@ def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(words, statu
         assert "Traceback" not in text, (place, text)
 
 
-@pytest.mark.parametrize(
-    ("module", "start"),
-    [
-        ("numpy", "import gpuload_command; gpuload_command.main()"),
-        ("click", "import runpy; runpy.run_module('gpuload', run_name='__main__', alter_sys=True)"),
-    ],
-    ids=["gpuload", "python -m gpuload"],
-)
-def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(module, start, files, environment):
-    program = f"""
+COMMANDS = {
+    "gpuload": ["-c", "import gpuload_command; gpuload_command.main()"],
+    "python -m gpuload": ["-m", "gpuload", "--version"],
+    "python -mgpuload": ["-X", "utf8", "-mgpuload", "-m", "gpuload"],
+}
+# Python imports it by itself before a program begins; it sends Ctrl-C when a module is looked for.
+SENDER = """
 import signal, sys
 
 class Finder:
@@ -263,13 +261,33 @@ class Finder:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Finder)
-{start}
 """
-    process = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=files, env=environment, timeout=100
-    )
 
-    assert (process.returncode, process.stderr) == (-signal.SIGINT, "")
+
+def interrupt_imports(module: str, words: list[str], folder: Path, environment: dict[str, str]):
+    """Run Python with Ctrl-C at the import of a module."""
+    (folder / "sitecustomize.py").write_text(SENDER.format(module=module))
+    paths = [str(folder), *filter(None, [environment.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, cwd=folder, timeout=100,
+        env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("module", ["numpy", "gpuload.ops", "gpuload.cli", "click"])
+def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(module, command, files, environment):
+    process = interrupt_imports(module, COMMANDS[command], files, environment)
+
+    assert (process.returncode, process.stdout, process.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("words", [["-c", "import gpuload", "-m", "gpuload"], ["-m", "trainer", "gpuload"]], ids=str)
+def test_ctrl_c_during_the_import_of_gpuload_by_a_program_is_the_programs(words, files, environment):
+    (files / "trainer.py").write_text("import gpuload\n")
+    process = interrupt_imports("numpy", words, files, environment)
+
+    assert "KeyboardInterrupt" in process.stderr
 
 
 # The thousandth call of `doctor` is behind its trials of decoders, which take 20 s.
