@@ -88,7 +88,7 @@ WITHOUT = {
     "Cast": "shows nothing",
     "Dali": "runs in DALI alone",
     "Decode": "makes images of files",
-    "Normalize": "shows nothing, as pictures of float numbers are stretched",
+    "Normalize": "shows nothing, as a preview has the pixels without it",
     "OneHot": "is for labels",
     "PadTo": "is for sequences",
     "PerImageStandardization": "shows nothing, as pictures of float numbers are stretched",

@@ -70,7 +70,7 @@ def test_files_masks_and_floats_are_shown(tmp_path):
     masks[:, :10] = 7
     source = gl.zip(gl.images(tmp_path, labels=None), gl.arrays(mask=masks)).mark(mask="mask")
 
-    page = gl.preview(loader_of([ops.Decode(), ops.Normalize(100.0, 50.0)], source), records=1)
+    page = gl.preview(loader_of([ops.Decode(), ops.Cast("float32")], source), records=1)
 
     assert page.titles == ("as stored", "behind the ops")  # nothing is random
     stored, mask, floats, _ = pictures(page.to_html())
@@ -80,6 +80,40 @@ def test_files_masks_and_floats_are_shown(tmp_path):
     np.testing.assert_allclose(floats, (stored - stored.min()) / np.ptp(stored) * 255, atol=1.01)
     assert "labels 0, 7" in page.to_html()
     assert page._repr_html_() in page.to_html()
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [ops.Normalize((120.0, 100.0, 80.0), (50.0, 60.0, 70.0))],
+        [ops.Normalize(100.0, 50.0, dtype="float16"), ops.Transpose("CHW")],
+        [ops.Normalize((120.0, 100.0, 80.0), 50.0), ops.Copy("image", to="view"), ops.Transpose("CHW", on="view")],
+    ],
+    ids=["HWC", "CHW", "view"],
+)
+def test_behind_normalize_the_pixels_are_shown_that_went_in(chain):
+    page = gl.preview(loader_of(chain, gl.arrays(image=PHOTOS)), records=1).to_html()
+
+    stored, *shown = pictures(page)
+    assert len(shown) == 1 + (len(chain) > 2)
+    for picture in shown:
+        np.testing.assert_allclose(picture.astype(int), stored, atol=1)
+    assert "shown without Normalize" in page
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [ops.Cast("float32"), ops.Normalize(0.5, 2.0)],
+        [ops.Normalize((120.0, 100.0, 80.0), 50.0), ops.Python(lambda x: x[..., :2])],
+    ],
+)
+def test_floats_whose_pixels_are_not_known_are_stretched(chain):
+    page = gl.preview(loader_of(chain, gl.arrays(image=PHOTOS)), records=1).to_html()
+
+    _, shown = pictures(page)
+    assert (shown.min(), shown.max()) == (0, 255)
+    assert "shown without Normalize" not in page
 
 
 def test_a_picture_has_records_below_one_another_and_epochs_side_by_side(tmp_path):

@@ -5,9 +5,9 @@
 
 Rows     are records: as the source has them (image files decoded), and behind all ops in the first epochs, with the
          draws of the ops for the record. Other fields are texts.
-Pixels   of uint8 are shown as they are. Others are stretched, each image by itself, from its least value to its
-         greatest, which is written below. Of other than 3 channels the first one is shown, of a volume the middle
-         slice; labels of masks are colours.
+Pixels   of uint8 are shown as they are, and behind Normalize as they would be without it. Others are stretched, each
+         image by itself, from its least value to its greatest, which is written below. Of other than 3 channels the
+         first one is shown, of a volume the middle slice; labels of masks are colours.
          Small images are enlarged by a whole factor; of large ones each pixel is the mean of a square.
 Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its label.
 Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names that.
@@ -33,7 +33,8 @@ from gpuload.display.pictures import Pixels, png
 from gpuload.display.values import image_axes
 from gpuload.errors import FileError, SpecError
 from gpuload.loader import Loader
-from gpuload.ops import Decode
+from gpuload.ops import Copy, Decode, Normalize
+from gpuload.ops.graph import Graph
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
@@ -261,12 +262,13 @@ def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
 def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     """Return the cell of a batch of one record."""
     spec, values = loader.spec_out, {name: np.asarray(column[0]) for name, column in batch.items()}
+    normalized = _normalized(loader.graph)
     pictures, texts = [], []
     for field in spec:
         value = values[field.name]
         has_pixels = 0 not in value.shape[field.kind == INSTANCES :]  # there may be no masks of objects
         if has_pixels and value.dtype.kind in NUMBERS and image_axes(value, field):
-            pictures.append((field.name, *image_pixels(spec, values, field)))
+            pictures.append((field.name, *image_pixels(spec, values, field, normalized.get(field.name))))
         else:
             texts.append(f"{field.name}: {_text(values[field.name])[:MAX_TEXT]}")
     draws = [
@@ -274,6 +276,18 @@ def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
         for label, draw in batch.drawn.items()
     ]
     return Cell(tuple(pictures), tuple(texts), (*([note] if note else []), *draws))
+
+
+def _normalized(graph: Graph) -> dict[str, Normalize]:
+    """Return by name the op that normalized bytes of a field."""
+    ops: dict[str, Normalize] = {}
+    specs = (graph.spec_in, *graph.specs)
+    for op, names, before in zip(graph.ops, graph.targets, specs, strict=False):
+        if isinstance(op, Copy):
+            ops.update({copy: ops[name] for name in names if name in ops for copy in op.to})
+        elif isinstance(op, Normalize):
+            ops.update({name: op for name in names if before[name].dtype == np.uint8})
+    return ops
 
 
 def _text(value: NDArray[Any]) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuload.display.pictures import Pixels, enlarge, object_labels, rgb_pixels
 from gpuload.display.values import image_axes, middle_plane, middle_slice
-from gpuload.ops import boxes, follow
+from gpuload.ops import Normalize, boxes, follow
 from gpuload.preview import font
 from gpuload.spec import INSTANCES, MASK, Field, Spec
 
@@ -22,13 +22,16 @@ LINE_WIDTH = 680  # pixels that the pictures of one record take side by side
 BOX_COLOUR, POINT_COLOUR, INK, PAPER = (255, 64, 32), (32, 224, 255), (40, 40, 40), (255, 255, 255)
 
 
-def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixels, str]:
+def image_pixels(
+    spec: Spec, values: dict[str, Any], field: Field, normalize: Normalize | None = None
+) -> tuple[Pixels, str]:
     """Return an image of a record as it is shown, and a note about it: its size, the range of its values.
 
     Args:
         spec: the fields of the record.
         values: the values of the record.
         field: the field of the image; boxes and points that belong to it are drawn into it.
+        normalize: the op that made its values of bytes; these are shown then.
     """
     value = np.asarray(values[field.name])
     axes = image_axes(value, field)
@@ -40,10 +43,19 @@ def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixe
         note += f", slice {middle_slice(len(value))}"
     step = max(1, -(-max(image.shape[:2]) // LARGEST_SIDE))
     small, about = rgb_pixels(image, step, is_mask=field.kind in (MASK, INSTANCES))
+    if normalize and {np.size(normalize.mean), np.size(normalize.std)} <= {1, image.shape[2]}:
+        small, _ = rgb_pixels(_bytes_before(normalize, image), step, is_mask=False)
+        about += ", shown without Normalize"
     pixels, times = enlarge(small, LEAST_SIDE)
     if field.name == follow.image_name(spec):
         _draw_annotations(pixels, spec, values, image.shape[:2], times / step)
     return pixels, note if field.kind == INSTANCES else note + about
+
+
+def _bytes_before(normalize: Normalize, image: NDArray[Any]) -> Pixels:
+    """Return the bytes of which an op made an image ``[height, width, channels]``; no number is 0."""
+    values = image.astype(np.float64) * normalize.std + normalize.mean
+    return np.rint(np.nan_to_num(values, nan=0.0)).clip(0, 255).astype(np.uint8)
 
 
 def _draw_annotations(
