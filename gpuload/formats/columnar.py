@@ -125,13 +125,24 @@ def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_by
     }
 
 
-def columns_of_files(tables: Sequence[Any], arguments: Mapping[str, Any]) -> list[list[Column]]:
+def columns_of_files(
+    tables: Sequence[Any], arguments: Mapping[str, Any], images: Mapping[str, bool] | None = None
+) -> list[list[Column]]:
     """Return the columns of each file, whose fields are the same.
+
+    Args:
+        tables: the files.
+        arguments: of the reader.
+        images: of columns of bytes whether they hold images; for others the first record of the first file says it.
 
     Raises:
         SpecError: the files differ in a field.
     """
-    columns = list[list[Column]]()
+    columns, images = list[list[Column]](), images or {}
+
+    def first(path: Path) -> list[Any]:
+        return [] if columns or ".".join(path) in images else tables[0].first(path)
+
     for table in tables:
         with as_refusal(table.title, table.files, table.number):
             description = table.description
@@ -141,8 +152,10 @@ def columns_of_files(tables: Sequence[Any], arguments: Mapping[str, Any]) -> lis
                 fields=arguments["fields"] or (tuple(column.field.name for column in columns[0]) if columns else None),
                 shapes={**description.shapes, **arguments["shapes"]},
                 defaults=arguments["defaults"],
-                images=[c.field.name for c in columns[0] if c.field.encoded] if columns else description.images,
-                first=table.first if not columns else lambda path: [],
+                images=[c.field.name for c in columns[0] if c.field.encoded]
+                if columns
+                else description.images | {name for name, is_image in images.items() if is_image},
+                first=first,
             )
         columns.append(file_columns)
         for column, expected in zip(file_columns, columns[0], strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import pickle
 import shutil
@@ -105,6 +106,22 @@ def npy(array):
     return file.getvalue()
 
 
+def write_parquet(folder):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for number in range(3):
+        columns = {
+            "x": np.arange(number * 10, number * 10 + 7), "name": [f"n{i}" for i in range(7)], "image": [jpeg()] * 7,
+            "raw": [b"raw"] * 7,
+        }  # fmt: skip
+        table = arrow.table(columns).slice(0, 7 - number)
+        about = json.dumps({"info": {"features": {"x": {"_type": "ClassLabel", "names": ["a", "b"]}}}})
+        parquet.write_table(
+            table.replace_schema_metadata({"huggingface": about}), folder / f"{number}.parquet", row_group_size=3
+        )
+    return folder / "*.parquet", gl.parquet
+
+
 def write_images(folder):
     for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/1.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +137,7 @@ def write_image_list(folder):
 
 FORMATS = [
     write_npy, write_npy_of_many_kinds, write_npy_of_other_shapes, write_fixed, write_idx, write_tfrecords, write_text,
-    write_csv, write_npz, write_npz_of_files, write_tars, write_images, write_image_list,
+    write_csv, write_npz, write_npz_of_files, write_tars, write_parquet, write_images, write_image_list,
 ]  # fmt: skip
 UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv)]
 
@@ -409,6 +426,62 @@ def test_members_that_leave_a_tar_are_refused(folder, array, value):
 
     with pytest.raises(FormatError, match="no manifest that can be used"):
         function(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "place", "value"),
+    [("schema_of", 0, 7), ("row_groups", 0, 2), ("row_groups", 0, -1), ("unpacked_bytes", 0, -1), ("rows", 0, -1)],
+)
+def test_row_groups_that_cannot_be_are_refused(folder, array, place, value):
+    paths, function = write_parquet(folder)
+    path = function(paths).index(folder / "x.manifest")
+    rewrite(path, lambda arrays, about: arrays[array].__setitem__(place, value))
+
+    with pytest.raises(FormatError, match="no manifest that can be used"):
+        function(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schemas": 3},
+        {"schemas": ["!"]},
+        {"schemas": ["AAAA"]},
+        {"schemas": [3]},
+        {"images": None},
+        {"images": {"x": 1}},
+    ],
+)
+def test_schemas_that_are_none_are_refused(folder, change):
+    paths, function = write_parquet(folder)
+    path = function(paths).index(folder / "x.manifest")
+    rewrite(path, lambda arrays, about: about["about"].update(change))
+
+    with pytest.raises(FormatError, match="no manifest that can be used"):
+        function(path)
+
+
+def test_a_footer_that_is_not_as_the_manifest_says_is_refused_at_the_first_read(folder):
+    paths, function = write_parquet(folder)
+    path = function(paths).index(folder / "x.manifest")
+    rewrite(path, lambda arrays, about: arrays["rows"].__setitem__(slice(0, 2), [2, 4]))
+
+    source = function(path)
+
+    with pytest.raises(FormatError, match=r"0\.parquet is not as its manifest says"):
+        source[0]
+    assert source[8]["x"] == 11
+
+
+def test_columns_that_a_listed_source_did_not_read_are_there(folder):
+    paths, _ = write_parquet(folder)
+    path = gl.parquet(paths, ["x"]).index(folder / "x.manifest")
+
+    source = gl.parquet(path, ["image", "raw"])
+
+    assert source.spec == gl.parquet(paths, ["image", "raw"]).spec
+    assert [field.encoded for field in source.spec] == [True, False]
+    assert gl.parquet(path).spec == gl.parquet(paths).spec
 
 
 @pytest.mark.parametrize("change", [{"fields": 3}, {"fields": [1]}, {"heads": None}, {"heads": {"npy": 3}}])

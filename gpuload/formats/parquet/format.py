@@ -12,10 +12,12 @@ def _sniff(beginning: Beginning) -> Match | None:
     return Match("Parquet", "gl.parquet") if beginning.head.startswith(MAGIC) else None
 
 
+parquet = lazy.function("gpuload.formats.parquet.source", "parquet")
 PARQUET = Format(
     "parquet",
-    lazy.function("gpuload.formats.parquet.source", "parquet"),
+    parquet,
     _sniff,
+    call=parquet,
     suffixes=(".parquet",),
     writer=lazy.function("gpuload.formats.parquet.writer", "writer"),
 )

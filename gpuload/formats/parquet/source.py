@@ -7,36 +7,31 @@ Access  a column of a row group is decoded as a whole, for however few of its ro
 Fields  `formats/columnar.py` says what columns become.
 Memory  the footers, and ``cache_bytes`` of decoded columns. A column of a row group unpacks to at most the limit of
         `storage/inflate.py`; it is decoded BATCH_ROWS rows at a time, so no number in the file is believed before.
-Damage  is found by PyArrow while it decodes. It ends the process for some damaged footers where it is asked for places
-        and statistics of columns (`RowGroupMetaData.column`, 26.0), so that nothing here asks for these.
 Needs   PyArrow.
 Source  https://parquet.apache.org/docs/file-format
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from gpuload.errors import DamagedBlockError, FormatError, GpuloadError
+from gpuload.errors import DamagedBlockError, GpuloadError
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
+from gpuload.formats.parquet.listing import from_manifest, to_manifest
+from gpuload.formats.parquet.table import CALL, Table
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.columns import ColumnSource
-from gpuload.sources.filesource import Opening
+from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, starts_of
-from gpuload.storage import open_storage
-from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at
+from gpuload.storage import manifest, open_storage
+from gpuload.storage.files import Paths, by_chunks, expand, look_at
 from gpuload.storage.inflate import limit_bytes, too_large
-
-BATCH_ROWS = 1 << 16  # decoded at a time
-PEEK_BYTES = 1 << 16  # read at a time for the first value of a column
-CALL = "gl.parquet"
 
 
 def parquet(
@@ -57,7 +52,8 @@ def parquet(
     into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a row group, decodes each once.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
+            manifest of such files (``Source.index``).
         fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
@@ -72,15 +68,18 @@ def parquet(
     """
     arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes)
     columnar.import_arrow(CALL)
-    names = expand(paths)
-    files, _ = look_at(names, 0, lambda path, size, head: None)
-    footers = by_chunks(lambda chunk: [_read_footer(files, number) for number in chunk], range(len(files)))
-    tables = [_Table(files, number, footer) for number, footer in enumerate(footers)]
-    columns = columnar.columns_of_files(tables, arguments)
-    groups = [(table, group) for table in tables for group in range(table.footer.num_row_groups)]
-    starts = starts_of([table.num_rows(group) for table, group in groups])
-    counts = [sum(map(table.num_rows, range(table.footer.num_row_groups))) for table in tables]
-    cache = BlockCache(arguments["cache_bytes"], sum(table.footer.row_group(i).total_byte_size for table, i in groups))
+    listing = manifest.load(paths, "parquet")
+    if listing is None:
+        names: Sequence[str] = expand(paths)
+        files, _ = look_at(names, 0, lambda path, size, head: None)
+        tables = by_chunks(lambda chunk: [Table.open(files, number) for number in chunk], range(len(files)))
+        columns = columnar.columns_of_files(tables, arguments)
+    else:
+        names, files = listing.files.paths, listing.files
+        tables, columns = from_manifest(listing, arguments)
+    groups = [(table, group) for table in tables for group in range(table.rows.size)]
+    starts = starts_of([num_rows for table in tables for num_rows in table.rows.tolist()])
+    cache = BlockCache(arguments["cache_bytes"], sum(table.num_bytes for table in tables))
     leaves = [
         BlockLeaf(
             column.field,
@@ -93,89 +92,30 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
-    opening = Opening(parquet, {"paths": tuple(names), **arguments})
-    about = sorted(arguments["defaults"].items()) or None
-    return ColumnSource(files, opening, open_storage(files), leaves, counts, tables[0].description.classes, about=about)
+    opening = Opening(parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments})
+    return ParquetSource(opening, leaves, tables, columns[0])
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A file and its footer.
+class ParquetSource(ColumnSource):
+    """Rows of Parquet files; made by ``gl.parquet``."""
 
-    Attributes:
-        files, number: the files of the source, and which of them it is.
-        footer: PyArrow's.
-    """
+    def __init__(
+        self, opening: Opening, leaves: Sequence[BlockLeaf], tables: Sequence[Table], columns: Sequence[Column]
+    ) -> None:
+        files, counts = tables[0].files, [int(table.rows.sum()) for table in tables]
+        about = sorted(opening.arguments["defaults"].items()) or None
+        classes = tables[0].description.classes
+        super().__init__(files, opening, open_storage(files), leaves, counts, classes, about=about)
+        self._tables, self._columns = tables, columns
 
-    files: Files
-    number: int
-    footer: Any
-    title: ClassVar[str] = "Parquet"
-
-    @property
-    def path(self) -> str:
-        return self.files.paths[self.number]
-
-    @property
-    def schema(self) -> Any:
-        return self.footer.schema.to_arrow_schema()
-
-    @property
-    def description(self) -> columnar.Description:
-        return columnar.describe_features(self.footer.metadata)
-
-    def num_rows(self, group: int) -> int:
-        """Return the number of rows that a row group has, as the footer says."""
-        num_rows = int(self.footer.row_group(group).num_rows)
-        if num_rows < 0:
-            raise FormatError(
-                f"{self.path}, row group {group}, has {num_rows} rows",
-                cause="its footer says so: it is damaged",
-                remedy="copy the file again",
-            )
-        return num_rows
-
-    def first(self, path: columnar.Path) -> list[Any]:
-        """Return the value of a column in the first row that the file has."""
-        groups = [group for group in range(self.footer.num_row_groups) if self.num_rows(group) > 0]
-        for batch in self.batches(path, groups[:1], rows=1):
-            return columnar.python_values(path, batch)
-        return []
-
-    def batches(self, path: columnar.Path, groups: list[int], rows: int = BATCH_ROWS) -> Iterator[Any]:
-        """Yield the rows of a column, some at a time.
-
-        Raises:
-            DamagedBlockError: they cannot be decoded.
-            FileError: the file changed, or cannot be read.
-        """
-        place = f"{self.path}, row group {groups[0] if groups else 0}"
-        with self.files.open_binary(self.number) as file, columnar.as_damage(place, self.files, self.number):
-            reader = columnar.import_arrow(CALL).parquet.ParquetFile(
-                file,
-                metadata=self.footer,
-                buffer_size=PEEK_BYTES if rows == 1 else 0,
-                pre_buffer=False,
-                page_checksum_verification=True,
-            )
-            options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
-            yield from reader.iter_batches(**options)
+    def _entries(self) -> Entries:
+        return Entries(*to_manifest(self._tables, self._columns))
 
 
-def _read_footer(files: Files, number: int) -> Any:
-    """Return the footer of a file.
-
-    Raises:
-        FormatError: it is no Parquet file, or its footer is damaged.
-    """
-    with columnar.as_refusal(_Table.title, files, number), files.open_binary(number) as file:
-        return columnar.import_arrow(CALL).parquet.read_metadata(file)
-
-
-def _decode(groups: Sequence[tuple[_Table, int]], columns: Sequence[Column], block: int) -> Array | Ragged:
+def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], block: int) -> Array | Ragged:
     """Return the values of a column in a row group."""
     table, group = groups[block]
-    column, expected = columns[table.number], table.num_rows(group)
+    column, expected = columns[table.number], int(table.rows[group])
     place, num_rows, num_bytes, pieces = f"{table.path}, row group {group}", 0, 0, list[Any]()
     packed_bytes = int(table.files.sizes[table.number])
     limit = limit_bytes(packed_bytes)

@@ -1,0 +1,134 @@
+"""Table: a Parquet file, as its footer says: the schema, and how many rows each row group has.
+
+Footer  PyArrow's. One that a manifest stands in for is read when rows of the file are first read, and compared with it.
+Damage  is found by PyArrow while it decodes. It ends the process for some damaged footers where it is asked for places
+        and statistics of columns (`RowGroupMetaData.column`, 26.0), so that nothing here asks for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpuload.errors import FormatError
+from gpuload.formats import columnar
+from gpuload.sources.leaf import Indices
+from gpuload.storage.files import Files
+
+BATCH_ROWS = 1 << 16  # decoded at a time
+PEEK_BYTES = 1 << 16  # read at a time for the first value of a column
+CALL = "gl.parquet"
+FEATURES = b"huggingface"  # the key of what the library `datasets` says of the columns
+
+
+@dataclass
+class Table:
+    """A file.
+
+    Attributes:
+        files, number: the files of the source, and which of them it is.
+        schema: PyArrow's; of its metadata those of `datasets` alone.
+        rows: int64 ``[num_row_groups]``, the rows of each row group.
+        num_bytes: of all row groups, unpacked.
+        footer: PyArrow's; None: it was not read yet.
+    """
+
+    files: Files
+    number: int
+    schema: Any
+    rows: Indices
+    num_bytes: int
+    footer: Any = None
+    title: ClassVar[str] = "Parquet"
+
+    @classmethod
+    def open(cls, files: Files, number: int) -> Table:
+        """Return a file whose footer was read.
+
+        Raises:
+            FormatError: it is no Parquet file, or its footer is damaged.
+            FileError: it changed, or cannot be read.
+        """
+        footer, schema = _read_footer(files, number)
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        rows = _rows_of(files.paths[number], footer)
+        return cls(files, number, schema, rows, sum(group.total_byte_size for group in groups), footer)
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self.files.paths[self.number]
+
+    @property
+    def description(self) -> columnar.Description:
+        """What the library `datasets` says of the columns."""
+        return columnar.describe_features(self.schema.metadata)
+
+    def first(self, path: columnar.Path) -> list[Any]:
+        """Return the value of a column in the first row that the file has."""
+        for batch in self.batches(path, np.flatnonzero(self.rows)[:1].tolist(), rows=1):
+            return columnar.python_values(path, batch)
+        return []
+
+    def batches(self, path: columnar.Path, groups: list[int], rows: int = BATCH_ROWS) -> Iterator[Any]:
+        """Yield the rows of a column, some at a time.
+
+        Raises:
+            DamagedBlockError: they cannot be decoded.
+            FormatError: the footer is another one than a manifest says.
+            FileError: the file changed, or cannot be read.
+        """
+        place = f"{self.path}, row group {groups[0] if groups else 0}"
+        footer = self._footer()
+        with self.files.open_binary(self.number) as file, columnar.as_damage(place, self.files, self.number):
+            reader = columnar.import_arrow(CALL).parquet.ParquetFile(
+                file,
+                metadata=footer,
+                buffer_size=PEEK_BYTES if rows == 1 else 0,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+            options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
+            yield from reader.iter_batches(**options)
+
+    def _footer(self) -> Any:
+        """Return the footer. Threads that meet here for the first time each read it, and the last one stays."""
+        if self.footer is None:
+            footer, schema = _read_footer(self.files, self.number)
+            if not schema.equals(self.schema) or not np.array_equal(_rows_of(self.path, footer), self.rows):
+                raise FormatError(
+                    f"{self.path} is not as its manifest says",
+                    cause="its footer has another schema, or row groups of other lengths",
+                    remedy="make the manifest anew: gpuload index, or source.index(path)",
+                )
+            self.footer = footer
+        return self.footer
+
+
+def _read_footer(files: Files, number: int) -> tuple[Any, Any]:
+    """Return the footer of a file, and its schema.
+
+    Raises:
+        FormatError: it is no Parquet file, or its footer is damaged.
+    """
+    with columnar.as_refusal(Table.title, files, number):
+        with files.open_binary(number) as file:
+            footer = columnar.import_arrow(CALL).parquet.read_metadata(file)
+        features = (footer.metadata or {}).get(FEATURES)
+        return footer, footer.schema.to_arrow_schema().with_metadata(features and {FEATURES: features})
+
+
+def _rows_of(path: str, footer: Any) -> Indices:
+    """Return the rows of each row group, as the footer says; raises ``FormatError`` for less than none."""
+    rows = np.array([footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64)
+    if (rows < 0).any():
+        group = int((rows < 0).argmax())
+        raise FormatError(
+            f"{path}, row group {group}, has {rows[group]} rows",
+            cause="its footer says so: it is damaged",
+            remedy="copy the file again",
+        )
+    return rows
