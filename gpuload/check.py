@@ -37,7 +37,7 @@ from gpuload.errors import (
 from gpuload.formats import FORMATS
 from gpuload.formats.base import ImagesIn, Salvage
 from gpuload.open import open as open_paths
-from gpuload.open import recognize
+from gpuload.open import open_folder, recognize
 from gpuload.ops.decode import Decode
 from gpuload.order import check_count
 from gpuload.progress import Progress
@@ -109,7 +109,7 @@ class Findings(Iterator[Finding]):
 
     def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
         try:
-            source = open_paths(folder)
+            source, _ = open_folder(folder)
         except UNOPENED as error:
             if names:
                 yield from self._of_files(names, is_whole=False)

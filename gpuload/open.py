@@ -13,6 +13,8 @@ recognizes, or two formats do, is refused; the error shows its first bytes and t
 from __future__ import annotations
 
 import logging
+import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ from gpuload.sources.base import Source
 from gpuload.storage import manifest
 from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, look_at
 from gpuload.storage.inflate import inflate_head
+from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 INNER_BYTES = 1 << 14  # of the content of a compressed file
@@ -37,22 +40,37 @@ def open(paths: Paths) -> Source:
     Args:
         paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
             image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither; or
-            a manifest (``Source.index``), which opens the source that was indexed.
+            a folder that holds files with one suffix, and nothing else; or a manifest (``Source.index``), which opens
+            the source that was indexed.
 
     Raises:
         FormatError: the bytes are of no format that is known, or of two; the remedy names the calls to choose from.
         SpecError: the files are of different formats.
         FileError: a file is missing or cannot be read.
     """
+    return open_with_title(paths)[0]
+
+
+def open_with_title(paths: Paths) -> tuple[Source, str, str]:
+    """Return the source of files, what they are in words, and the call that opens such files: ``"gl.npy"``.
+
+    The arguments and errors are those of ``open``.
+    """
     call = manifest.call_of(paths)
     if call is not None:
-        return _open_manifest(*call)
+        return _open_manifest(*call), f"a manifest of files of gl.{call[1]}", f"gl.{call[1]}"
     folder = as_folder(paths)
-    if folder is not None:
-        return _open_folder(folder)
-    names = expand(paths)
+    try:
+        names = expand(paths) if folder is None else []
+        if folder is not None:
+            source, name = open_folder(folder)
+            return source, f"a folder of {name}", f"gl.{name}"
+    except MissingFileError as error:
+        if folder is None:
+            raise
+        names = _files_of(folder, error)
     form, match = recognize(names)
-    return form.open(names, **match.options)
+    return form.open(names, **match.options), match.title, match.call
 
 
 def _open_manifest(path: str, name: str, options: Mapping[str, Any]) -> Source:
@@ -118,15 +136,46 @@ def _title(files: Files) -> str:
     return files.paths[0] if len(files) == 1 else f"{files.paths[0]} and {len(files) - 1} others"
 
 
-def _open_folder(folder: str) -> Source:
+def open_folder(folder: str) -> tuple[Source, str]:
+    """Return the source of a folder of a format that is opened so, and the name of the format.
+
+    Raises:
+        MissingFileError: it is of no such format.
+    """
     errors = list[MissingFileError]()
     for form in FORMATS:
         if form.folder is not None:
             try:
-                return form.folder.open(folder)
+                return form.folder.open(folder), form.name
             except MissingFileError as error:
                 errors.append(error)
     raise errors[-1]
+
+
+def _files_of(folder: str, error: MissingFileError) -> list[str]:
+    """Return the files of a folder, all with one suffix and with no folder among them.
+
+    Raises:
+        MissingFileError: they have several, or there is none; ``error`` says what a folder would need otherwise.
+    """
+    if is_remote(folder):
+        raise error
+    suffixes_of_folders = {suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes}
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    files = [name for name in names if os.path.isfile(os.path.join(folder, name))]
+    suffixes = Counter(os.path.splitext(name)[1] for name in files)
+    if any(suffix.lower() in suffixes_of_folders for suffix in suffixes):
+        raise error  # it is a folder of that format, and something else is missing
+    if len(suffixes) == 1 and len(files) == len(names):
+        return [os.path.join(folder, name) for name in files]
+    if not names:
+        raise MissingFileError(f"{folder} holds no file", cause="the folder is empty", remedy="check the path")
+    wildcard = f"*{suffixes.most_common(1)[0][0]}" if suffixes else os.path.join("**", "*")
+    raise MissingFileError(
+        error.what,
+        cause=error.cause,
+        remedy=f"check the folder, or name files of one kind: gl.open({os.path.join(folder, wildcard)!r})",
+    )
 
 
 def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match]:

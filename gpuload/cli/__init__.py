@@ -12,9 +12,11 @@ import difflib
 import importlib
 import io
 import os
+import re
 import shlex
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from types import FrameType
@@ -23,7 +25,7 @@ import click
 
 import gpuload
 from gpuload import progress
-from gpuload.cli.base import HELP, Output, common_options, print_document
+from gpuload.cli.base import COLUMNS, HELP, Output, common_options, print_document
 from gpuload.errors import GpuloadError
 
 VERBS = {
@@ -181,11 +183,28 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
     if output.is_debug:
         _print_error("".join(traceback.format_exception(error)).rstrip())
     else:
-        _print_error(_message(error, words))
+        _print_error(_wrapped(_message(error, words)))
     if output.is_json or (isinstance(error, click.UsageError) and "--json" in words):
         with contextlib.suppress(OSError):
             print_document({"error": _document(error), "status": status})
     return status
+
+
+def _wrapped(text: str) -> str:
+    """Return lines that fit the terminal, if stderr is one; the text of a cause or remedy has its own margin."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
+    except (OSError, ValueError, AttributeError):
+        return text
+    lines = []
+    for line in text.splitlines():
+        match = re.match(r" +(?:\w+: +)?", line)
+        indent = " " * (match.end() if match else 2)
+        # A long word stays whole, to be copied.
+        lines += textwrap.wrap(
+            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
 
 
 def _message(error: BaseException, words: list[str]) -> str:

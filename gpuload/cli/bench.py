@@ -103,13 +103,13 @@ def command(
 ) -> int:  # fmt: skip
     """Measure how fast files come as batches. Name the slowest stage, and the change that helps most.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. Without --ops records are only read;
+    PATH: files of one format, wildcards in quotes, or a folder of them. Without --ops records are only read;
     images are decoded and resized to 224 x 224.
     """
-    peers = _peers(against)
+    peers, user_ops = _peers(against), find_ops(ops_name) if ops_name else None
     source = gl.open(paths[0] if len(paths) == 1 else list(paths))
     plain = plain_ops(source)
-    ops = find_ops(ops_name) if ops_name else plain
+    ops = plain if user_ops is None else user_ops
     options: dict[str, Any] = {"shuffle": not in_order, "num_threads": num_threads, "device": device}
     with Progress("measuring the limits of this machine"), gl.Loader(source, batch_size, ops=ops, **options) as loader:
         limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))

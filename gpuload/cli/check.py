@@ -19,7 +19,7 @@ from gpuload.cli.base import PATH, Output, verb
 def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> int:
     """Read all records of files, and list the damaged ones.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. Checksums are verified, and images decoded.
+    PATH: files of one format, wildcards in quotes, or a folder of them. Checksums are verified, and images decoded.
     The exit status is 1 if a record is damaged or a file cannot be opened.
     """
     findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
@@ -30,6 +30,7 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
     count = findings.num_unopened
     unopened = f", and {count} file{'s' * (count > 1)} cannot be opened" if count else ""
     num_damaged = len(damage) - count
-    output.say(f"{findings.num_records:,} records were read, {num_damaged or 'none'} of them damaged{unopened}")
+    records = f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
+    output.say(f"{records}, {num_damaged or 'none'} of them damaged{unopened}")
     output.result(num_records=findings.num_records, num_damaged=num_damaged, num_unopened=count, damage=damage)
     return 1 if damage else 0

@@ -61,9 +61,9 @@ def command(
 ) -> int:
     """Write the records of files to files of another format, and read them back.
 
-    IN: files, wildcards in quotes, or a folder of images. OUT: a file whose suffix names the format; several files,
-    with {shard:05d} in the name and --num-shards; or a folder/ of images. If a conversion was interrupted, the same
-    command continues it.
+    IN: files of one format, wildcards in quotes, or a folder of them. OUT: a file whose suffix names the format;
+    several files, with {shard:05d} in the name and --num-shards; or a folder/ of images. If a conversion was
+    interrupted, the same command continues it.
     """
     *inputs, out = paths
     if not inputs:

@@ -25,7 +25,7 @@ from gpuload.storage.manifest import SUFFIX, writable_path
 def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
     """Write a manifest of files: their names, sizes, times, and whatever opening them takes.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. gl.open("NAME.manifest") opens the same
+    PATH: files of one format, wildcards in quotes, or a folder of them. gl.open("NAME.manifest") opens the same
     source without reading the files. A file that changes later is refused when it is first read; then write the
     manifest again. Put it into the folder of the files, or above it: then they can be moved together.
     """
@@ -43,7 +43,7 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
     with open_paths(paths[0] if len(paths) == 1 else list(paths)) as source:
         output.say(f"from {source!r}")
         path = source.index(out)
-        num_records, num_files = len(source), len(source.file_paths())
+        num_records, num_files = len(source), len(set(source.file_paths()))
         fingerprint = source.fingerprint()
     num_bytes, duration_s = os.path.getsize(path), time.perf_counter() - start_s
     output.say(f"wrote {path}: {num_files:,} files, {num_records:,} records, {num_bytes:,} bytes, {duration_s:.2f} s")

@@ -29,13 +29,11 @@ import gpuload as gl
 from gpuload.cli.base import PATH, Output, verb
 from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
-from gpuload.formats import FORMATS
 from gpuload.images import head as heads
-from gpuload.open import recognize
+from gpuload.open import open_with_title
 from gpuload.preview import write_file
 from gpuload.sources.base import Source
 from gpuload.spec import Field
-from gpuload.storage.files import as_folder, expand
 from gpuload.storage.manifest import call_of
 
 NUM_SAMPLES = 64  # records, spread over all
@@ -43,6 +41,7 @@ BLOCKS = (48, 20)  # columns and lines that an image takes at most
 MARGIN, INDENT = " " * 2, " " * 4  # of an image, and of lines of Python
 RAMP = " .:-=+*#%@"  # from dark to bright, where there are no colours
 MOST_NAMES, MAX_VALUE = 6, 200  # names of classes in a line, characters of a value
+ROW_CALLS = ("gl.npy", "gl.npz")  # that take rows as records, or files
 BATCH_SIZE, SIDE = 64, 224  # of the lines of Python
 
 
@@ -106,7 +105,7 @@ class Inspection:
 def command(output: Output, paths: tuple[str, ...], record: int, picture: str | None) -> int:
     """Show the contents of files, and the Python that loads them.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. The output has format, records and
+    PATH: files of one format, wildcards in quotes, or a folder of them. The output has format, records and
     fields, values of a sample of records, and one whole record. The exit status is 1 if a record of the sample is
     damaged.
     """
@@ -151,24 +150,11 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
     Raises:
         GpuloadError: the files cannot be opened, or there is no such record.
     """
-    folder, manifest = as_folder(paths), call_of(paths)
-    if manifest is not None:
-        source = gl.open(paths)
-        title, call = f"a manifest of files of gl.{manifest[1]}", f"gl.{manifest[1]}"
-    elif folder is None:
-        names = expand(paths)
-        form, match = recognize(names)
-        title, call = match.title, match.call
-        source = form.open(names, **match.options)
-    else:
-        source = gl.open(paths)
-        form_names = [form.name for form in FORMATS if form.folder is not None and form.folder.recognize(folder)]
-        [name] = form_names or ["images"]
-        title, call = f"a folder of {name}", f"gl.{name}"
+    source, title, call = open_with_title(paths)
     with source:
         place = source.where(record) if len(source) else ""
         records, damage = _sample(source, record)
-        files = source.file_paths()
+        files = set(source.file_paths())  # an archive has several fields
         fields = tuple(_report(source, field, records, record) for field in source.spec)
         image, picture_problem = None, ""
         if record in records:
@@ -178,7 +164,7 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
                 picture_problem = f"{error.what}; {error.remedy}"
         inspection = Inspection(
             title, call, len(source), len(files), sum(map(os.path.getsize, files)), source.describe(), fields,
-            len(records) + len(damage), damage, record, place, _code(source, paths), picture_problem,
+            len(records) + len(damage), damage, record, place, _code(source, paths, call), picture_problem,
         )  # fmt: skip
         return inspection, image
 
@@ -272,7 +258,7 @@ def _image(source: Source, record: int) -> Pixels | None:
     return cell.pictures[0][1]
 
 
-def _code(source: Source, paths: str | list[str]) -> str:
+def _code(source: Source, paths: str | list[str], call: str) -> str:
     """Return lines of Python that load the records."""
     names = source.spec.names
     files = [field for field in source.spec if field.encoded]
@@ -284,6 +270,9 @@ def _code(source: Source, paths: str | list[str]) -> str:
             f"gl.ops.RandomResizedCrop({', '.join(filter(None, [str(SIDE), str(SIDE), on]))})",
         ]
     lines = [f"source = gl.open({paths!r})"]
+    if call in ROW_CALLS and call_of(paths) is None and len(set(source.file_paths())) > 1:
+        targets = os.path.join(paths, "*") if isinstance(paths, str) and os.path.isdir(paths) else paths
+        lines = [f"{lines[0]}  # a record is a row", f'# {call}({targets!r}, record="file"): a record is a file']
     if ops:
         lines += ["ops = [", *(f"    {op}," for op in ops), "]"]
     batch_size = max(1, min(BATCH_SIZE, len(source)))

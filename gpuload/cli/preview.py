@@ -27,7 +27,7 @@ def command(
 ) -> int:
     """Write a page that shows records before and after ops.
 
-    PATH: files of one format, wildcards in quotes, or a folder of images. The page shows stored records, and the
+    PATH: files of one format, wildcards in quotes, or a folder of them. The page shows stored records, and the
     results of the ops in the first epochs.
     """
     check_page_name(out)

@@ -153,6 +153,22 @@ def test_an_error_of_gpuload_is_its_message_and_status_2(monkeypatch, capsys):
     assert captured.err.startswith("SpecError: what")
 
 
+def test_a_message_fits_the_terminal_and_its_long_words_stay_whole(monkeypatch, capfd):
+    monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((40, 20)))
+    path = "/" + "x" * 50 + ".npy"
+
+    assert cli.main(["inspect", path]) == 2
+    assert capfd.readouterr().err == (
+        f"MissingFileError:\n  {path}\n  is missing\n  cause:  no such file\n  remedy: check the path\n"
+    )
+    assert cli.main(["bench", __file__, "--ops", "a b"]) == 2
+    assert capfd.readouterr().err == (
+        "SpecError: --ops a b\n  cause:  it is a module and a name in\n          it, with a colon between\n"
+        "  remedy: write --ops augment:train_ops\n          for the list train_ops in\n"
+        "          augment.py of this folder\n"
+    )
+
+
 @pytest.mark.parametrize(
     "words", [["check", "--json"], ["--json", "chekc"], ["inspect", "--recod", "1", "x", "--json"]]
 )

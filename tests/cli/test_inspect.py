@@ -61,8 +61,9 @@ def test_json_has_the_fields_of_the_source(name, files, capsys):
 
     report = json.loads(capsys.readouterr().out)
     source = gl.open(files / name)
-    assert (report["num_records"], report["num_files"]) == (len(source), len(source.file_paths()))
-    assert report["num_bytes"] == sum(path.stat().st_size for path in map(type(files), source.file_paths()))
+    paths = set(source.file_paths())
+    assert (report["num_records"], report["num_files"]) == (len(source), len(paths))
+    assert report["num_bytes"] == sum(map(os.path.getsize, paths))
     assert [field["name"] for field in report["fields"]] == list(source.spec.names)
     assert [field["dtype"] for field in report["fields"]] == [field.text or str(field.dtype) for field in source.spec]
 
@@ -77,6 +78,29 @@ def test_a_folder_of_images(files, capsys):
     assert "Record 1, " in out
     assert "PNG, 39 x 60 pixels, 3 x 8 bits" in out
     assert "gl.ops.Decode()" in out
+
+
+def test_a_folder_of_npy_files_is_opened_by_rows_and_the_other_way_is_named(files, capsys):
+    (files / "series").mkdir()
+    for number in range(3):
+        np.save(files / "series" / f"{number}.npy", np.zeros((4, 2)))
+
+    assert inspect(files / "series") == 0
+
+    out = capsys.readouterr().out
+    assert "NPY, opened by gl.npy\n12 records in 3 files, " in out
+    assert f"    source = gl.open('{files}/series')  # a record is a row\n" in out
+    line = next(line for line in out.splitlines() if "a record is a file" in line)
+    assert len(eval(line.strip().removeprefix("# ").partition(": a record")[0], {"gl": gl})) == 3
+
+    gl.open(files / "series").index(files / "series.manifest")
+    assert inspect(files / "series.manifest") == 0
+    assert "a record is a" not in capsys.readouterr().out
+
+
+def test_an_archive_of_several_arrays_is_one_file(files, capsys):
+    assert inspect(files / "pairs.npz") == 0
+    assert "5 records in 1 file, " in capsys.readouterr().out
 
 
 def test_values_of_the_sample_and_of_the_record(files, capsys):

@@ -148,11 +148,52 @@ def test_a_folder_of_images_has_the_labels_that_it_says(tmp_path, labels, caplog
     assert f"{root}: found images" in caplog.text
 
 
-def test_a_folder_without_images_is_refused_with_what_is_in_it(make, tmp_path):
-    make("npy", "a.npy")
+@pytest.mark.parametrize("suffix", [".npy", ""])
+def test_a_folder_of_files_with_one_suffix_is_their_source(make, tmp_path, suffix):
+    for number in range(2):
+        make("npy", f"part-{number}{suffix}")
+    (tmp_path / ".hidden").write_text("notes")
 
-    with pytest.raises(MissingFileError, match=r"holds no image(.|\n)*1 \.npy(.|\n)*gl\.open\('.*/\*'\)"):
+    with gl.open(tmp_path) as source:
+        assert len(source) == 12
+        assert source.fingerprint() == gl.open(tmp_path / "part-*").fingerprint()
+
+
+def test_a_folder_of_files_of_several_kinds_is_refused_with_what_is_in_it(make, tmp_path):
+    for name in ("a.npy", "b.npy", "c.csv"):
+        make("npy", name)
+
+    with pytest.raises(MissingFileError) as caught:
         gl.open(tmp_path)
+
+    assert caught.value.what == f"{tmp_path} holds no image"
+    assert caught.value.cause.endswith("; there are 2 .npy, 1 .csv")
+    assert caught.value.remedy == f"check the folder, or name files of one kind: gl.open('{tmp_path}/*.npy')"
+
+
+def test_files_beside_folders_are_not_opened_without_these(make, tmp_path):
+    make("npy", "a.npy")
+    (tmp_path / "inner").mkdir()
+
+    with pytest.raises(MissingFileError, match=r"gl\.open\('.*/\*\.npy'\)"):
+        gl.open(tmp_path)
+
+
+def test_an_empty_folder_is_called_empty(tmp_path):
+    with pytest.raises(MissingFileError, match=r"holds no file\n  cause:  the folder is empty"):
+        gl.open(tmp_path)
+
+
+def test_what_a_folder_of_images_misses_is_not_taken_for_another_format(tmp_path):
+    photos(tmp_path, ["a.png"])
+    (tmp_path / "labels.csv").write_text("file,label\na.png,7\nb.png,5\n")
+
+    with pytest.raises(gl.GpuloadError) as caught:
+        gl.open(tmp_path)
+
+    with pytest.raises(type(caught.value)) as images:
+        gl.images(tmp_path, labels=tmp_path / "labels.csv")
+    assert str(caught.value) == str(images.value)
 
 
 def test_folders_among_files_are_refused(tmp_path):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import MissingFileError, RecordError, SpecError
+from gpuload.errors import RecordError, SpecError
 from gpuload.formats.images.source import images
 from gpuload.formats.writing import FolderWriter, Records
 from gpuload.images.head import FORMATS, LOOKED_AT_BYTES, kind_of
@@ -32,15 +32,13 @@ log = logging.getLogger("gpuload")
 
 
 def open_folder(folder: str) -> Source:
-    """Return the images of a folder, with the labels that it states."""
+    """Return the images of a folder, with the labels that it states.
+
+    Raises:
+        MissingFileError: it holds no image.
+    """
     labels = os.path.join(folder, TABLE)
-    try:
-        unlabelled = images(folder, labels=None)
-    except MissingFileError as error:
-        files = os.path.join(folder, "*")
-        raise MissingFileError(
-            error.what, cause=error.cause, remedy=f"check the folder, or name the files: gl.open({files!r})"
-        ) from None
+    unlabelled = images(folder, labels=None)
     if os.path.isfile(labels):
         log.info("%s: found images and a table of labels; opened by gl.images(labels='%s')", folder, TABLE)
         return images(folder, labels=labels)
