@@ -10,9 +10,11 @@ import pickle
 import shutil
 import socket
 import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,14 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress((tmp_path / "a.tfrecord").read_bytes()))
     (tmp_path / "a.idx").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, count, *range(count)]))
     np.save(tmp_path / "a.npy", arrays["x"])
+    for name in ("a.tar", "a.tar.gz"):
+        with tarfile.open(tmp_path / name, "w:gz" if name.endswith("gz") else "w") as archive:
+            for number in range(count):
+                member = tarfile.TarInfo(f"{number}.txt")
+                member.size = number
+                archive.addfile(member, io.BytesIO(b"x" * number))
+    if find_spec("h5py"):
+        gl.convert(source, str(tmp_path / "a.h5"))
     serve_folder(server, tmp_path)
     dtype = [("x", "<i4", (6,)), ("y", "<f4")]
     openings: list[tuple[Callable[[Any], gl.Source], str]] = [
@@ -142,6 +152,9 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
         (gl.text, "a.txt"),
         (gl.idx, "a.idx"),
         (gl.parquet, "a.parquet"),
+        (gl.webdataset, "a.tar"),
+        (gl.webdataset, "a.tar.gz"),
+        *([(gl.hdf5, "a.h5")] if find_spec("h5py") else []),
         (gl.open, "a.npz"),
         (gl.open, "a.tfrecord"),
     ]
