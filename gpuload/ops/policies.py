@@ -334,8 +334,17 @@ class TimmAugment(_Timm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.config, str):
-            raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+            raise self._refusal()
         self._parts()
+
+    def _refusal(self) -> SpecError:
+        """Return the error of a string that names no policy; that of AugMix has an op of its own."""
+        remedy = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
+        if isinstance(self.config, str) and self.config.startswith("augmix"):
+            numbers = dict(re.findall(r"-([mwd])(\d+)", self.config))
+            depth = f", depth={numbers['d']}" if numbers.get("d", "0") > "0" else ""
+            remedy = f"write gl.ops.AugMix(severity={numbers.get('m', 3)}, width={numbers.get('w', 3)}{depth})"
+        return arguments.refuse(self, "config", self.config, _TIMM_FORM, remedy)
 
     @property
     def _policy(self) -> str:
@@ -349,21 +358,21 @@ class TimmAugment(_Timm):
         if self._policy:
             deviations = [re.fullmatch(r"mstd(\d+(?:\.\d+)?)", text) for text in texts]
             if None in deviations or len(texts) > 1:
-                raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+                raise self._refusal()
             return {"mstd": max((float(match[1]) for match in deviations if match), default=0.0)}
         parts = {"m": TIMM_LARGEST, "n": 2.0, "p": 0.5, "mstd": 0.0, "mmax": TIMM_LARGEST, "inc": 0.0}
         sets = [text.removeprefix("t") for text in texts if text.startswith("t")]
         texts = [text for text in texts if not text.startswith("t")]
         matches = [re.fullmatch(r"(mstd|mmax|inc|m|n|p)(\d+(?:\.\d+)?|inf)", text) for text in texts]
         if kind != "rand" or None in matches or not set(sets) <= set(TIMM_SETS):
-            raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+            raise self._refusal()
         parts |= {match[1]: float(match[2]) for match in matches if match}
         whole = all(parts[name] % 1 == 0 for name in ("m", "n", "inc", "mmax") if math.isfinite(parts[name]))
         in_range = 1 <= parts["n"] <= 16 and parts["p"] <= 1 and 0 < parts["mmax"] < 1000 and parts["m"] < 1000
         choices = TIMM_SETS[sets[0]] if sets else ()
         is_long = isinstance(choices, dict) and parts["n"] > len(choices)
         if not whole or not in_range or parts["inc"] > 1 or is_long or len(sets) > 1:
-            raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+            raise self._refusal()
         return parts
 
     @property
@@ -649,7 +658,6 @@ _TIMM_FORM = (
     "timm's words: 'v0', 'v0r', 'original', 'originalr' or '3a' and '-mstd0.5'; or 'rand', then '-m9', '-n2', '-p0.5', "
     "'-mstd0.5', '-mmax10', '-inc1', '-t3a', '-t3aw' or '-tweights'"
 )
-_TIMM_REMEDY = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
 
 
 def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.int64]:

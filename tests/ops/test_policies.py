@@ -12,7 +12,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import core, device
-from gpuload.errors import GpuloadError
+from gpuload.errors import GpuloadError, SpecError
 from gpuload.ops import policies
 from gpuload.ops.graph import compile_ops
 from gpuload.ops.policies import OPERATIONS, SIGNED
@@ -296,6 +296,21 @@ def test_operations_with_weights_are_drawn_by_them_and_not_twice():
 def test_operations_of_a_set_become_stronger_with_the_level_in_any_case():
     assert ops.TimmAugment("rand-m9-t3a").increases
     assert not ops.TimmAugment("rand-m9").increases
+
+
+@pytest.mark.parametrize(
+    ("config", "op"),
+    [
+        ("augmix-m3-w3", "gl.ops.AugMix(severity=3, width=3)"),
+        ("augmix-m5-w4-d2", "gl.ops.AugMix(severity=5, width=4, depth=2)"),
+        ("augmix", "gl.ops.AugMix(severity=3, width=3)"),
+    ],
+)
+def test_timms_string_of_augmix_leads_to_the_op(config, op):
+    with pytest.raises(SpecError, match="config must be timm's words") as caught:
+        ops.TimmAugment(config)
+
+    assert caught.value.remedy == f"write {op}"
 
 
 @pytest.mark.parametrize("op", [ops.RandAugment(), ops.AugMix(), ops.Sometimes(0.5, [ops.AutoAugment()])], ids=str)
