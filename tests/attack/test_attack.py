@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
+import signal
 import sys
 from functools import partial
 
@@ -11,11 +13,15 @@ import numpy as np
 import pytest
 
 from gpuload import state as states_module
+from gpuload.formats import columnar
 from gpuload.formats.csv import rows
+from gpuload.formats.hdf5.chunks import Grid
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npz import source as npz_source
 from gpuload.formats.tfrecord import wire
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf
+from gpuload.formats.webdataset import tar
+from gpuload.formats.zarr import source as zarr_source
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
@@ -23,11 +29,13 @@ from gpuload.storage import files, keptfile
 from tests.attack import (
     bridges,
     changes,
+    columns,
     damage,
     derived,
     endings,
     fixed,
     forks,
+    hdf5,
     heads,
     hunt,
     idx,
@@ -43,9 +51,12 @@ from tests.attack import (
     planted,
     states,
     tables,
+    tars,
     tfrecord,
+    zarr,
 )
 from tests.attack.__main__ import PARTS, main, run_part
+from tests.attack.children import ENDED, TOO_LONG, in_child
 from tests.core.fuzz import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
@@ -167,6 +178,25 @@ FAULTS = {
         "_fill_missing",
         lambda real: lambda *passed_arguments: real(*passed_arguments)[::-1],
     ),
+    "a member of a tar archive that begins one byte too late": (tars, tar, "walk", lambda real: _members_later(real)),
+    "a column of Parquet or Arrow whose rows are turned around": (
+        columns,
+        columnar,
+        "values_of",
+        lambda real: lambda *arguments: _turned(real(*arguments)),
+    ),
+    "chunks of HDF5 whose rows are turned around": (
+        hdf5,
+        Grid,
+        "decode",
+        lambda real: lambda *arguments: _turned(real(*arguments)),
+    ),
+    "chunks of Zarr whose rows are turned around": (
+        zarr,
+        zarr_source._Chunks,
+        "decode",
+        lambda real: lambda *arguments: _turned(real(*arguments)),
+    ),
     "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
     "a kept file that is believed": (derived, keptfile, "compare", lambda real: lambda *_: None),
     "an interrupted conversion that counts as one that failed": (
@@ -186,6 +216,18 @@ def _later(real):
         return text, version, offset + 1
 
     return header_text
+
+
+def _members_later(real):
+    def walk(*arguments):
+        for member in real(*arguments):
+            yield member._replace(offset=member.offset + 1)
+
+    return walk
+
+
+def _turned(values):
+    return values[::-1] if isinstance(values, np.ndarray) else values
 
 
 def _one_late(real):
@@ -226,6 +268,15 @@ def test_a_planted_fault_is_found(monkeypatch, findings_folder, fault):
     monkeypatch.setattr(place, name, make(getattr(place, name)))
 
     assert part.attack(3, SEED).findings != []
+
+
+def test_whatever_becomes_of_a_child_is_told():
+    assert in_child(lambda: "read") == "read"
+    assert in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV)) == f"{ENDED}SIGSEGV"
+    assert in_child(signal.pause, most_s=0.2) == TOO_LONG
+    assert in_child(os._exit, 0) == TOO_LONG
+    with pytest.raises(AssertionError, match="KeyError: 'planted'"):
+        in_child(_key_error)
 
 
 def test_pixels_that_differ_between_executors_are_found(monkeypatch, findings_folder):
