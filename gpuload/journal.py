@@ -9,9 +9,13 @@ file follows when the file has its name: its size, and a digest of a sample of i
 Lines are appended; a last line that was cut short by a kill is removed. A process holds a lock of the file while it
 converts.
 
-An unfinished file has a name that ends in ``.part-`` and eight random digits. The line ``{"parts": "1f3a90c2"}`` stands
-in the journal before the first such file is written, so a later call knows which unfinished files are its own. No other
-file that ends in ``.part`` is ever touched.
+An unfinished file has a name that ends in ``.part-`` and eight random digits, other ones in each call. The line
+``{"parts": "1f3a90c2"}`` stands in the journal before the first such file is written, so a later call knows which
+unfinished files are its own. No other file that ends in ``.part`` is ever touched. An unfinished folder keeps its
+digits: a later call goes on with it.
+
+Some network file systems have no locks. There a call that is taken for dead, and goes on beside the next one, writes to
+files of its own, and gives no unfinished file of the other one a name.
 """
 
 from __future__ import annotations
@@ -43,6 +47,10 @@ FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}  # er
 PART, TOKEN = ".part-", re.compile("[0-9a-f]{8}")
 
 
+class JournalInUseError(FileError):
+    """Another process, or another thread, converts to the same files now."""
+
+
 class Journal:
     """The journal of a conversion, open and locked.
 
@@ -53,7 +61,8 @@ class Journal:
         about: the first line of an earlier conversion; None if there was none.
 
     Raises:
-        FileError: another process converts to the same files, or the journal cannot be written.
+        JournalInUseError: another process converts to the same files.
+        FileError: the journal cannot be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -62,6 +71,8 @@ class Journal:
         self._busy = threading.Lock()
         self._entries: dict[str, dict[str, Any]] = {}
         self._token = ""
+        self._former_tokens = list[str]()
+        self._end = 0  # of what this call wrote
         if os.path.islink(path):
             raise FileError(
                 f"{path} is a symbolic link",
@@ -90,14 +101,15 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lock; a journal is removed if it is empty, or if a new conversion ended before its first file."""
-        if self.about is None or (error is not None and self._is_new and not self._entries):
+        is_alone = os.fstat(self._descriptor).st_size == self._end  # nobody wrote to it where there are no locks
+        if self.about is None or (error is not None and self._is_new and not self._entries and is_alone):
             os.unlink(self.path)
         os.close(self._descriptor)
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Begin anew, with nothing finished."""
         os.ftruncate(self._descriptor, 0)
-        self.about, self._entries, self._token = None, {}, ""
+        self.about, self._entries, self._token, self._former_tokens = None, {}, "", []
         self._append({KEY: VERSION, **about})
         self.about = {KEY: VERSION, **about}
 
@@ -139,12 +151,17 @@ class Journal:
         return PART + self._token
 
     def remove_parts(self) -> None:
-        """Remove the unfinished files, or the unfinished folder, that a killed call of this journal left."""
+        """Remove the unfinished files, or the unfinished folder, that killed calls of this journal left.
+
+        Those that are written from here on have other names.
+        """
         if not self._token:
             return
-        home = os.path.dirname(self.path)
+        self._former_tokens.append(self._token)
+        self._token = ""
+        home, ends = os.path.dirname(self.path), tuple(PART + token for token in self._former_tokens)
         for name in os.listdir(home):
-            if name.endswith(PART + self._token):
+            if name.endswith(ends):
                 path = os.path.join(home, name)
                 mode = os.lstat(path).st_mode
                 if stat.S_ISDIR(mode):
@@ -162,7 +179,7 @@ class Journal:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FileError(
+            raise JournalInUseError(
                 f"{self.path} is in use",
                 cause="another process, or another thread, converts to the same files now",
                 remedy="wait until it is done, or choose another name",
@@ -187,6 +204,7 @@ class Journal:
                 if number == 0:
                     self.about = entry
                 elif isinstance(entry.get("parts"), str) and TOKEN.fullmatch(entry["parts"]):
+                    self._former_tokens += filter(None, [self._token])
                     self._token = entry["parts"]
                 elif isinstance(entry.get("file"), str):
                     self._entries[entry["file"]] = entry
@@ -200,6 +218,7 @@ class Journal:
             num_written = 0
             while num_written < len(line):
                 num_written += os.write(self._descriptor, line[num_written:])
+            self._end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
         except OSError as error:
             raise write_error(self.path, error) from None
 

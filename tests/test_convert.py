@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from gpuload import convert as convert_function
 from gpuload.errors import FileError, FormatError, MissingFileError, RecordError, SpecError, UnknownFieldError
 from gpuload.formats import writing
 from gpuload.formats.images import folder as folder_writer
+from gpuload.sources import filtering
 from tests import forkserver
 
 converting = sys.modules["gpuload.convert"]
@@ -307,6 +310,37 @@ def test_the_unfinished_files_of_a_killed_call_go_and_those_of_others_stay(tmp_p
 
     assert not (tmp_path / left).exists()
     assert [second.read_text() for second in rest] == ["mine"] * 3
+
+
+def test_without_locks_a_call_that_was_taken_for_dead_names_no_unfinished_file_of_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["gpuload.journal"], "fcntl", None)  # as on some network file systems
+    rows, begun, go_on = values(), [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+
+    def call(number):
+        def read(numbers):
+            if numbers[0] > 0 and not go_on[number].is_set():  # behind the first piece of the file
+                begun[number].set()
+                assert go_on[number].wait(60)
+            return {"x": rows[numbers]}
+
+        source = gl.records(1000, read, fields={"x": ("u1", (50,))}, version="1")
+        return gl.convert(source, tmp_path / "a.npy", num_threads=1, verify=False)
+
+    monkeypatch.setattr(filtering, "CHUNK_VARYING", 400)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(call, 0)
+        assert begun[0].wait(60)
+        second = threads.submit(call, 1)
+        assert begun[1].wait(60)
+        go_on[0].set()
+        with pytest.raises(FileError):
+            first.result(60)
+        assert not (tmp_path / "a.npy").exists()
+        go_on[1].set()
+        second.result(60)
+
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), rows)
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "a.npy.convert.jsonl"]
 
 
 def test_the_journal_is_not_written_through_a_link(tmp_path):

@@ -7,7 +7,9 @@
 Pickles  A source goes to a worker as the call that opened it (`sources/filesource.py`), and is opened again there. So
          paths mean the same on every node, or an error names the node. A source in memory (``gl.arrays``) goes whole.
 Again    Ray calls a task again if its worker or its node dies. Both kinds of tasks may be called any number of times: a
-         read gives the same records, and a conversion goes on behind what is finished.
+         read gives the same records, and a conversion goes on behind what is finished. A node that is only cut off
+         from the others may still write: the next task waits for it, IN_USE_S at most, and an unfinished file never
+         gets the name of a finished one (`journal.py`).
 Order    Of a dataset of Ray the order is Ray's. What promises an order, and an exact resume, is a loader.
 Source   https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html, and Ray 2.60.
 """
@@ -19,6 +21,7 @@ import itertools
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +30,7 @@ import numpy as np
 from gpuload import signalsafe
 from gpuload.convert import Conversion, convert_part, plan_parts
 from gpuload.errors import GpuloadError, SpecError, missing_package
+from gpuload.journal import JournalInUseError
 from gpuload.order import check_count
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
@@ -41,6 +45,8 @@ except ImportError as error:
 BLOCK_BYTES = 32 << 20  # of a block; Ray cuts larger ones than 128 MiB itself
 BLOCK_RECORDS = 1024  # of a block where a field varies in length
 RETRIES = 3  # of a task whose worker or node died
+IN_USE_S = 120  # that a file is waited for which a lost worker still writes: NFS gives locks of lost nodes back in 90
+LOOK_S = 1
 
 
 def process_rank() -> tuple[int, int] | None:
@@ -244,10 +250,14 @@ def convert(
 
 def _convert_part(source: Source, path: str, begin: int, end: int, options: dict[str, Any]) -> Conversion:
     """Write one file; runs in a worker."""
-    try:
-        return convert_part(source, path, begin, end, options)
-    except GpuloadError as error:
-        raise error.within(_node()) from None
+    end_s = time.monotonic() + IN_USE_S
+    while True:
+        try:
+            return convert_part(source, path, begin, end, options)
+        except GpuloadError as error:
+            if not isinstance(error, JournalInUseError) or time.monotonic() > end_s:
+                raise error.within(_node()) from None
+        time.sleep(LOOK_S)
 
 
 def _result(reference: Any, path: str) -> Conversion:
