@@ -19,6 +19,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -57,6 +58,8 @@ MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is wo
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 log = logging.getLogger("gpuload")
+# The warnings about ops that a loader gave from which another is made: these are not given again.
+_advice: ContextVar[frozenset[str]] = ContextVar("advice", default=frozenset())
 
 
 class Loader:
@@ -165,8 +168,12 @@ class Loader:
         self._warned = set[str]()
         self._feeds = weakref.WeakSet[Session]()
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
-        for line in filter(None, (*advice(self._graph, names), *costs)):
-            log.warning("%s", line)
+        lines = tuple(filter(None, (*advice(self._graph, names), *costs)))
+        earlier = _advice.get()
+        for line in lines:
+            if line not in earlier:
+                log.warning("%s", line)
+        self._advice = earlier.union(lines)
         if "auto" in (device, executor):
             log.info("%s", self.describe())
         core.warn_if_missing()
@@ -573,13 +580,20 @@ class Loader:
         self._place.cursor = Cursor(state.load(saved, self._plan, self._identity))
 
     def replace(self, **changes: Any) -> Loader:
-        """Return a new loader with some arguments changed, at the beginning of epoch 0."""
+        """Return a new loader with some arguments changed, at the beginning of epoch 0.
+
+        What was logged about the ops of this one is not logged again.
+        """
         unknown = sorted(changes.keys() - self._arguments.keys())
         if unknown:
             raise SpecError(
                 f"replace got {unknown}", cause="Loader has no such argument", remedy=f"use {sorted(self._arguments)}"
             )
-        return Loader(**{**self._arguments, **changes})
+        token = _advice.set(self._advice)
+        try:
+            return Loader(**{**self._arguments, **changes})
+        finally:
+            _advice.reset(token)
 
     def to_source(self, epoch: int | None = None) -> Source:
         """Return the content of batches as a source: the records of this loader's source, in its order, behind all ops.

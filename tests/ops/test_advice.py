@@ -200,3 +200,18 @@ def test_levels_that_an_op_takes_for_parts_of_white_are_told_of(caplog, dtype, o
 )
 def test_levels_that_stay_levels_are_taken_without_a_word(caplog, chain):
     assert warnings_of(caplog, chain)[0] == []
+
+
+def test_a_loader_made_of_another_one_repeats_nothing_and_says_what_is_new(caplog):
+    with caplog.at_level(logging.WARNING, logger="gpuload"):
+        loader = gl.Loader(gl.arrays(image=IMAGES), 2, ops=[ops.Normalize(*IMAGENET)], device="cpu")
+        assert len(caplog.records) == 1
+        loader.replace(batch_size=1).replace(seed=3)
+        gl.preview(loader, records=1)
+        assert len(caplog.records) == 1
+        other = loader.replace(ops=[ops.Copy(to=VIEWS), CROP], output=VIEWS)
+        assert len(caplog.records) == 2
+        other.replace(ops=[ops.Normalize(*IMAGENET)], output=None)
+        assert len(caplog.records) == 2
+        gl.Loader(gl.arrays(image=IMAGES), 2, ops=[ops.Normalize(*IMAGENET)], device="cpu")
+        assert len(caplog.records) == 3
