@@ -139,9 +139,10 @@ test test-all: setup emulated-gpu-if-possible
 pytest: setup
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --processes auto $(TESTS)
 
-# What the augmentations make beside torchvision and timm, ten thousand draws an op. These tests are skipped elsewhere.
+# What the augmentations make beside torchvision and timm, ten thousand draws an op, which take minutes where cores are shared.
+# These tests are skipped elsewhere.
 test-torch: setup $(TORCH_STAMP)
-	PYTHONPATH=$(CURDIR)/$(TORCH) $(BIN)/pytest -rs tests/ops/test_*_torch.py
+	PYTHONPATH=$(CURDIR)/$(TORCH) $(BIN)/pytest --timeout 900 -rs tests/ops/test_*_torch.py
 
 $(TORCH_STAMP): $(BENCH_STAMP)
 	rm -rf $(TORCH)
