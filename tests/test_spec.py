@@ -32,6 +32,12 @@ def test_text_bytes_and_datetimes_stay_on_the_host(dtype, host):
     assert Field("x", np.dtype(dtype), ()).host_only is host
 
 
+@pytest.mark.parametrize("dtype", [[("a", "f4"), ("b", "i2")], "(2,3)f4", [("a", "O")]])
+def test_a_dtype_of_several_values_is_refused(dtype):
+    with pytest.raises(SpecError, match=r"'x'.*dtype[\s\S]*a field has one dtype, of numbers, text or bytes"):
+        Field("x", np.dtype(dtype), ())
+
+
 def test_two_fields_of_one_name_are_refused():
     with pytest.raises(SpecError, match=r"\['x'\] occur twice"):
         Spec((X, X))

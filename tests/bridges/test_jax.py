@@ -155,6 +155,24 @@ def test_auto_is_the_index_of_the_process_and_their_number(monkeypatch: pytest.M
     ]
 
 
+def test_before_processes_know_each_other_nothing_is_asked_that_starts_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_devices() -> int:
+        raise AssertionError("JAX would start its devices")
+
+    monkeypatch.delenv("TPU_WORKER_HOSTNAMES", raising=False)
+    monkeypatch.setattr(jax, "process_count", start_devices)
+
+    assert gljax.process_rank() is None
+
+
+def test_the_only_process_that_jax_knows_of_is_the_first_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gljax.process_rank() is None
+
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+
+    assert gljax.process_rank() == (0, 1)
+
+
 PROCESSES = """
 import sys
 import jax

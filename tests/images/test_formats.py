@@ -595,6 +595,31 @@ class TestJpeg2000:
         with pytest.raises(HeadError, match=match):
             heads.read(self.raw.replace(find, replace))
 
+    @pytest.mark.parametrize("form", [0x00, 0x10, 0x20, 0x40, 0x50, 0x60])
+    def test_a_list_of_the_lengths_of_tiles_is_passed_over(self, form):
+        assert heads.read(self.with_tile_lengths(form, b"\xff" * 2 * self.entry_bytes(form))) == heads.read(self.raw)
+
+    @pytest.mark.parametrize("form", [0x01, 0x0C, 0x30, 0x70, 0x80])
+    def test_a_list_of_the_lengths_of_tiles_in_no_form_is_refused(self, form):
+        with pytest.raises(HeadError, match="0xff55"):
+            heads.read(self.with_tile_lengths(form, bytes(60)))
+
+    @pytest.mark.parametrize("form", [0x10, 0x20, 0x40, 0x50, 0x60])
+    def test_a_list_that_ends_inside_the_length_of_a_tile_is_refused(self, form):
+        with pytest.raises(HeadError, match="0xff55"):
+            heads.read(self.with_tile_lengths(form, bytes(2 * self.entry_bytes(form) - 1)))
+
+    @staticmethod
+    def entry_bytes(form):
+        """ISO/IEC 15444-1, A.7.1: the number of a tile in 0, 1 or 2 bytes, and its length in 2 or 4."""
+        return (form >> 4 & 3) + (4 if form & 0x40 else 2)
+
+    def with_tile_lengths(self, form, entries):
+        """Return the codestream with a segment TLM in front of its first tile."""
+        segment = struct.pack(">HHBB", 0xFF55, 4 + len(entries), 0, form) + entries
+        place = self.raw.index(b"\xff\x90")
+        return self.raw[:place] + segment + self.raw[place:]
+
     @pytest.mark.parametrize("name", [b"jp2h", b"jp2c", b"ihdr", b"colr"])
     def test_boxes_are_needed(self, name):
         with pytest.raises(HeadError):
