@@ -206,6 +206,32 @@ def test_a_python_reader_is_named():
     assert "gl.convert" in slowest.remedy
 
 
+def test_a_python_reader_that_waits_for_storage_is_told_from_one_that_computes():
+    counts = {"loop_s": 10.0, "wait_s": 9.0, "batches": 100, "bytes": 1e9, "read.seconds": 20.0, "read.sampled": 10.0}
+    facts = Facts(num_threads=2, num_cores=2, reads_in_python=True)
+
+    waits = find_bottleneck({**counts, "read.blocked": 9.5}, facts)
+    computes = find_bottleneck({**counts, "read.blocked": 5.1}, facts)
+    computes_on_a_busy_machine = find_bottleneck({**counts, "read.blocked": 5.1, "read.starved": 4.5}, facts)
+
+    assert waits.cause == computes.cause == "Python reader"
+    assert waits.finding.endswith("95% of which is waiting, for storage or a network perhaps")
+    assert waits.remedy.startswith("num_threads=8, or leave num_threads= out: calls can wait side by side; or write")
+    assert computes.finding.endswith("Python runs one thread at a time")
+    assert computes == computes_on_a_busy_machine
+    assert computes.remedy.startswith("write the records once with gl.convert")
+
+
+def test_a_reader_that_sleeps_waits():
+    def read(indices):
+        threading.Event().wait(0.05)
+        return {"x": np.asarray(indices)}
+
+    slowest = bottleneck(gl.Loader(gl.records(400, read), 16, device="cpu", num_threads=1, prefetch=1))
+
+    assert "is waiting, for storage or a network perhaps" in slowest.finding
+
+
 def blurred(**changes) -> gl.Loader:
     """A loader whose time goes to compiled ops."""
     images = gl.arrays(image=np.zeros((256, 64, 64, 3), np.uint8))

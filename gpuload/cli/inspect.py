@@ -207,19 +207,27 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
     if not field.uniform:
         shapes = [array.shape for array in arrays]
         if len({len(shape) for shape in shapes}) == 1:
-            parts.append(f"{' x '.join(_span(list(lengths)) for lengths in zip(*shapes, strict=True)) or 'one'} values")
+            lengths = " x ".join(_span(list(axis)) for axis in zip(*shapes, strict=True)) or "one"
+            parts.append(f"{lengths} value{'s' * (lengths not in ('1', 'one'))}")
     nonempty = [array for array in arrays if array.size]
     if nonempty and field.dtype.kind in "buif":
-        low, high = min(float(array.min()) for array in nonempty), max(float(array.max()) for array in nonempty)
-        parts.append(f"{low:.6g} to {high:.6g}")
+        parts.append(_range(np.concatenate([array.ravel().astype(np.float64) for array in nonempty])))
     elif nonempty and field.dtype.kind in "OSU":
         texts = sorted({len(text) for array in nonempty for text in array.ravel().tolist()})
-        unit = "bytes" if field.text == "bytes" or field.dtype.kind == "S" else "characters"
-        parts.append(f"{_span(texts)} {unit}")
+        unit = "byte" if field.text == "bytes" or field.dtype.kind == "S" else "character"
+        parts.append(f"{_span(texts)} {unit}{'s' * (texts != [1])}")
     if field.name == "label" and source.classes:
         names = ", ".join(source.classes[:MOST_NAMES])
         parts.append(f"{len(source.classes)} classes: {names}{' ...' if len(source.classes) > MOST_NAMES else ''}")
     return "; ".join(parts)
+
+
+def _range(values: NDArray[np.float64]) -> str:
+    """Return the least and the greatest of some values, and how many are NaN."""
+    numbers = values[~np.isnan(values)]
+    low, high = (f"{number:.6g}" for number in (numbers.min(), numbers.max())) if numbers.size else ("NaN", "NaN")
+    count = values.size - numbers.size
+    return f"{f'all {low}' if low == high else f'{low} to {high}'}{f'; {count:,} NaN' if count and numbers.size else ''}"
 
 
 def _span(numbers: list[int]) -> str:

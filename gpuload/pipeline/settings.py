@@ -5,6 +5,7 @@ training hardly waits, no setting can gain anything. Else the reason of the wait
 
     reading waits for storage                twice as many threads: they wait side by side
     other stages wait, for Python's lock     a quarter of the threads
+    a Python reader waits                    twice as many threads, as for storage; if they are no faster, a quarter
     threads are without work                 twice as many steps ahead: batches do not all take the same time
     threads wait for nothing                 one thread for each core, where there are more (the files are in memory by
                                              now), or fewer (less of the work is Python's)
@@ -75,6 +76,7 @@ class Bounds:
         most_bytes: of memory for the steps ahead; 0: the number of steps ahead stays as it is.
         is_shared: True if all threads work on the same step; else more threads need more steps ahead.
         num_joined: short steps that are done together, for words.
+        reads_in_python: True if a function of the user reads records.
     """
 
     num_cores: int
@@ -82,6 +84,7 @@ class Bounds:
     most_bytes: int
     is_shared: bool
     num_joined: int = 1
+    reads_in_python: bool = False
 
 
 class _Trial(NamedTuple):
@@ -129,9 +132,12 @@ class Chooser:
         if trial is not None:
             self._trial, self._rest, self._next_rest = None, 0, 1
             self._num_threads, self._depth = trial.num_threads, trial.depth
+            before = (
+                "again" if self.setting == self._first else f"where the first setting was {self._words(self._first)}"
+            )
             self.event = self.finding = (
-                f"{self._words(self.setting)}, where the first setting was {self._words(self._first)}: {trial.reason}; "
-                f"a batch came in {_milliseconds(window.step_s)} in place of {_milliseconds(self._step_s)}"
+                f"{self._words(self.setting)}, {before}: {trial.reason}; a batch came in "
+                f"{_milliseconds(window.step_s)} in place of {_milliseconds(self._step_s)}"
             )
         elif self._rest:
             self._rest -= 1
@@ -177,9 +183,15 @@ class Chooser:
         if is_slow and window.read_share >= MOSTLY:
             reason = f"{window.read_share:.0%} of the threads' work is waiting for storage"
             trials.append(_Trial(2 * num_threads, depth, faster_s, reason))
+        fewer = max(1, num_threads // 4)
         if is_slow and window.lock_share >= MOSTLY:
             reason = f"{window.lock_share:.0%} of the threads' work is waiting for Python's lock"
-            trials.append(_Trial(max(1, num_threads // 4), depth, faster_s, reason))
+            trials.append(_Trial(fewer, depth, faster_s, reason))
+        elif is_slow and self._bounds.reads_in_python and num_threads <= cores and window.read_share >= MOSTLY:
+            reason = (
+                f"{window.read_share:.0%} of the threads' work is waiting in a Python reader, maybe for Python's lock"
+            )
+            trials.append(_Trial(fewer, depth, faster_s, reason))
         return [trial for trial in map(self._bounded, trials) if self._is_new(trial)]
 
     def _bounded(self, trial: _Trial) -> _Trial:

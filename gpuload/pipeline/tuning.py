@@ -19,6 +19,8 @@ from functools import cached_property
 from math import nan
 from time import perf_counter
 
+import numpy as np
+
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.settings import Bounds, Chooser, Setting, Window
 from gpuload.stats import STAGES, Counters
@@ -75,6 +77,7 @@ class Tuning:
             most_bytes=int(min(AHEAD_BYTES, limit_bytes() / MEMORY_PART)) if self._tunes_ahead else 0,
             is_shared=recipe.is_shared,
             num_joined=recipe.num_joined,
+            reads_in_python=any(share.leaf.calls_python for share in recipe.source.resolve(np.zeros(1, np.int64))),
         )
         return Chooser(self.setting, bounds)
 

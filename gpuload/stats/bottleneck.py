@@ -87,6 +87,7 @@ class Figures:
         busy: the share of the loop in which a thread worked.
         blocked: the share of that stage in which it waits, where the system does not tell waiting for a core apart
             (``is_clear`` is False) that too.
+        waits_elsewhere: True if that waiting cannot be for Python's lock alone.
     """
 
     def __init__(self, counts: Mapping[str, float], facts: Facts, limits: Limits) -> None:
@@ -106,6 +107,9 @@ class Figures:
         waits = self._part(self.largest, "blocked") + self._part(self.largest, "off_core")
         self.blocked = min(1.0, waits / max(1 - self._part(self.largest, "starved"), 1e-9))
         self.is_clear = not self[f"{self.largest}.off_core"]
+        # Where threads wait for Python's lock, one has it, and runs or waits for a core, as long as training waits.
+        unblocked_s = times.get(self.largest, 0.0) * (1 - min(1.0, waits))
+        self.waits_elsewhere = self.blocked > MOSTLY and unblocked_s < MOSTLY * self["wait_s"]
 
     def _part(self, stage: str, state: str) -> float:
         """Return the share of a stage's time in which its threads were in a state; see `Stage`."""
@@ -196,6 +200,23 @@ def _disk_remedy(figures: Figures) -> str:
         else ""
     )
     return f"{side_by_side}files on a faster disk, or source.cache(memory=...) if the records fit into memory{blocks}"
+
+
+def _reader_finding(figures: Figures) -> str:
+    text = f"{figures.waits_in_words} by the function of gl.records"
+    if figures.waits_elsewhere:
+        return f"{text}, {figures.blocked:.0%} of which is waiting, for storage or a network perhaps"
+    return f"{text}, and Python runs one thread at a time"
+
+
+def _reader_remedy(figures: Figures) -> str:
+    facts, count = figures.facts, THREADS_PER_CORE * figures.facts.num_cores
+    is_fixed = figures.waits_elsewhere and not facts.tunes_threads and 0 < facts.num_threads < count
+    return (
+        f"{f'num_threads={count}, or leave num_threads= out: calls can wait side by side; or ' if is_fixed else ''}"
+        "write the records once with gl.convert(source, ...), which are then read without Python; or have the "
+        "function read all the numbers that it gets in one call"
+    )
 
 
 def _cores_finding(figures: Figures) -> str:
@@ -294,11 +315,8 @@ RULES = (
     Rule(
         "Python reader",
         lambda figures: figures.largest == "read" and figures.facts.reads_in_python,
-        lambda figures: f"{figures.waits_in_words} by the function of gl.records, and Python runs one thread at a time",
-        lambda figures: (
-            "write the records once with gl.convert(source, ...), which are then read without Python; or have the "
-            "function read all the numbers that it gets in one call"
-        ),
+        _reader_finding,
+        _reader_remedy,
     ),
     Rule(
         "slow Python op",

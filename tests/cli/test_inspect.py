@@ -115,6 +115,13 @@ def test_values_of_the_sample_and_of_the_record(files, capsys):
     assert "3 characters" in out
     assert "'ann'" in out
 
+    (files / "gaps.csv").write_text("height,weight,sign\n1.5,7,a\n,7,b\n0.5,7,c\n,7,d\n")
+    assert inspect(files / "gaps.csv") == 0
+    out = capsys.readouterr().out
+    assert "  0.5 to 1.5; 2 NaN\n" in out
+    assert "  all 7\n" in out
+    assert "  1 character\n" in out
+
 
 def test_an_image_is_shown_as_blocks_from_dark_to_bright(tmp_path, capsys):
     half = np.zeros((40, 80, 3), np.uint8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 
 import numpy as np
@@ -274,4 +274,33 @@ def test_each_change_is_told_and_the_one_that_stays_is_remembered():
     chooser.next(Machine(2, storage_s=0.019, disk_s=0.005).window(chooser.setting))
     assert chooser.event == (
         "4 threads and 5 steps ahead again: with the setting that was tried a batch came in 5 ms, before in 5 ms"
+    )
+
+
+@pytest.mark.parametrize("cores", [4, 8, 64])
+def test_a_python_reader_that_computes_gets_fewer_threads_and_one_that_sleeps_more(cores: int):
+    """What a reader waits for is not known: so both are tried."""
+
+    def window(setting: Setting, lock_s: float, sleep_s: float, fight: float) -> Window:
+        machine = Machine(cores, cpu_s=0.0001, storage_s=sleep_s, lock_s=lock_s, fight=fight).window(setting)
+        return replace(machine, read_share=machine.read_share + machine.lock_share, lock_share=0.0)
+
+    def settled(**costs: float) -> list[Setting]:
+        limits = replace(bounds(cores), reads_in_python=True)
+        return settings_of(Chooser(first(cores), limits), lambda setting: window(setting, **costs), 60)
+
+    computing, sleeping = settled(lock_s=0.01, sleep_s=0.0, fight=0.1), settled(lock_s=0.0, sleep_s=0.05, fight=0.0)
+
+    assert computing[-1].num_threads < cores
+    assert sleeping[-1].num_threads >= 2 * cores
+    assert min(setting.num_threads for setting in sleeping) == cores
+
+
+def test_the_first_setting_that_comes_again_is_called_so():
+    chooser = Chooser(first(2), bounds(2))
+    settings_of(chooser, Machine(2, storage_s=0.05).window, 30)
+    settings_of(chooser, Machine(2).window, 100)
+
+    assert chooser.finding.startswith(
+        "2 threads and 3 steps ahead, again: the threads do not wait for storage any more;"
     )

@@ -106,7 +106,7 @@ def _check_no_data(path: str, names: Sequence[str]) -> None:
         raise SpecError(
             f"{path} begins with {list_names(names)}",
             cause="the first line names the columns, and these are numbers for the most part",
-            remedy="pass header=False or header=[...] if it is data; columns=[...] if these are the names",
+            remedy="if it is data, gl.csv(path, header=False), or header=[...] to name the columns; else columns=[...]",
         )
 
 

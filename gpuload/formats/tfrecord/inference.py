@@ -77,7 +77,7 @@ def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | No
         raise FormatError(
             f"{records.where(0)}: no features are found in the first {count} records",
             cause="they are no tf.train.Examples, or are empty ones",
-            remedy='read payloads as they are, with features="bytes"; or say what they hold',
+            remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or say what they hold',
         )
     features, lists = dict[str, Any](), dict[str, Any]()
     for (section, key), key_stats in stats.items():
@@ -169,7 +169,8 @@ def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
                 f"{records.where(number)}: it is no tf.train.Example: byte {error.place} of its {len(data)}: "
                 f"{error.cause}",
                 cause="the file holds records of another kind; its checksums are right, or were not verified",
-                remedy='read payloads as they are, with features="bytes", gl.Raw(dtype, shape), gl.Tensor or gl.Image',
+                remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or gl.Raw(dtype, shape), '
+                'gl.Tensor or gl.Image in place of "bytes"',
             ) from None
         num_bytes, count = num_bytes + len(data), count + 1
         if num_bytes > MOST_BYTES:
