@@ -226,8 +226,9 @@ def _range(values: NDArray[np.float64]) -> str:
     """Return the least and the greatest of some values, and how many are NaN."""
     numbers = values[~np.isnan(values)]
     low, high = (f"{number:.6g}" for number in (numbers.min(), numbers.max())) if numbers.size else ("NaN", "NaN")
-    count = values.size - numbers.size
-    return f"{f'all {low}' if low == high else f'{low} to {high}'}{f'; {count:,} NaN' if count and numbers.size else ''}"
+    num_gaps = values.size - numbers.size
+    gaps = f"; {num_gaps:,} NaN" if num_gaps and numbers.size else ""
+    return f"{f'all {low}' if low == high else f'{low} to {high}'}{gaps}"
 
 
 def _span(numbers: list[int]) -> str:
