@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: make test-torch")
@@ -19,3 +20,16 @@ for _schema in ("qnms(Tensor x) -> Tensor", "nms(Tensor dets, Tensor scores, flo
 torchvision = pytest.importorskip("torchvision", reason="needs torchvision: make test-torch")
 torch.set_num_threads(1)  # for images as small as those of tests
 functional = importlib.import_module("torchvision.transforms.v2.functional")
+
+
+def fuses_products() -> bool:
+    """Return True if torch's products of matrices have one rounding for a product and its sum on this processor.
+
+    It moves pixels by such products, and on processors of AMD (2.13, with MKL) they have two.
+    """
+    rng = np.random.default_rng(0)
+    places, matrix = rng.uniform(-50, 50, (500, 3)).astype(np.float32), rng.normal(size=(3, 2)).astype(np.float32)
+    places[:, 2] = 1
+    product = torch.from_numpy(places)[None].bmm(torch.from_numpy(matrix)[None])[0].numpy()
+    x, y = places[:, :1] * matrix[0], places[:, 1:2].astype(np.float64) * matrix[1]
+    return np.array_equal(product, (x + y).astype(np.float32) + matrix[2])

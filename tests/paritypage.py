@@ -101,7 +101,7 @@ def tables(comparisons: list[Comparison], machine: str, date: str) -> str:
             "|---|---|---|---|---|---|",
             *file_rows(comparisons),
             "",
-            "What is allowed, and why; all else is exact:",
+            "These differences are allowed, for these reasons; all else is exact:",
             "",
             "| subject | party | at most | because |",
             "|---|---|---|---|",

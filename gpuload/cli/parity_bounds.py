@@ -50,6 +50,10 @@ TIES = Bound(
 TIES_OF_RESIZE = Bound(255, 0.3, "points that lie between two pixels: DALI adds up float32 numbers, others multiply")
 PASSES = Bound(1, 0.1, "torchvision has weights of 16 bits between the passes of a resize, Pillow of 22")
 WINDOW = Bound(1, 0.001, "torchvision sums the window of a blur at once, in another order")
+UNFUSED = Bound(
+    1, 0.001, "on some processors, those of AMD, torch rounds between a product and its sum where it computes places"
+)
+UNFUSED_TIES = Bound(255, 0.001, "the same: of pixels that are equally near another one is taken then")
 BORDERS = Bound(
     255, 0.6, "Pillow cuts fractions off, and takes the edge at the border, where torchvision blends with the fill", 3
 )
@@ -78,6 +82,11 @@ TABLE: tuple[tuple[str, str, Bound], ...] = (
     ("ScaleJitter*", "torchvision", EDGES),
     ("GaussianBlur*", "torchvision", WINDOW),
     ("Normalize*", "torchvision", FLOATS),
+    ("*linear*", "torchvision", UNFUSED),
+    ("Perspective*", "torchvision", UNFUSED),
+    ("Affine*", "torchvision", UNFUSED_TIES),
+    ("Rotate(*", "torchvision", UNFUSED_TIES),
+    ("Shear*", "torchvision", UNFUSED_TIES),
     ("*linear*", "Pillow", BORDERS),
     ("Perspective*", "Pillow", BORDERS),
     ("Affine*", "Pillow", TIES),

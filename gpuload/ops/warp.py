@@ -12,7 +12,9 @@ Linear        Four pixels times their weights, each added in one rounding, those
 Source        torchvision 0.28 (BSD-3-Clause), `transforms.v2.functional`: affine, rotate, perspective on tensors; and
               `grid_sample` of PyTorch 2.13 with padding_mode="zeros", align_corners=False.
 Equals        These on a CPU with fused multiply and add, every value of integers (`tests/ops/test_warp.py`). A sum in
-              one rounding is made in float64 here, which differs from a fused one in fewer than one of 10**8 sums.
+              one rounding is made in float64 here, which differs from a fused one in fewer than one of 10**8 sums. On
+              processors of AMD torch's product of matrices is not fused (2.13, MKL): there 7 of 10**6 values differ, of
+              perspectives 2 of 10**4, by one level, or as another one of two pixels that are equally near.
 Others        Pillow's (`ops.pillow`), which timm's and torchvision's policies use on images of Pillow, moves pixels in
               fixed-point numbers and cuts fractions off. Keras' RandomRotation fills by reflection, Albumentations'
               Affine and DALI's warp_affine blend the border with the fill.

@@ -1,4 +1,8 @@
-"""Ten thousand draws of each geometric op beside torchvision's functions on tensors: every value of uint8."""
+"""Ten thousand draws of each geometric op beside torchvision's functions on tensors: every value of uint8.
+
+Where torch rounds between a product and its sum, as on processors of AMD, some places differ in their last bit: a value
+between two levels is one level off, and of pixels that are equally near another one is taken.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import pytest
 
 from gpuload import core
 from gpuload.ops import Affine, Perspective, Rotate, Shear, Translate
-from tests.oracle_torchvision import functional, torch
+from tests.oracle_torchvision import functional, fuses_products, torch
 
 perspective_coefficients = functional._geometry._perspective_coefficients
 
@@ -15,11 +19,12 @@ COUNT = 10_000
 SIZES = ((24, 32), (17, 13), (9, 9))
 NAMES = {"nearest": "nearest", "linear": "bilinear"}
 FILL = (0, 7, (250, 3, 90))
+SHARE = 1e-3  # of values that may differ where torch does not fuse; an AMD EPYC has 7e-6, of perspectives 2e-4
 
 
 def check(kind, arguments, function):
     """Compare an op with ``function(tensor, u, size, draw, interpolation, fill)`` for random numbers ``u``."""
-    rng = np.random.default_rng(5)
+    rng, is_exact, num_values, num_differing = np.random.default_rng(5), fuses_products(), 0, 0
     for number in range(COUNT):
         size = SIZES[number % len(SIZES)]
         interpolation = ("nearest", "linear")[number // 3 % 2]
@@ -39,7 +44,13 @@ def check(kind, arguments, function):
         fill = list(fill) if isinstance(fill, tuple) else fill
         expected = function(tensor, u, size, draw, {"interpolation": NAMES[interpolation], "fill": fill})
 
-        np.testing.assert_array_equal(result, expected.numpy().transpose(1, 2, 0), err_msg=f"{op} {number}")
+        expected = expected.numpy().transpose(1, 2, 0)
+        if is_exact:
+            np.testing.assert_array_equal(result, expected, err_msg=f"{op} {number}")
+        elif interpolation == "linear":
+            np.testing.assert_allclose(result.astype(int), expected, rtol=0, atol=1, err_msg=f"{op} {number}")
+        num_values, num_differing = num_values + result.size, num_differing + np.count_nonzero(result != expected)
+    assert num_differing <= SHARE * num_values
 
 
 @pytest.mark.parametrize("expand", [False, True])
