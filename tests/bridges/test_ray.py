@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import threading
@@ -110,40 +111,72 @@ def test_a_worker_that_is_killed_in_a_file_is_replaced(cluster: Any, tmp_path: P
     assert not [name for name in os.listdir(tmp_path / "out") if ".part-" in name]
 
 
+ROW_NUMBERS = 1 << 16  # of a row, so that a file is read, and written, in several pieces
+
+
+def wide_rows(numbers: Any) -> dict[str, Any]:
+    """Return rows of half a megabyte."""
+    return {"x": np.asarray(numbers)[:, None] + np.arange(ROW_NUMBERS)}
+
+
 class Victim:
-    """Rows whose first reader on one node waits for its end; readers on the other nodes wait for that one to begin."""
+    """Rows whose reader on one node waits for its end when a part of its file is written; the others wait for it."""
 
     def __init__(self, mark: Path, node_id: str) -> None:
         self.mark, self.node_id = mark, node_id
 
     def read(self, numbers: Any) -> dict[str, Any]:
-        """Return the numbers of the records."""
+        """Return the rows of the records."""
         is_victim = ray.get_runtime_context().get_node_id() == self.node_id
+        if is_victim and not numbers[0] % 40:  # the first piece of a file
+            return wide_rows(numbers)
         while is_victim or not self.mark.exists():
             if is_victim:
                 self.mark.touch()
             time.sleep(0.05)
-        return {"x": np.asarray(numbers)}
+        return wide_rows(numbers)
 
 
 def test_the_files_of_a_node_that_dies_are_written_by_the_others(cluster: Any, tmp_path: Path) -> None:
     node = cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
-    mark = tmp_path / "mark"
-    source = gl.records(400, Victim(mark, node.node_id).read, fields={"x": ("i8", ())}, version="1")
+    mark, out, sizes = tmp_path / "mark", tmp_path / "out", list[int]()
+    source = gl.records(160, Victim(mark, node.node_id).read, fields={"x": ("i8", (ROW_NUMBERS,))}, version="1")
 
     def remove() -> None:
         while not mark.exists():
             time.sleep(0.05)
+        sizes.extend(path.stat().st_size for path in out.glob("*.part-*"))
         cluster.remove_node(node, allow_graceful=False)
 
     thread = threading.Thread(target=remove, daemon=True)
     thread.start()
-    result = glray.convert(source, tmp_path / "out" / "{shard}.npy", records_per_shard=50)
+    result = glray.convert(source, out / "{shard}.npy", records_per_shard=40)
     thread.join()
 
-    assert mark.exists()
-    np.testing.assert_array_equal(np.concatenate([np.load(path) for path in result.paths]), np.arange(400))
-    assert not [name for name in os.listdir(tmp_path / "out") if ".part-" in name]
+    assert max(sizes) > 8 * ROW_NUMBERS  # a file was half-written when its node died
+    assert len(result.paths) == 4
+    for number, path in enumerate(result.paths):
+        rows = np.arange(40 * number, 40 * number + 40)
+        np.testing.assert_array_equal(np.load(path, mmap_mode="r"), wide_rows(rows)["x"])
+    assert not list(out.glob("*.part-*"))
+
+
+def test_a_file_that_a_lost_worker_still_writes_is_waited_for(cluster: Any, rows: gl.Source, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    journal = os.open(tmp_path / "out" / "1.npy.convert.jsonl", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(journal, fcntl.LOCK_EX)
+
+    def release() -> None:
+        while not {"0.npy", "2.npy"} <= set(os.listdir(tmp_path / "out")):
+            time.sleep(0.05)
+        os.close(journal)
+
+    thread = threading.Thread(target=release, daemon=True)
+    thread.start()
+    result = glray.convert(rows, tmp_path / "out" / "{shard}.npy", records_per_shard=100)
+    thread.join()
+
+    np.testing.assert_array_equal(np.concatenate([np.load(path) for path in result.paths])[:, 0], np.arange(300))
 
 
 def test_workers_that_die_again_and_again_are_an_error(cluster: Any, tmp_path: Path) -> None:
