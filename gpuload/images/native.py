@@ -41,7 +41,10 @@ def how(*, takes_files: bool = True) -> str:
 
 @cache
 def _open(process: int, folder: str | None) -> tuple[Codec | None, str]:
-    """Return the codec of a process, from the folder of the package; or None and the reason."""
+    """Return the codec of a process, from the folder of the package; or None and the reason.
+
+    ``process`` is the number of this process, and part of the cache's key: so a child of fork opens a codec of its own.
+    """
     if core.native is None:
         return None, core.problem
     if folder is None:

@@ -97,10 +97,10 @@ class Batches:
 
     def take(self, number: int) -> Outcome | None:
         """Return a batch once it is made (on a GPU: queued); it is kept until ``forget``. See ``Tray.take``."""
-        until = number + 1 + self._num_ahead
-        if until > self._horizon:
-            self._board.calls.put(until)
-            self._horizon = until
+        horizon = number + 1 + self._num_ahead
+        if horizon > self._horizon:  # the thread may now begin all batches before the new horizon
+            self._board.calls.put(horizon)
+            self._horizon = horizon
         return self._board.tray.take(number, self._counters)
 
     def num_ready(self) -> int:
@@ -340,7 +340,7 @@ def _serve(board: _Board) -> None:
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
     inputs = {name: fields[name] for name in step.recipe.rest.touched}
-    for row in step.suspected():
+    for row in step.refused_rows():
         if (error := executor.row_error(inputs, step.draws, row)) is not None:
             raise error.shift_rows(row)
     executor.start(inputs, step.draws)

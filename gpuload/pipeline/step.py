@@ -219,7 +219,7 @@ class Step:
         begin, end = self._bounds(part)
         if begin == end:
             return
-        if self._damage is not None and (rows := self._suspected(self._damage, begin, end)):
+        if self._damage is not None and (rows := self._suspect_rows(self._damage, begin, end)):
             self._mend(self._damage, part, begin, end, rows)
             return
         try:
@@ -300,14 +300,14 @@ class Step:
         attempts[row] = attempts.get(row, 0) + 1
         return self._step(self.position, attempts).run()
 
-    def suspected(self) -> list[int]:
+    def refused_rows(self) -> list[int]:
         """Return the rows whose records an executor of whole batches refused before."""
         damage = self._damage
         if damage is None or self.is_failed or not damage.refusals or damage.refusals.isdisjoint(self.records.tolist()):
             return []
         return [row for row, record in enumerate(self.records.tolist()) if record in damage.refusals]
 
-    def _suspected(self, damage: Damage, begin: int, end: int) -> list[int]:
+    def _suspect_rows(self, damage: Damage, begin: int, end: int) -> list[int]:
         """Return the rows of a part to try by themselves first: those that failed before, here or in another step."""
         if not self.attempts and not damage.suspects:
             return []

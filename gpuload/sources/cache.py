@@ -307,6 +307,14 @@ def _too_large(source: Readable, num_bytes: int, budget_bytes: int, suffix: str)
 
 
 def _memory_leaf(number: int, column: CacheColumn, pieces: dict[tuple[int, str], Bytes], count: int) -> Leaf:
+    """Return the leaf that reads a column from memory.
+
+    Args:
+        number: of the column.
+        column: rows of one length, or values of which each has its own.
+        pieces: what is in memory, by the number of a column and the kind of the piece.
+        count: the number of records.
+    """
     if column.layout is not None:
         rows = pieces[number, "rows"].reshape(count, column.layout.record_bytes)
 

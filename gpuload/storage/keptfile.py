@@ -77,16 +77,16 @@ class KeptFile:
 
     def read(self, offset: int, num_bytes: int) -> bytes | None:
         """Return bytes of the content, compared with their checksums; None if they are damaged, or the file changed."""
-        raw = bytearray(num_bytes)
         blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64)) if num_bytes else NO_BLOCKS
         with _open_trusted(self.path, ()) as descriptor:
             if descriptor is None or stamp_of(os.fstat(descriptor)) != self.stamp:
                 return None
-            wrong = compare(descriptor, self.seal, blocks)
-            if wrong is not None:
-                _warn_of_block(self.path, self.seal, wrong)
+            damaged_block = compare(descriptor, self.seal, blocks)
+            if damaged_block is not None:
+                _warn_of_block(self.path, self.seal, damaged_block)
                 return None
-            return bytes(raw) if read_at(descriptor, memoryview(raw), offset) == num_bytes else None
+            content = bytearray(num_bytes)
+            return bytes(content) if read_at(descriptor, memoryview(content), offset) == num_bytes else None
 
 
 Place = str | KeptFile  # the path of a file of the user's, or a kept file

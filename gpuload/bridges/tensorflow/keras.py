@@ -56,7 +56,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
                 f"save_freq = {save_freq!r}"[:200], cause="it is 'epoch' or a number of steps", remedy="pass 1000, say"
             )
         self.loader, self._every = loader, int(save_freq) if by_steps else None  # type: ignore[call-overload]
-        self._start, self._before, self._num_trained, self._num_saved = loader.position, 0, 0, 0
+        self._start, self._epoch_begin, self._num_trained, self._num_saved = loader.position, 0, 0, 0
         self._epoch = self._first = 0
         self._is_over = False  # the epoch of Keras before ``_epoch``
 
@@ -83,7 +83,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Count from here on."""
-        self._start, self._before, self._num_trained, self._num_saved = self.loader.position, 0, 0, 0
+        self._start, self._epoch_begin, self._num_trained, self._num_saved = self.loader.position, 0, 0, 0
         self._first = self._num_updates()
         # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a short step. There the
         # number of steps that are executed together does not change.
@@ -91,12 +91,12 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note how much was trained before this epoch of Keras."""
-        self._before, self._epoch, self._is_over = self._num_trained, epoch, False
+        self._epoch_begin, self._epoch, self._is_over = self._num_trained, epoch, False
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count, and save if it is time."""
         single = self._single or self._steps_per_call() == 1
-        self._num_trained = self._before + batch + 1 if single else self._num_updates() - self._first
+        self._num_trained = self._epoch_begin + batch + 1 if single else self._num_updates() - self._first
         if self._every is not None and self._num_trained - self._num_saved >= self._every:
             self._save()
 
@@ -279,10 +279,10 @@ class ResumeLoader(_Counting):
         if self._is_over:
             return self._epoch
         steps = (self.params or {}).get("steps")
-        is_whole = self._num_trained - self._before == steps or (
-            position.step == 0 and steps in (None, len(self.loader))
-        )
-        return self._epoch + int(is_whole and self._num_trained > self._before)
+        num_steps = self._num_trained - self._epoch_begin
+        is_loader_epoch = position.step == 0 and steps in (None, len(self.loader))
+        is_complete = num_steps > 0 and (num_steps == steps or is_loader_epoch)
+        return self._epoch + int(is_complete)
 
     def _saves(self) -> list[Path]:
         names = self._folder.glob("epoch-*-step-*") if self._folder.is_dir() else ()

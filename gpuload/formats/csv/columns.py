@@ -280,13 +280,25 @@ def _check_once(read: Sequence[Column]) -> None:
         )
 
 
-def _with_defaults(read: list[Column], fields: Sequence[FieldColumns], defaults: Defaults | None) -> tuple[Column, ...]:
-    """Return the columns, each with the default that stands for its missing values, if it has one."""
+def _with_defaults(
+    columns: list[Column], fields: Sequence[FieldColumns], defaults: Defaults | None
+) -> tuple[Column, ...]:
+    """Return the columns, each with the default that stands for its missing values, if it has one.
+
+    Args:
+        columns: those that are read.
+        fields: what becomes of them; a default of a field of several columns is that of each.
+        defaults: by the name of a field or column, or a list with one for each column.
+
+    Raises:
+        SpecError: the defaults do not fit the columns.
+        UnknownFieldError: a default is for a name that is not there.
+    """
     if defaults is None:
-        return tuple(read)
+        return tuple(columns)
     by_column: dict[int, Any] = {}
     if isinstance(defaults, Mapping):
-        by_name = {column.name: [number] for number, column in enumerate(read)}
+        by_name = {column.name: [number] for number, column in enumerate(columns)}
         by_name.update({field.name: list(field.columns) for field in fields})
         for name, default in defaults.items():
             if name not in by_name:
@@ -298,9 +310,9 @@ def _with_defaults(read: list[Column], fields: Sequence[FieldColumns], defaults:
             by_column.update(dict.fromkeys(by_name[name], default))
     elif isinstance(defaults, Iterable) and not isinstance(defaults, (str, bytes)):
         values = list(defaults)
-        if len(values) != len(read):
+        if len(values) != len(columns):
             raise SpecError(
-                f"{len(values)} defaults for {len(read)} columns",
+                f"{len(values)} defaults for {len(columns)} columns",
                 cause="a list has one for each column that is read, in their order",
                 remedy='pass a dict of those that have one: defaults={"age": 0.0}',
             )
@@ -310,7 +322,8 @@ def _with_defaults(read: list[Column], fields: Sequence[FieldColumns], defaults:
             f"defaults = {defaults!r}", cause="they are a dict or a list", remedy='write defaults={"age": 0.0}'
         )
     return tuple(
-        _defaulted(column, by_column[number]) if number in by_column else column for number, column in enumerate(read)
+        _defaulted(column, by_column[number]) if number in by_column else column
+        for number, column in enumerate(columns)
     )
 
 

@@ -44,14 +44,15 @@ class CsvRows:
 
 
 def read_rows(job: Job) -> CsvRows:
-    """Return the rows of the files: in memory where these are small, else in tables, made where they are not there yet.
+    """Return the rows of the files: in memory where these are small, else in tables, which are made if need be.
 
     Raises:
         GpuloadError: a line is wrong; names file and line.
         FileError: a table cannot be written.
     """
     with Progress("reading CSV files") as progress:
-        return (_in_memory(job, progress) if _is_small(job) else None) or _in_tables(job, progress)
+        rows = _in_memory(job, progress) if _is_small(job) else None  # None, too, if the rows take too much memory
+        return rows or _in_tables(job, progress)
 
 
 def _is_small(job: Job) -> bool:

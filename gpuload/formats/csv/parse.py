@@ -251,6 +251,11 @@ def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, col
 
 
 def _values(pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect) -> Numbers | Texts:
+    """Return a column of PyArrow as what was requested: numbers and which of them are missing, or texts.
+
+    Raises:
+        Unreadable: words were requested, and there is another than those for true and false.
+    """
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     count = len(array)
     if request.dtype == TEXT:

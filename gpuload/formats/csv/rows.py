@@ -301,28 +301,29 @@ def _parse_block(job: Job, path: str, block: Block, form: Form) -> _BlockRows | 
 
 
 def _without_bad(job: Job, path: str, block: Block, form: Form) -> tuple[Block, list[Bad]]:
-    """Return a block without the lines that are wrong, and these.
+    """Return a block without its wrong lines, and a list of these.
 
     Raises:
         GpuloadError: more lines are wrong than are kept.
     """
-    sound, bad, number, texts = list[bytes](), list[Bad](), 0, dict[str, str]()  # of most errors the causes are equal
-    for short, count in _shorts(job, block, form):
-        if count is not None:
-            sound.append(short.data)
-            number += count
+    sound_lines, bad, row = list[bytes](), list[Bad](), 0
+    texts = dict[str, str]()  # one copy of each cause and remedy: those of most errors are equal
+    for short, count in _isolate_faults(job, block, form):
+        if count is not None:  # all its lines are sound
+            sound_lines.append(short.data)
+            row += count
             continue
-        for record, error in _judged(job, path, short, form):
+        for record, error in _judge_records(job, path, short, form):
             if error is None:
-                sound.append(short.data[record.begin : record.end])
+                sound_lines.append(short.data[record.begin : record.end])
             else:
                 reason = error.what.removeprefix(f"{path}, line {record.line}").lstrip(":, ")
                 cause, remedy = (texts.setdefault(text, text) for text in (error.cause, error.remedy))
                 offset = short.offset + record.begin if short.offset >= 0 else -1
-                bad.append(Bad(number, record.line, offset, PLACE.sub("", reason), cause, remedy))
+                bad.append(Bad(row, record.line, offset, PLACE.sub("", reason), cause, remedy))
                 check_count(path, bad)
-            number += 1
-    return replace(block, data=b"".join(sound)), bad
+            row += 1
+    return replace(block, data=b"".join(sound_lines)), bad
 
 
 def check_count(path: str, bad: Sequence[Bad]) -> None:
@@ -342,9 +343,9 @@ def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> Gpuloa
     """
     if job.keeps_bad:
         return RecordError(reason)
-    for short, count in _shorts(job, block, form):
+    for short, count in _isolate_faults(job, block, form):
         if count is None:
-            for _, error in _judged(job, path, short, form):
+            for _, error in _judge_records(job, path, short, form):
                 if error is not None:
                     return error
     last = block.line + block.num_lines - 1
@@ -355,32 +356,34 @@ def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> Gpuloa
     )
 
 
-def _shorts(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | None]]:
-    """Yield a block in pieces, each with the number of its records; None for a short one, in which a line is wrong."""
+def _isolate_faults(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | None]]:
+    """Yield a block in pieces: each with the number of its records, or short and with None: a line of it is wrong."""
     short_bytes = max(SHORT_BYTES, SHORT_COLUMN_BYTES * len(job.names))
     part_bytes = max(short_bytes, len(block.data) // PARTS)
     for part in split_block(block, job.dialect, part_bytes):
         count = _count_or_words(job, part, form)[0]
         if count is None and part_bytes > short_bytes and len(part.data) < len(block.data):
-            yield from _shorts(job, part, form)
+            yield from _isolate_faults(job, part, form)
         else:
             yield part, count
 
 
-def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Record, GpuloadError | None]]:
+def _judge_records(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Record, GpuloadError | None]]:
     """Yield each record of a piece with its error or None: PyArrow decides which are wrong, the scan says why."""
 
-    def words(numbers: Sequence[int]) -> str | None:
+    def reason_of(numbers: Sequence[int]) -> str | None:
+        """Return why PyArrow refuses these records together; None if it takes them."""
         data = b"".join(short.data[records[number].begin : records[number].end] for number in numbers)
         return _count_or_words(job, replace(short, data=data), form)[1]
 
-    def look(numbers: Sequence[int]) -> None:
-        reason = words(numbers) if numbers else None
+    def note_errors(numbers: Sequence[int]) -> None:
+        """Note an error for each of these records that PyArrow refuses: half of them at a time, down to one."""
+        reason = reason_of(numbers) if numbers else None
         if reason is None:
             return
         if len(numbers) > 1:
-            look(numbers[: len(numbers) // 2])
-            look(numbers[len(numbers) // 2 :])
+            note_errors(numbers[: len(numbers) // 2])
+            note_errors(numbers[len(numbers) // 2 :])
             return
         match = OF_COLUMN.match(reason)
         column = f", column {job.names[int(match[1])][:80]!r}" if match else ""
@@ -397,9 +400,9 @@ def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Rec
     for number, error in enumerate(errors):
         if error is not None and not isinstance(error, RecordError):  # of the arguments, not of a line
             raise error
-        if error is not None and words([number]) is None:
+        if error is not None and reason_of([number]) is None:
             errors[number] = None
-    look([number for number, error in enumerate(errors) if error is None])
+    note_errors([number for number, error in enumerate(errors) if error is None])
     yield from zip(records, errors, strict=True)
 
 

@@ -133,7 +133,7 @@ class _Bytes(io.RawIOBase):
     def readinto(self, memory: Any) -> int:
         view, size = memoryview(memory), int(self._files.sizes[self._number])
         if not 0 <= self._at <= size - len(view):
-            raise OSError(f"{len(view)} bytes at byte {self._at} lie behind its end")
+            raise OSError(f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file")
         self._files.read(self._number, self._handle, view, self._at)
         self._at += len(view)
         return len(view)

@@ -106,7 +106,20 @@ def _begins(lengths: Sequence[int]) -> list[int]:
 def _write(
     contents: Contents, path: str, numbers: Sequence[int], num_bytes: int, to: Writer, show: Callable[[int], None]
 ) -> None:
-    """Write the elements of arrays one after the other."""
+    """Write the elements of deflated arrays one after the other into a copy, each at a multiple of ``ALIGN_BYTES``.
+
+    Args:
+        contents: inflates the arrays.
+        path: the first archive, for errors.
+        numbers: the archives whose arrays are in the copy.
+        num_bytes: the size of the copy.
+        to: the copy.
+        show: is told how many bytes are written.
+
+    Raises:
+        FileError: the disk has too little room.
+        FormatError: an archive is damaged.
+    """
     free = shutil.disk_usage(os.path.dirname(to.path)).free
     if num_bytes > FREE_PART * free:
         raise FileError(
