@@ -95,7 +95,8 @@ def blocks(
         ChangedFileError, FileError: the file changed, or cannot be read.
     """
     path, quote = files.paths[number], dialect.quote.encode()
-    pending, line, to_skip, position = b"", start[1], dialect.skip_lines if start[0] == 0 else 0, 0
+    pending: Piece = b""
+    line, to_skip, position = start[1], dialect.skip_lines if start[0] == 0 else 0, 0
     stream = _Stream(files, number, dialect.encoding, block_bytes, start[0])
     least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
     for chunk, is_last in stream:
@@ -115,10 +116,14 @@ def blocks(
         elif (end := chunk.rfind(b"\n") + 1) and not (quote and (quote in chunk or quote in pending)):
             data, pending = b"".join((pending, memoryview(chunk)[:end])), bytes(chunk[end:])  # the usual case: one copy
         else:
+            if not isinstance(pending, bytearray):
+                pending = bytearray(pending)  # it grows in place: a long record is not copied for each chunk of it
             pending += chunk
             end = last_end(pending, dialect) if len(pending) >= least else 0
             least = 0 if end else max(least, min(2 * len(pending), LARGEST_RECORD_BYTES))
-            data, pending = pending[:end], pending[end:]
+            data = bytes(memoryview(pending)[:end])
+            if end:
+                pending = bytes(memoryview(pending)[end:])
         if data:
             if (zero := data.find(0)) >= 0:
                 raise _no_text(path, line + num_ends(data[:zero]))
@@ -129,7 +134,7 @@ def blocks(
         _check_length(path, pending, line, dialect)
 
 
-def _check_length(path: str, pending: bytes, line: int, dialect: Dialect) -> None:
+def _check_length(path: str, pending: Piece, line: int, dialect: Dialect) -> None:
     if len(pending) <= LARGEST_RECORD_BYTES:
         return
     if (zero := pending.find(0)) >= 0:
@@ -159,14 +164,14 @@ def _no_text(path: str, line: int) -> RecordError:
     )
 
 
-def num_ends(data: bytes) -> int:
+def num_ends(data: Piece) -> int:
     """Return how many line ends there are."""
     is_long = len(data) > SHORT_BYTES  # measured: NumPy takes an eighth of the time that bytes.count does
     ends = int(np.count_nonzero(np.frombuffer(data, np.uint8) == LF)) if is_long else data.count(b"\n")
     return ends + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else ends
 
 
-def last_end(data: bytes, dialect: Dialect) -> int:
+def last_end(data: Piece, dialect: Dialect) -> int:
     """Return where the last whole record of some that begin with one ends; 0 if none is whole.
 
     A CR at the end may be the first half of a line end, and a quote the first of two: the next byte is not known.
@@ -177,7 +182,7 @@ def last_end(data: bytes, dialect: Dialect) -> int:
         return end or data.rfind(b"\r", 0, len(data) - 1) + 1
     quotes = _quotes(data, dialect)
     if quotes is None:
-        ends = [record.end for record in scan(data, dialect) if record.is_ended]
+        ends = [record.end for record in scan(bytes(data), dialect) if record.is_ended]
         if ends and ends[-1] == len(data) and data[-1] == CR:
             ends.pop()
         return ends[-1] if ends else 0
@@ -207,7 +212,7 @@ def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Blo
         begin, line = begin + end, line + num_lines
 
 
-def _quotes(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
+def _quotes(data: Piece, dialect: Dialect) -> NDArray[np.int64] | None:
     """Return the places of all quotes, int64; None if they are not in turn the beginnings and the ends of values.
 
     A quote begins a value behind a delimiter, the end of a line, or another quote: two in a row are one that is quoted.
@@ -226,12 +231,12 @@ def _quotes(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
     return places if bool(starts.all()) and bool(ends.all()) else None
 
 
-def _open_line(data: bytes, dialect: Dialect, line: int) -> int:
+def _open_line(data: Piece, dialect: Dialect, line: int) -> int:
     """Return the line of a quote that is not closed; 0 if there is none."""
     quotes = _quotes(data, dialect)
     if quotes is not None:
         return line + num_ends(data[: int(quotes[-1])]) if quotes.size % 2 else 0
-    return next((record.open_line for record in scan(data, dialect, line) if record.open_line), 0)
+    return next((record.open_line for record in scan(bytes(data), dialect, line) if record.open_line), 0)
 
 
 def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
