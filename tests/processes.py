@@ -20,6 +20,7 @@ A process that dies fails the test that it ran, and the tests of its groups that
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import itertools
 import os
@@ -38,6 +39,7 @@ import pytest
 
 GROUP_TESTS = 24
 GROUP_BYTES = 4  # of a number in the queue; all numbers together must fit into a pipe, which holds 64 KiB
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 SILENCE_S = 5  # then it is checked which processes live: what a dead one has forked may hold its pipe open
 SHARED_FOLDER = pytest.StashKey[Path]()  # a folder of all processes of the run
 
@@ -112,10 +114,16 @@ def _open_files() -> list[str]:
 
 
 def _groups(items: Sequence[pytest.Item]) -> Iterator[Sequence[int]]:
-    """Yield places of tests, a few of one file at a time."""
+    """Yield places of tests, a few of one file at a time.
+
+    The groups of a file have about as many tests: two tests that were left over would make the file's fixtures again.
+    """
     for _, places in itertools.groupby(range(len(items)), lambda place: items[place].path):
-        while group := list(itertools.islice(places, GROUP_TESTS)):
-            yield group
+        rest = list(places)
+        for num_groups in range(max(1, round(len(rest) / GROUP_TESTS)), 0, -1):
+            num_tests = -(-len(rest) // num_groups)
+            yield rest[:num_tests]
+            rest = rest[num_tests:]
 
 
 def _queue(num_groups: int) -> int:
@@ -189,6 +197,7 @@ def _group_numbers(queue: int) -> Iterator[int]:
 
 def _prepare(config: pytest.Config, number: int, connection: Connection) -> None:
     """Give a process what it must not share: files that capture output, a temporary folder, a way for its reports."""
+    _keep_memory()
     plugins = config.pluginmanager
     capture = plugins.getplugin("capturemanager")
     capture.stop_global_capturing()
@@ -201,6 +210,17 @@ def _prepare(config: pytest.Config, number: int, connection: Connection) -> None
         if plugins.hasplugin(name):
             plugins.unregister(name=name)
     plugins.register(_Reports(config, connection))
+
+
+def _keep_memory() -> None:
+    """Have malloc keep the memory of large arrays that are gone, for the next ones.
+
+    By default it gives them back to the system, which fills each page with zeros when it gives it out again.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # it is a function of glibc's
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 1 << 28)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 29)
 
 
 class _Reports:

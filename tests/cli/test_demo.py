@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from gpuload.cli import demo, demo_data, demo_parity, demo_rates, demo_report, d
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's data, written once."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The demo's data, written once, with fewer rows and records for its rates."""
     folder = tmp_path_factory.mktemp("demo")
-    demo_data.write(folder, demo_data.load_digits())
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_data, "NUM_BENCHMARK", 2_000)
+        demo_data.write(folder, demo_data.load_digits())
+        yield folder
 
 
 # its command line

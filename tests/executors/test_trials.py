@@ -185,11 +185,12 @@ def test_a_loader_that_is_sent_to_another_process_heeds_what_is_stored_there(pho
 
 def test_doctor_stores_what_failed_and_removes_it_when_it_is_mended(cache, monkeypatch):
     from gpuload.cli import doctor
+    from gpuload.cli.parity_images import samples
 
+    works = [f"{title}, {part}" for title, _ in samples() for part in ("whole", "region")]
     program = (
         "import json, os, sys\n"
-        "from gpuload.cli.parity_images import samples\n"
-        "works = [f'{title}, {part}' for title, _ in samples() for part in ('whole', 'region')]\n"
+        f"works = {works}\n"
         "for number, work in list(enumerate(works))[int(sys.argv[3]):]:\n"
         "    if work == 'PNG, region' and sys.argv[1] == 'array': os.abort()\n"
         "    print(json.dumps([work, 'ok', '']), flush=True)\n"
