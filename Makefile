@@ -37,7 +37,7 @@ CORE_STAMP := $(VENV)/gpuload-core-$(VERSION).stamp
 EMULATED := build/emulated-gpu
 EMULATED_STAMP := $(EMULATED)/gpuload-$(VERSION).stamp
 EMULATED_PACKAGES := cupy-cuda13x nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-nvrtc numpy ml_dtypes pillow \
-  opencv-python-headless hypothesis pytest pytest-timeout
+  opencv-python-headless click rich hypothesis pytest pytest-timeout
 # And for reads straight to a GPU; kvikio asks for all of the toolkit, of which it needs cuFile.
 EMULATED_DIRECT := kvikio-cu13 libkvikio-cu13 rapids-logger nvidia-cufile
 
