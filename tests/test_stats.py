@@ -113,6 +113,16 @@ def test_a_nested_watch_gives_the_thread_back_to_the_outer():
     assert (set(outer.amounts) & {"ops.seconds"}, "ops.seconds" in inner.amounts) == (set(), True)
 
 
+def test_the_share_of_a_stage_leaves_out_the_time_without_a_core():
+    counts = {"ops.seconds": 9.0, "ops.sampled": 3.0, "ops.starved": 2.0, "read.seconds": 1.0}
+    of_name = {stage.name: stage for stage in stages.stages_of(counts)}
+
+    assert (of_name["ops"].seconds, of_name["read"].seconds) == (9.0, 1.0)
+    assert (of_name["ops"].share, of_name["read"].share) == pytest.approx((0.75, 0.25))
+    (all_starved,) = stages.stages_of({"ops.seconds": 9.0, "ops.sampled": 2.0, "ops.starved": 2.0})
+    assert all_starved.share == 0.0
+
+
 def test_seconds_and_shares_are_shown_with_three_decimals_and_counts_without():
     stats = Stats({"batches": 12, "wait_s": 1.25, "fill": 0.5})
 

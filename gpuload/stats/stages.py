@@ -55,7 +55,7 @@ class Stage:
     Attributes:
         name: one of STAGES.
         seconds: of all threads.
-        share: of the seconds of all stages, 0 to 1.
+        share: of the time of all stages, 0 to 1, without that in which their threads had no core.
         fill: how full the queue behind it was, 0 to 1: the share of the steps made ahead that were ready when the next
             one was asked for. Near 0, what comes behind it waits for it; near 1, it waits for what comes behind it.
         bytes: that it read, or made; 0 where they are not counted.
@@ -239,15 +239,21 @@ def divide_gap(time_ns: int, before: Usage, after: Usage) -> tuple[int, int, int
 def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
     """Return the stages that took time, in their order."""
     seconds = {name: counts.get(f"{name}.seconds", 0.0) for name in STAGES}
-    total = sum(seconds.values())
-    stages = []
+    work_s = {name: stage_s * (1 - _part(name, "starved", counts)) for name, stage_s in seconds.items()}
+    total_s, stages = sum(work_s.values()), []
     for name, stage_s in seconds.items():
         if stage_s > 0:
-            sample_s = counts.get(f"{name}.sampled", 0.0)
-            shares = (min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0) if sample_s else 0.0 for state in STATES)
+            parts = (_part(name, state, counts) for state in STATES)
             amounts = counts.get(f"{name}.bytes", 0.0), counts.get(f"{name}.images", 0.0)
-            stages.append(Stage(name, stage_s, stage_s / total, _fill_behind(name, counts), *amounts, *shares))
+            share = work_s[name] / total_s if total_s > 0 else 0.0
+            stages.append(Stage(name, stage_s, share, _fill_behind(name, counts), *amounts, *parts))
     return tuple(stages)
+
+
+def _part(name: str, state: str, counts: Mapping[str, float]) -> float:
+    """Return the part of a stage's time in which its threads were in a state, as far as samples say."""
+    sample_s = counts.get(f"{name}.sampled", 0.0)
+    return min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0) if sample_s else 0.0
 
 
 def _fill_behind(name: str, counts: Mapping[str, float]) -> float:
