@@ -236,29 +236,41 @@ class CutMix(_Mix):
         }
 
     def _mix(self, xp: ModuleType, x: Any, draw: Draw, field: Field) -> Any:
-        planes, partners, boxes = field.is_channels_first, draw[PARTNER], draw["box"]
         if not _is_image(field):
-            return blend(xp, x, partners, draw["weight"])
-        if xp is not np:
-            rows = np.full((len(x), 1), _size(field)[0], np.int32)
-            lines = x.reshape(len(x), -1, x.shape[3], 1) if planes else x
-            if pixels.reads(xp, lines):
-                windows = pixels.Pixels(xp, lines, partners[:, None], boxes, rows, raw=True)
-                return windows.change(PASTE).reshape(x.shape)
-            places = [xp.arange(length) for length in _size(field)]
-            top, left, bottom, right = (
-                xp.asarray(boxes * (partners != 0)[:, None])[:, side, None] for side in range(4)
-            )
-            rows, columns = (places[0] >= top) & (places[0] < bottom), (places[1] >= left) & (places[1] < right)
-            inside = rows[:, :, None] & columns[:, None, :]
-            inside = inside[:, None] if planes else inside[:, :, :, None]
-            return xp.where(inside, x[_indices(xp, partners)], x)
-        result = x.copy()
-        for row in np.flatnonzero(partners).tolist():
-            top, left, bottom, right = boxes[row].tolist()
-            box = (..., slice(top, bottom), slice(left, right), *(() if planes else (slice(None),)))
-            result[row][box] = x[row + partners[row]][box]
-        return result
+            return blend(xp, x, draw[PARTNER], draw["weight"])
+        if xp is np:
+            return _paste_boxes(x, draw[PARTNER], draw["box"], field)
+        return _paste_boxes_on_gpu(xp, x, draw[PARTNER], draw["box"], field)
+
+
+def _paste_boxes(images: Any, partners: NDArray[np.int32], boxes: NDArray[np.int32], field: Field) -> Any:
+    """Return images, each with the pixels of its partner in its box; an image without a partner stays."""
+    result = images.copy()
+    for row in np.flatnonzero(partners).tolist():
+        top, left, bottom, right = boxes[row].tolist()
+        channels = () if field.is_channels_first else (slice(None),)
+        box = (..., slice(top, bottom), slice(left, right), *channels)
+        result[row][box] = images[row + partners[row]][box]
+    return result
+
+
+def _paste_boxes_on_gpu(
+    cp: ModuleType, images: Any, partners: NDArray[np.int32], boxes: NDArray[np.int32], field: Field
+) -> Any:
+    """Return the same in CuPy: by a kernel where it can read the images, else by array calls."""
+    is_planar, (height, width) = field.is_channels_first, _size(field)
+    # The kernel reads pixels with their channels side by side. The planes of CHW are one high image of one channel to
+    # it, in which a row is ``y % height``.
+    kernel_images = images.reshape(len(images), -1, width, 1) if is_planar else images
+    if pixels.reads(cp, kernel_images):
+        heights = np.full((len(images), 1), height, np.int32)
+        batch = pixels.Pixels(cp, kernel_images, partners[:, None], boxes, heights, raw=True)
+        return batch.change(PASTE).reshape(images.shape)
+    top, left, bottom, right = (cp.asarray(boxes * (partners != 0)[:, None])[:, side, None] for side in range(4))
+    y, x = cp.arange(height), cp.arange(width)
+    is_inside = ((y >= top) & (y < bottom))[:, :, None] & ((x >= left) & (x < right))[:, None, :]
+    is_inside = is_inside[:, None] if is_planar else is_inside[:, :, :, None]
+    return cp.where(is_inside, images[_indices(cp, partners)], images)
 
 
 def blend(xp: ModuleType, x: Any, partners: NDArray[np.int32], weight: NDArray[np.float32]) -> Any:
