@@ -165,7 +165,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             )
         self.loader.load_state_dict(saved)
         self._cursor, self._share, self._num_taken = None, None, share["num_taken"] if share else 0
-        self._next_epoch[0] = 0
+        if worker is None:  # another worker may have come to the end of its epoch already
+            self._next_epoch[0] = 0
 
     def _batches(self) -> Epoch:
         """Return the batches from the loader's position to the end of the epoch, in the process of the training."""

@@ -340,6 +340,22 @@ def test_new_workers_begin_an_epoch_again_that_was_left(monkeypatch: pytest.Monk
     assert epochs == [in_loops()[:1], in_loops()[:5], in_loops()[:9]]
 
 
+@pytest.mark.parametrize("num_workers", [2, 3, 12])
+def test_a_worker_that_starts_late_does_not_take_the_end_of_the_epoch_back(
+    num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = Workers(monkeypatch, gltorch.dataset(counting()), num_workers)
+    workers.batches()
+    states = workers.each(lambda copy, number: copy.state_dict())  # behind the epoch
+    data = gltorch.dataset(counting())
+
+    Workers(monkeypatch, data, num_workers).each(
+        lambda copy, number: (copy.load_state_dict(states[number]), iter(copy))  # each to its end before the next
+    )
+
+    assert numbers_of(data) == in_loops()[9:18]
+
+
 @pytest.mark.parametrize("stop", [0, 1, 5, 8, 9])
 def test_workers_go_on_from_their_own_states(stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(monkeypatch, gltorch.dataset(counting()), 2)
