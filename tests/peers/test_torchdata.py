@@ -24,14 +24,14 @@ DIFFERENT = {
     "another number of workers": "theirs is refused; `test_another_number_of_workers` is ours",
 }
 HEAD = """
-import json, sys
+import json, multiprocessing, sys
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torch.utils.data import DataLoader
 from gpuload.bridges import torch as gltorch
 from tests.bridges.test_torch import counting, in_loops, numbers_of
 
 def make(num_workers, kind=StatefulDataLoader, loader=None):
-    options = {"num_workers": num_workers, "multiprocessing_context": "spawn"} if num_workers else {}
+    options = {"num_workers": num_workers, "multiprocessing_context": "forkserver"} if num_workers else {}
     return kind(gltorch.dataset(loader or counting()), batch_size=None, **options)
 
 def stopped(num_workers, stop):
@@ -42,8 +42,9 @@ def stopped(num_workers, stop):
             return data, batches
 
 if __name__ == "__main__":
+    multiprocessing.set_forkserver_preload(["tests.bridges.test_torch", "torchdata.stateful_dataloader"])
     num_workers = int(sys.argv[1])
-"""
+"""  # a server imports torch once, in place of each of the two dozen workers
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
