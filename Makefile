@@ -68,7 +68,7 @@ DLIO_STAMP := $(DLIO)/gpuload-$(VERSION).stamp
 DLIO_PACKAGES := mpi4py==4.1.2 mpich==5.0.2 hydra-core==1.3.8 omegaconf==2.3.0 pandas==3.1.1 psutil==7.2.2 h5py==3.14.0 torch==2.13.0
 DLIO_ALONE := dlio-benchmark==2.0.0 pydftracer==1.0.2
 
-.PHONY: setup core demo test test-all test-torch test-launchers test-ray test-peers test-matrix release-check dlio lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+.PHONY: setup core demo test test-all test-torch test-launchers test-ray test-peers test-matrix release-check dlio lint pytest docs pages bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -243,6 +243,13 @@ $(EMULATED_STAMP): constraints.txt | $(STAMP)
 	$(BIN)/python -m pip --python $(EMULATED)/bin/python install --quiet --disable-pip-version-check -c constraints.txt $(EMULATED_PACKAGES)
 	$(BIN)/python -m pip --python $(EMULATED)/bin/python install --quiet --disable-pip-version-check --no-deps -c constraints.txt $(EMULATED_DIRECT)
 	@touch $@
+
+# What is made from the ops: their table, their pictures, a state with each, the page of parity beside torchvision and timm.
+pages: setup $(TORCH_STAMP)
+	$(BIN)/python -m tests.opexamples
+	$(BIN)/python -m tests.gallery
+	$(BIN)/python -m tests.test_state
+	PYTHONPATH=$(CURDIR)/$(TORCH) $(BIN)/python -m tests.paritypage
 
 # Damaged files, signals, kills, forks and threads at random, with new seeds; `make test-all` has a form of two minutes
 # with old ones. What a finding was made with is kept in build/attack.
