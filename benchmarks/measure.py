@@ -155,7 +155,9 @@ def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterato
     yield from ((variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True))
 
 
-def run_process(command: list[str], variables: dict[str, str]) -> tuple[str, Sample]:
+def run_process(
+    command: list[str], variables: dict[str, str], timeout_s: float | None = TIMEOUT_S
+) -> tuple[str, Sample]:
     """Run a command; return its output and what to say where it is missing. Nothing that it started outlives it."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
@@ -163,9 +165,9 @@ def run_process(command: list[str], variables: dict[str, str]) -> tuple[str, Sam
             command, cwd=ROOT, env=environment, stdout=out, stderr=errors, start_new_session=True
         )
         try:
-            problem = f"exit status {process.wait(TIMEOUT_S)}"
+            problem = f"exit status {process.wait(timeout_s)}"
         except subprocess.TimeoutExpired:
-            problem = f"took longer than {TIMEOUT_S} s"
+            problem = f"took longer than {timeout_s} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
