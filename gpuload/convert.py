@@ -467,8 +467,8 @@ class _Work:
     def run(self, function: Callable[[_File], None], files: Sequence[_File]) -> None:
         """Call a function for each file, in threads; the first error ends the others at their next records."""
         total = sum(file.end - file.begin for file in files) * (2 if self.verify else 1)
-        things, num_done = "records, written and read back" if self.verify else "records", 0
-        with Progress("converting") as progress:
+        num_done = 0
+        with Progress("writing and reading back" if self.verify else "writing") as progress:
 
             def tick(count: int) -> None:
                 nonlocal num_done
@@ -476,7 +476,7 @@ class _Work:
                     raise _StopError
                 with self._busy:
                     num_done += count
-                progress.show(num_done, total, things)
+                progress.show(num_done, total, "records")
 
             def guarded(file: _File) -> None:
                 try:

@@ -28,6 +28,7 @@ SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
 HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # the module html takes 2 ms, at each import of gpuload
 SHORTEST_BAR, LONGEST_BAR = 8, 20  # columns
+LEAST_TEXT = 20  # columns that the name of the work has before rate and remaining time
 
 log = logging.getLogger("gpuload")
 _line_length = 0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
@@ -92,7 +93,7 @@ class Progress:
                 self._is_in_log = True
                 log.info("%s", text)
             seconds = now - (self._start_s or now)
-            _draw(text + _pace(how_far - self._start, seconds, of - how_far), min(how_far / of, 1.0) if of else None)
+            _draw(text, _pace(how_far - self._start, seconds, of - how_far), min(how_far / of, 1.0) if of else None)
         finally:
             self._busy.release()
 
@@ -121,26 +122,28 @@ def wipe() -> None:
         handle.update({"text/plain": ""}, raw=True)
 
 
-def _draw(text: str, share: float | None) -> None:
+def _draw(text: str, pace: str, share: float | None) -> None:
     """Put a line in the place of the one before it.
 
     Args:
-        text: the line.
+        text: the beginning of the line, of which a narrow terminal shows a part.
+        pace: its end, rate and remaining time.
         share: of the work that is done, 0 to 1; None if it is not known.
     """
     global _line_length
     if (terminal := _terminal()) is not None:
-        line = _fitting(terminal, text, share)
+        line = _fitting(terminal, text, pace, share)
         _write(terminal, f"\r{' ' * _line_length}\r{line}")
         _line_length = len(line)
     elif _is_notebook():
-        _draw_below_cell(text, share)
+        _draw_below_cell(text + pace, share)
 
 
-def _fitting(terminal: int, text: str, share: float | None) -> str:
+def _fitting(terminal: int, text: str, pace: str, share: float | None) -> str:
     """Return a line that is shorter than the terminal is wide: a longer one could not be written over."""
     num_columns = _num_columns(terminal) - 1
-    line = f"gpuload: {text}"[:num_columns]
+    line = f"gpuload: {text}"
+    line = f"{line[: max(num_columns - len(pace), LEAST_TEXT)]}{pace}"[:num_columns]
     width = min(num_columns - len(line) - len(" []"), LONGEST_BAR)
     if share is None or width < SHORTEST_BAR:
         return line

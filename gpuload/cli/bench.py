@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -111,9 +111,11 @@ def command(
     plain = plain_ops(source)
     ops = plain if user_ops is None else user_ops
     options: dict[str, Any] = {"shuffle": not in_order, "num_threads": num_threads, "device": device}
-    with Progress("measuring the limits of this machine"), gl.Loader(source, batch_size, ops=ops, **options) as loader:
+    progress = Progress("measuring the machine, then loops")
+    with progress, gl.Loader(source, batch_size, ops=ops, **options) as loader:
+        progress.show()
         limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))
-        run = measure_loop(loader, seconds, step_ms / 1e3)
+        run = measure_loop(loader, seconds, step_ms / 1e3, progress.show)
     rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
@@ -152,8 +154,8 @@ def plain_ops(source: Source) -> list[Op]:
     return [op for name in names for op in (gl.ops.Decode(on=name), gl.ops.Resize(SIDE, SIDE, on=name))]
 
 
-def measure_loop(loader: gl.Loader, seconds: float, step_s: float) -> Run:
-    """Return the measurement of a loop over batches that sleeps between two of them.
+def measure_loop(loader: gl.Loader, seconds: float, step_s: float, show: Callable[[], None] = lambda: None) -> Run:
+    """Return the measurement of a loop over batches that sleeps, and calls ``show``, between two of them.
 
     Where the batches lie on the host of a machine with a GPU, each is copied there, as a training would copy it.
     """
@@ -171,6 +173,7 @@ def measure_loop(loader: gl.Loader, seconds: float, step_s: float) -> Run:
                 return Run(loader.stats() - before, now - start, first_batch_s)
             if uploads:
                 _upload(loader, batch, training_device)
+            show()
             if step_s:
                 time.sleep(step_s)
         epoch += 1
