@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.dlio import __main__ as program
 from benchmarks.dlio import page, search, workloads
 from benchmarks.dlio.workloads import FULL
 
@@ -65,6 +66,12 @@ def sample(loader: str, number: int, accelerators: float | None, rate: float = 1
 WORK = {
     "title": "UNet3D, NPZ", "origin": "somewhere", "required": 0.9, "files": 1680, "batch_size": 7, "step_s": 0.0107,
     "absent": {"native_dali": "DALI reads no NPZ"},
+    "date": "2026-11-26T01:00:00", "command": "python -m benchmarks.dlio", "took_s": 125,
+    "versions": {"python": "3.11"},
+    "machine": {
+        "cpu": "EPYC", "cores": 2, "memory_gib": 23.5, "load_at_start": [1.5, 1, 1], "load_at_end": [2.5, 2, 2],
+    },
+    "settings": {"rounds": 2, "epochs": 1, "ranks": 1},
     "samples": [
         sample("pytorch", 0, 0.5), sample("gpuload", 0, 1.0, 300), sample("synthetic", 0, 80.0, 90_000),
         sample("pytorch", 1, 0.8), sample("gpuload", 1, 2.0, 500), sample("synthetic", 1, 80.0, 90_000),
@@ -80,7 +87,7 @@ def test_a_ratio_is_taken_within_a_round() -> None:
 
 
 def test_the_table_is_per_core_with_the_median_and_the_range() -> None:
-    lines = page.table(WORK, cores=2)
+    lines = page.table(WORK)
 
     assert lines[0] == "## UNet3D, NPZ: AU of 0.90"
     assert lines[2] == "1,680 files, batches of 7, a step of one accelerator takes 10.7 ms. somewhere."
@@ -91,7 +98,19 @@ def test_the_table_is_per_core_with_the_median_and_the_range() -> None:
         "| tensorflow | - | - | - | - | the utilisation did not settle |",
         "| synthetic | 40 (40 to 40) | - | 90,000 | 5 | no file is read: what DLIO itself can do here |",
         "| native_dali | - | - | - | - | DALI reads no NPZ |",
+        "",
+        "`python -m benchmarks.dlio`, 2026-11-26, 2 minutes: 2 rounds, 1 rank. EPYC, 2 cores, 23.5 GiB; load at the "
+        "start 1.5, at the end 2.5. python 3.11.",
     ]
+
+
+def test_a_new_result_stands_beside_those_of_other_workloads(tmp_path: Path) -> None:
+    program.write_results("cosmoflow", WORK | {"title": "CosmoFlow"}, tmp_path)
+    program.write_results("unet3d", WORK | {"title": "UNet3D"}, tmp_path)
+    program.write_results("cosmoflow", WORK | {"title": "CosmoFlow again"}, tmp_path)
+
+    headings = [line for line in (tmp_path / "dlio.md").read_text().splitlines() if line.startswith("## ")]
+    assert headings == ["## UNet3D: AU of 0.90", "## CosmoFlow again: AU of 0.90"]
 
 
 # What follows runs DLIO's own classes: its configuration, its base class of loaders, its readers.

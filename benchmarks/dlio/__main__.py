@@ -7,6 +7,7 @@ Demand   one rank with a step that is k times as short asks for as many records 
          found to a tenth (`search.py`), also where a core feeds less than one accelerator
 Loaders  gpuload, DLIO's own, and DLIO's synthetic one, which reads nothing: what DLIO and this machine can do at all
 Turns    the loaders of a workload take turns in each round, beginning with another one; ratios are within a round
+Results  of each workload, beside those of earlier runs for the others
 Cache    the files are in the page cache: what is measured is what a loader costs the cores, not the storage
 """
 
@@ -45,40 +46,40 @@ def main(arguments: list[str] | None = None) -> int:
         sys.exit("this Python has no dlio-benchmark: make dlio brings it, in an environment of its own")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit, so that the process at work is ended too
     words = sys.argv[1:] if arguments is None else arguments
-    results: dict[str, Any] = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python -m benchmarks.dlio", *words]),
-        "machine": None,
-        "versions": machine.versions(ROOT) | {name: metadata.version(name) for name in PACKAGES},
-        "settings": {"rounds": options.rounds, "epochs": workloads.EPOCHS, "ranks": options.ranks,
-                     "full": options.full},
-        "workloads": {},
-    }  # fmt: skip
-    start = perf_counter()
+    failures = 0
     for name in options.only or NAMES:
         workload = workloads.find(name)
         size = FULL if options.full else workload.small
         folder = make_files(workload, size, options.data)
-        results["machine"] = results["machine"] or machine.machine(folder)
-        results["workloads"][name] = _head(workload, size) | {
-            "samples": [
-                sample | {"round": number}
-                for number in range(options.rounds)
-                for sample in measure_round(workload, size, folder, options.loaders or LOADERS, number, options.ranks)
-            ]
+        start, computer = perf_counter(), machine.machine(folder)
+        samples = [
+            sample | {"round": number}
+            for number in range(options.rounds)
+            for sample in measure_round(workload, size, folder, options.loaders or LOADERS, number, options.ranks)
+        ]
+        result = _head(workload, size) | {
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "command": " ".join(["python -m benchmarks.dlio", *words]),
+            "took_s": round(perf_counter() - start),
+            "machine": computer | {"load_at_end": [round(load, 2) for load in os.getloadavg()]},
+            "versions": machine.versions(ROOT) | {package: metadata.version(package) for package in PACKAGES},
+            "settings": {"rounds": options.rounds, "epochs": workloads.EPOCHS, "ranks": options.ranks},
+            "samples": samples,
         }
-        results["machine"]["load_at_end"] = [round(load, 2) for load in os.getloadavg()]
-        results["took_s"] = round(perf_counter() - start)
-        write_results(results, options.results)
+        write_results(name, result, options.results)
+        failures += sum("failed" in sample for sample in samples)
     print((options.results / "dlio.md").read_text(encoding="utf-8"))
-    return int(any("failed" in sample for work in results["workloads"].values() for sample in work["samples"]))
+    return int(failures > 0)
 
 
-def write_results(results: dict[str, Any], folder: Path) -> None:
-    """Write what was measured so far."""
+def write_results(name: str, result: dict[str, Any], folder: Path) -> None:
+    """Write the result of a workload beside those of the others, and the page of all."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "dlio.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    (folder / "dlio.md").write_text(page.page(results), encoding="utf-8")
+    path = folder / "dlio.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    results = dict(sorted((results | {name: result}).items(), key=lambda item: NAMES.index(item[0])))
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(page.page(results), encoding="utf-8")
 
 
 def make_files(workload: Workload, size: Size, folder: Path) -> Path:

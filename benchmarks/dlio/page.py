@@ -18,30 +18,22 @@ ABOUT = {
 
 
 def page(results: dict[str, Any]) -> str:
-    """Return the page: machine, and a table for each workload."""
-    machine, versions, settings = results["machine"], results["versions"], results["settings"]
-    cores = machine["cores"]
-    words = ", ".join(f"{name} {version}" for name, version in versions.items())
+    """Return the page: a table for each workload."""
     lines = [
         "# DLIO's emulated trainings",
         "",
-        f"`{results['command']}`, {results['date'][:10]}, {results['took_s'] / 60:.0f} minutes; what the columns mean "
-        "and what was done: [benchmarks/dlio](../dlio/README.md).",
-        "",
-        f"{machine['cpu']}, {cores} cores, {machine['memory_gib']} GiB; load at the start "
-        f"{machine['load_at_start'][0]}, at the end {machine['load_at_end'][0]}. {words}.",
-        "",
-        f"{_count(settings['rounds'], 'round')} in which the loaders take turns, {_count(settings['ranks'], 'rank')}, "
-        f"{_count(settings['epochs'], 'epoch')}, as many threads or processes of a loader as there are cores. Medians "
-        "of the rounds, with the lowest and the highest.",
+        "What the columns mean, what was done, and what holds gpuload back: [benchmarks/dlio](../dlio/README.md). "
+        "Medians of the rounds, with the lowest and the highest; in each round the loaders take turns.",
     ]
-    for work in results["workloads"].values():
-        lines += ["", *table(work, cores)]
+    for work in results.values():
+        lines += ["", *table(work)]
     return "\n".join(lines) + "\n"
 
 
-def table(work: dict[str, Any], cores: int) -> list[str]:
+def table(work: dict[str, Any]) -> list[str]:
     """Return the heading and the lines of a workload's table."""
+    computer, settings = work["machine"], work["settings"]
+    versions = ", ".join(f"{name} {version}" for name, version in work["versions"].items())
     lines = [
         f"## {work['title']}: AU of {work['required']:.2f}",
         "",
@@ -52,10 +44,17 @@ def table(work: dict[str, Any], cores: int) -> list[str]:
         "|---|---:|---:|---:|---:|---|",
     ]
     for loader, samples in _by_loader(work["samples"]).items():
-        cells = _cells(samples, loader, work["samples"], cores)
+        cells = _cells(samples, loader, work["samples"], computer["cores"])
         lines.append(f"| {_name(loader)} | {' | '.join(cells)} |")
     lines += [f"| {loader} | - | - | - | - | {reason} |" for loader, reason in work["absent"].items()]
-    return lines
+    return [
+        *lines,
+        "",
+        f"`{work['command']}`, {work['date'][:10]}, {work['took_s'] / 60:.0f} minutes: "
+        f"{_count(settings['rounds'], 'round')}, {_count(settings['ranks'], 'rank')}. {computer['cpu']}, "
+        f"{computer['cores']} cores, {computer['memory_gib']} GiB; load at the start {computer['load_at_start'][0]}, "
+        f"at the end {computer['load_at_end'][0]}. {versions}.",
+    ]
 
 
 def ratios(samples: Sequence[dict[str, Any]], loader: str) -> list[float]:
