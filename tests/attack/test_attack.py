@@ -59,7 +59,10 @@ from tests.attack.__main__ import PARTS, main, run_part
 from tests.attack.children import ENDED, TOO_LONG, in_child
 from tests.core.fuzz import run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux"),
+    pytest.mark.timeout(120),  # `hunt` sets the timer of faulthandler, too, so that each test needs a new one
+]
 SECONDS = 100  # for all parts together, which with imports are more than two minutes
 SHORT_S = 0.3  # for each part, and at least one trial
 LONG = {"forks", "parsers", "natives"}  # they start many processes, the last one compiles what they run
