@@ -110,7 +110,8 @@ class GaussianBlur(Op):
             raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
         sigma = arguments.between(self.sigma, u[:, 1])
         sigma[u[:, 0] >= self.p] = 0
-        return {name: weights(sigma, side) for name, side in zip(("down", "across"), self._window, strict=True)}
+        by_side = {side: weights(sigma, side) for side in set(self._window)}
+        return {name: by_side[side] for name, side in zip(("down", "across"), self._window, strict=True)}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, blurred."""
