@@ -124,7 +124,7 @@ def command(
             rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
     bottleneck = run.stats.bottleneck(limits)
     threads, prefetch = (int(run.stats[name]) for name in ("num_threads", "prefetch"))  # the loader may choose others
-    output.say(_filled(repr(source)))
+    output.say(_wrap(repr(source)))
     output.say(f"batches of {batch_size}, {_count(len(ops), 'op')}, on {loader.device}")
     output.say(f"{_count(threads, 'thread')}, {_count(prefetch, 'step')} ahead\n")
     output.say(
@@ -133,12 +133,12 @@ def command(
     )
     output.say(run.stats.table(limits))
     for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
-        output.say(_filled(line, indent="  "))
+        output.say(_wrap(line, indent="  "))
     if rates:
         output.say("\nread only" if not plain else "\nonly decoded and resized")
         for name, rate in rates.items():
             output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
-    output.say("\n" + _filled(str(bottleneck)))
+    output.say("\n" + _wrap(str(bottleneck)))
     output.result(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
@@ -190,7 +190,7 @@ def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
     loader.count("pageable_upload_s", time.perf_counter() - begin)
 
 
-def _filled(text: str, indent: str = "") -> str:
+def _wrap(text: str, indent: str = "") -> str:
     """Return lines that are no wider than a terminal usually is; a path stays whole."""
     lines = textwrap.wrap(text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)

@@ -7,7 +7,8 @@ Threads   Workers call ``look`` when they begin a step; no signal handler runs i
           iterators of the loader then follow the new setting.
 Windows   of WINDOW_S at least, and of so many steps that each thread has done some. Steps that were begun with the
           setting before belong to no window. Windows do not end with an epoch: the counters leave the time between
-          two epochs out.
+          two epochs out. A window in which training paused, for a validation or a checkpoint, is begun anew: beside it
+          any other setting would look faster, or slower.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from gpuload.storage.memory import limit_bytes
 
 LOOK_S, WINDOW_S = 0.1, 0.5
 WINDOW_STEPS = 6  # steps, or groups of short ones
+PAUSE_S, PAUSE_STEPS = 0.1, 4  # a training pauses: between two looks it takes so much longer than its usual steps
+MOST_PAUSES = 8  # windows that are begun anew, one after another; then these are no pauses, but the training
 THREADS_PER_CORE, MANY_THREADS = 4, 32  # of a store that answers in 20 ms, 4 a core got 5 times the records of one
 AHEAD_BYTES, MEMORY_PART = 1 << 30, 8  # for steps ahead: so many bytes, and such a part of the memory of the process
 LATE_STAGES = ("ops", "upload")  # the thread that runs whole batches does them, and waits for a GPU there
@@ -64,6 +67,8 @@ class Tuning:
         self._lock = threading.Lock()  # taken by workers alone, where no signal handler runs that could leave it locked
         self._look_s = 0.0
         self._first: Mapping[str, float] | None = None  # the counters at the beginning of the window
+        self._last: Mapping[str, float] = {}  # the counters at the last look
+        self._usual_s, self._num_pauses = nan, 0  # of a training step, in the last window; since that window
         self._begin_item: float = self._num_settling()
         apply(self.setting)
 
@@ -103,13 +108,17 @@ class Tuning:
             counts["items"] = counts["batches"]  # threads share a group of steps, and copy a step or less at a time
         if self._first is None:
             if counts["items"] >= self._begin_item:
-                self._first = counts
+                self._first = self._last = counts
             return
-        first = self._first
+        first, last, self._last = self._first, self._last, counts
+        if self._num_pauses < MOST_PAUSES and self._is_pause(first, last, counts):
+            self._first, self._num_pauses = counts, self._num_pauses + 1
+            return
         num_items, loop_s = counts["items"] - first["items"], counts["loop_s"] - first["loop_s"]
         if loop_s < WINDOW_S or num_items < max(WINDOW_STEPS, 2 * self._num_side_by_side()):
             return
-        self._first = counts
+        self._first, self._num_pauses = counts, 0
+        self._usual_s = _training_s(first, counts) / max(counts["batches"] - first["batches"], 1.0)
         setting = self._chooser.next(self._window(first, counts))
         self.finding = self._chooser.finding
         if setting == self.setting:
@@ -118,6 +127,17 @@ class Tuning:
         self.use(setting)
         self._first, self._begin_item = None, counts["items"] + max(num_before, self._num_settling())
         log.info("%s", self._chooser.event)
+
+    def _is_pause(self, first: Mapping[str, float], last: Mapping[str, float], now: Mapping[str, float]) -> bool:
+        """Return True if training took much longer since the last look than before it in this window, or the last."""
+        if (
+            self.recipe.is_copied
+        ):  # what a loop waited is added once a group of steps, and looks like training until then
+            return False
+        num_batches = last["batches"] - first["batches"]
+        usual_s = _training_s(first, last) / num_batches if num_batches else self._usual_s
+        more_s = _training_s(last, now) - (now["batches"] - last["batches"]) * usual_s
+        return more_s > PAUSE_S and more_s > PAUSE_STEPS * usual_s  # False where nothing is usual yet
 
     def _window(self, first: Mapping[str, float], last: Mapping[str, float]) -> Window:
         """Return the measurements between two states of the counters."""
@@ -144,3 +164,8 @@ class Tuning:
     def _num_settling(self) -> int:
         """Return how many steps, or groups, are begun until those before are taken that were under way."""
         return self.setting.num_threads if self.recipe.is_copied else self.setting.num_ahead + 1
+
+
+def _training_s(first: Mapping[str, float], last: Mapping[str, float]) -> float:
+    """Return the seconds between two states of the counters in which the caller of the loader did not wait for it."""
+    return last["loop_s"] - first["loop_s"] - (last["wait_s"] - first["wait_s"])

@@ -412,6 +412,33 @@ def test_steps_that_were_begun_with_the_setting_before_are_in_no_window(at_once,
     assert set(windows) == {1.0}
 
 
+def windows_of(tuning: Tuning, counters: Counters, monkeypatch, training_s) -> list[float]:
+    """Return the time of a step in each window of 200 steps, which take 0.5 s and what training takes besides."""
+    windows: list[float] = []
+    monkeypatch.setattr(tuning._chooser, "next", lambda window: windows.append(window.step_s) or tuning.setting)
+    for number in range(200):
+        tuning.num_begun += 1
+        counters.add(batches=1, loop_s=0.5 + training_s(number), wait_s=0.5)
+        tuning.look()
+    return windows
+
+
+def test_windows_in_which_training_pauses_are_begun_anew(at_once, folder, monkeypatch):
+    _, tuning, counters = tuner(folder)
+    windows = windows_of(tuning, counters, monkeypatch, lambda number: 4.0 if number % 20 == 19 else 0.5)
+
+    assert set(windows) == {1.0}
+    assert len(windows) > 10
+
+
+def test_a_training_of_which_each_step_differs_is_measured_as_it_is(at_once, folder, monkeypatch):
+    _, tuning, counters = tuner(folder)
+    windows = windows_of(tuning, counters, monkeypatch, lambda number: 4.0 if number % 4 == 3 else 0.1)
+
+    assert len(windows) > 2
+    assert max(windows) > 1.2
+
+
 def test_where_reading_waits_there_are_soon_more_threads(at_once, monkeypatch):
     """Real threads, and a storage that takes 10 ms for each read; however loaded the machine is, a trial succeeds."""
     monkeypatch.setattr("gpuload.threads.num_cores", lambda: 1)
