@@ -49,6 +49,8 @@ try:
 except ImportError as error:
     raise missing_package("torch", needed_for="gpuload.bridges.torch", extra="torch", error=error) from error
 
+NO_EPOCH = -1
+
 
 @public
 def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
@@ -118,9 +120,9 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         self.loader, self._process = loader, os.getpid()
         # In the process of the training: where the latest iterator is.
         self._cursor: Cursor | None = None
-        # The position that worker processes were given, and the epoch after the last one that they made to its end.
-        # That is written by them: pickling for a process moves a tensor to memory that both have.
-        self._worker_position, self._next_epoch = loader.position, torch.zeros(1, dtype=torch.int64)
+        # The position that worker processes were given or have come to, and the epoch that is next by what they say, or
+        # NO_EPOCH. The latter is written by them: pickling for a process moves a tensor to memory that both have.
+        self._worker_position, self._next_epoch = loader.position, torch.full((1,), NO_EPOCH, dtype=torch.int64)
         # In a worker: the latest pass, and how much of the next one was delivered already.
         self._share: _Share | None = None
         self._num_taken = 0
@@ -165,8 +167,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             )
         self.loader.load_state_dict(saved)
         self._cursor, self._share, self._num_taken = None, None, share["num_taken"] if share else 0
-        if worker is None:  # another worker may have come to the end of its epoch already
-            self._next_epoch[0] = 0
+        if worker is None:
+            self._next_epoch[0] = NO_EPOCH
 
     def _batches(self) -> Epoch:
         """Return the batches from the loader's position to the end of the epoch, in the process of the training."""
@@ -185,8 +187,9 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
     def _follow_workers(self) -> None:
         """Go to the epoch that workers have come to, unless the loader was moved since they began."""
         epoch = int(self._next_epoch[0])
-        if epoch > self.loader.position.epoch and self.loader.position == self._worker_position:
+        if epoch not in (NO_EPOCH, self.loader.position.epoch) and self.loader.position == self._worker_position:
             self.loader.load_state_dict(self.loader.state_dict(epoch))
+            self._worker_position = self.loader.position
 
     def _check_worker(self) -> None:
         """Raise an error where a worker cannot make its share."""
@@ -206,7 +209,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
     def __reduce__(self) -> tuple[Any, ...]:
         """A dataset is pickled as its loader and the memory that workers share, once for each worker."""
         self._follow_workers()
-        self._worker_position = self.loader.position
+        if self.loader.position != self._worker_position:  # what workers said before is of another position
+            self._worker_position, self._next_epoch[0] = self.loader.position, NO_EPOCH
         return _rebuild, (self.loader, self._next_epoch)
 
 
@@ -248,6 +252,8 @@ class _Share:
         self._steps = range(start.step + number, len(loader), num_workers)
         if num_taken == len(self._steps):
             self._announce(self._steps[-1:])
+        elif num_taken:  # it goes on from a state, whose epoch may be another one than that of the training's process
+            whole._next_epoch[0] = start.epoch
 
     def __iter__(self) -> _Share:
         return self
@@ -278,8 +284,7 @@ class _Share:
     def _announce(self, steps: range) -> None:
         """Tell the process of the training which epoch is next, if this is the last step of the present one."""
         if steps and steps[0] == len(self._whole) - 1:
-            epoch = self._whole._next_epoch
-            epoch[0] = max(int(epoch[0]), self.start.epoch + 1)
+            self._whole._next_epoch[0] = self.start.epoch + 1
 
 
 def _check_loader(name: str, loader: Loader, shard: common.Shard) -> Loader:

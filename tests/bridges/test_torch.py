@@ -356,6 +356,45 @@ def test_a_worker_that_starts_late_does_not_take_the_end_of_the_epoch_back(
     assert numbers_of(data) == in_loops()[9:18]
 
 
+@pytest.mark.parametrize("stop", [1, 5, 9])
+@pytest.mark.parametrize("num_workers", [2, 3])
+def test_behind_an_older_state_comes_the_epoch_after_it(
+    stop: int, num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = Workers(monkeypatch, gltorch.dataset(counting()), num_workers)
+    workers.batches(most=stop)
+    states = workers.each(lambda copy, number: copy.state_dict())
+    data = gltorch.dataset(counting())
+    for _ in range(3):
+        Workers(monkeypatch, data, num_workers).batches()
+
+    for most in (2, 1000):  # left, then to the end
+        later = Workers(monkeypatch, data, num_workers)
+        later.each(lambda copy, number: copy.load_state_dict(states[number]))
+        rest = later.batches(most, begin=stop)
+        assert rest == in_loops()[stop:9][:most]
+        again = 0 if most == 2 and stop < 9 else 9
+        assert Workers(monkeypatch, data, num_workers).batches() == in_loops()[again : again + 9]
+
+
+def test_workers_that_stay_are_followed_in_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = gltorch.dataset(counting())
+    workers = Workers(monkeypatch, data, 2)
+
+    for epoch in (1, 2, 3):
+        workers.batches()
+        assert data.state_dict() == counting().state_dict(epoch)
+
+
+def test_a_loader_that_was_moved_is_where_it_was_moved_to_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = gltorch.dataset(counting())
+    for _ in range(3):
+        Workers(monkeypatch, data, 2).batches()
+    data.loader.load_state_dict(counting().state_dict(1))
+
+    assert Workers(monkeypatch, data, 2).batches() == in_loops()[9:18]
+
+
 @pytest.mark.parametrize("stop", [0, 1, 5, 8, 9])
 def test_workers_go_on_from_their_own_states(stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(monkeypatch, gltorch.dataset(counting()), 2)
