@@ -72,7 +72,12 @@ def main(arguments: list[str] | None = None) -> None:
         if DLIOMPI.get_instance().rank() == 0:
             print(MARK + json.dumps(sample), flush=True)
     DLIOMPI.get_instance().finalize()
-    os._exit(0)  # no loader's threads or workers may hold up the run; what is needed was printed or written
+    import psutil
+
+    for process in descendants():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    os._exit(0)  # no loader's threads may hold up the run; what is needed was printed or written
 
 
 def search_accelerators(task: Task) -> dict[str, Any]:
@@ -126,14 +131,21 @@ def core_s() -> float:
     """Return the seconds that all cores together have worked for this process, for those it started, and for theirs."""
     import psutil
 
-    alive = psutil.Process().children(recursive=True)
     total = 0.0
-    for process in alive:
+    for process in descendants():
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended: its parent has its time
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     past = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return total + sum(usage.ru_utime + usage.ru_stime for usage in past)
+
+
+def descendants() -> list[Any]:
+    """Return the processes that this one and its children started, which loaders leave behind."""
+    import psutil
+
+    processes: list[Any] = psutil.Process().children(recursive=True)
+    return processes
 
 
 def run(config: dict[str, Any]) -> dict[str, Any]:
