@@ -22,10 +22,10 @@ pytest.importorskip("material")
 pytest.importorskip("mkdocstrings_handlers.python")
 
 
-def build(folder, api):
-    """Build the site in a process of its own; ``api`` says whether with the pages of docstrings, which take 12 s."""
+def build(folder, *, whole):
+    """Build the site in a process of its own, ``whole`` with docstrings, the index of the search, and coloured code."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "GPULOAD_DOCS_API": str(api).lower()}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "GPULOAD_DOCS_WHOLE": str(whole).lower()}
     process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stdout + process.stderr
     return folder
@@ -71,7 +71,7 @@ def broken_links(folder):
 
 
 def test_the_site_without_docstrings_builds_its_links_lead_somewhere_and_it_loads_nothing_from_elsewhere(tmp_path):
-    folder = build(tmp_path, api=False)
+    folder = build(tmp_path, whole=False)
 
     assert len(list(folder.rglob("*.html"))) > 40
     assert broken_links(folder) == []
@@ -126,7 +126,7 @@ def flat_list(html):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_site_with_the_docstrings_builds_and_its_links_lead_somewhere(tmp_path):
-    folder = build(tmp_path, api=True)
+    folder = build(tmp_path, whole=True)
 
     assert broken_links(folder) == []
     ops = Links(folder / "api" / "ops.html").anchors
