@@ -112,7 +112,7 @@ WORKLOADS = (
     Workload(
         name="retinanet",
         title="RetinaNet, JPEG",
-        origin="retinanet_h100.yaml of github.com/mlcommons/storage (dlio-benchmark 2.0.0 has none)",
+        origin="retinanet_h100.yaml as published elsewhere: dlio-benchmark 2.0.0 has none",
         framework="pytorch",
         format="jpeg",
         num_files=1_743_042,
