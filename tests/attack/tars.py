@@ -20,7 +20,7 @@ from tests.attack.mutate import mutated
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 STEMS = ("{n}", "./{n}", "set/{n:03d}", "ü{n}", "a b/{n}", "x" * 90 + "/{n}", "y" * 120 + "{n}")
 FIELDS = ("bin", "png", "cls")  # read as they are, but for the whole numbers
-OTHERS = (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE, tarfile.AREGTYPE)  # the last one of a folder in old tars
+KINDS = (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE, tarfile.AREGTYPE)  # the last one of a folder in old tars
 BLOCK_BYTES = 512
 
 
@@ -89,7 +89,7 @@ def _archive(rng: np.random.Generator) -> bytes:
         for number in range(rng.integers(1, 8)):
             if rng.random() < 0.2:
                 other = tarfile.TarInfo(f"other{number}/")
-                other.type = OTHERS[rng.integers(len(OTHERS))]
+                other.type = KINDS[rng.integers(len(KINDS))]
                 archive.addfile(other)
             for field in FIELDS:
                 raw = b"%d" % rng.integers(1000) if field == "cls" else rng.bytes(int(rng.integers(0, 1200)))
