@@ -35,6 +35,7 @@ from gpuload.storage.inflate import limit_bytes, too_large
 BLOCK_BYTES = 1 << 20  # of rows that are decoded together where the file has no blocks of its own
 MOST_BLOCKS = 1 << 24  # of an array: the places of more take gigabytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
+MAX_CHARACTERS = 200  # of an error of another library
 Objects = NDArray[np.object_]
 
 
@@ -310,3 +311,8 @@ def varying_of(values: Objects, dtype: np.dtype[Any]) -> Ragged:
         for value in values
     ]
     return Ragged.of(arrays, dtype)
+
+
+def line_of(error: Exception) -> str:
+    """Return the first line of an error of another library, or its kind if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_CHARACTERS]

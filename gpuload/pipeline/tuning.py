@@ -130,9 +130,7 @@ class Tuning:
 
     def _is_pause(self, first: Mapping[str, float], last: Mapping[str, float], now: Mapping[str, float]) -> bool:
         """Return True if training took much longer since the last look than before it in this window, or the last."""
-        if (
-            self.recipe.is_copied
-        ):  # what a loop waited is added once a group of steps, and looks like training until then
+        if self.recipe.is_copied:  # waiting is added once a group of steps, and looks like training until then
             return False
         num_batches = last["batches"] - first["batches"]
         usual_s = _training_s(first, last) / num_batches if num_batches else self._usual_s

@@ -25,8 +25,8 @@ from tests.opexamples import NAMES, beside_boxes, example
 
 COUNT, SEED = 6, 1
 PLACES = {"Decode": "file", "OneHot": "label", "RandomIoUCrop": "image", "CleanBoxes": "boxes", "PadTo": "boxes"}
-OTHERS = ("Copy", "Dali", *PLACES)  # ops that act on no view of the image; Copy makes the views
-VIEWS = tuple(name for name in NAMES if name not in OTHERS)
+NO_VIEWS = ("Copy", "Dali", *PLACES)  # ops that act on no view of the image; Copy makes the views
+VIEWS = tuple(name for name in NAMES if name not in NO_VIEWS)
 SMALL = {"ScaleJitter": gl.ops.ScaleJitter(24, scale=(0.5, 1.5))}  # its example makes images of megapixels
 PHOTOS = np.concatenate([images()[: COUNT // 2], images()[-COUNT // 2 :]])  # noise and smooth ones
 

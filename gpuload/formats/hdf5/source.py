@@ -56,7 +56,6 @@ CALL, BY_HDF5 = "gl.hdf5", "decoded by HDF5"
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
 MOST_LINKS = 16  # soft links one behind the other
 MOST_NAMES = 8  # of datasets in an error
-MAX_CHARACTERS = 200  # of an error of h5py's
 REFERENCE_BYTES = 16  # of a value of varying length, in the dataset itself
 ERRORS = (OSError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, ArithmeticError, AttributeError)
 log = logging.getLogger("gpuload")
@@ -177,13 +176,9 @@ def _refusal(files: Files, number: int, subject: str, error: Exception, size: st
         return open_error(files.paths[number], error)
     return FormatError(
         subject,
-        cause=f"h5py refuses it: {_line_of(error)}{size}",
+        cause=f"h5py refuses it: {members.line_of(error)}{size}",
         remedy="it was cut short, is damaged or still being written: copy it again; gl.open(path) says what it is",
     )
-
-
-def _line_of(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_CHARACTERS]
 
 
 # --- datasets
@@ -350,7 +345,7 @@ def _member(place: _Place, file: Any, names: Sequence[str]) -> Member:
             dtype = dataset.dtype
         except TypeError as error:
             raise SpecError(
-                "its elements are none of NumPy's", cause=_line_of(error), remedy="convert it with h5py"
+                "its elements are none of NumPy's", cause=members.line_of(error), remedy="convert it with h5py"
             ) from None
         filters = _filters_of(dataset)
         if not dataset.id.get_storage_size() and dataset.size:

@@ -51,7 +51,6 @@ from gpuload.storage.files import Files, Paths, expand_folders, look_at
 
 CALL = "gl.zarr"
 MAJOR = 3  # version of the library
-MAX_CHARACTERS = 200  # of an error of zarr's
 FIELD = "x"  # the name of the field of an array without a group
 TEXTS, BYTES = "VariableLengthUTF8", "VariableLengthBytes"  # zarr's names of types
 log = logging.getLogger("gpuload")
@@ -271,12 +270,10 @@ def _no_folder(path: str) -> GpuloadError:
 
 def _damage(folder: str, error: Exception) -> FormatError:
     return FormatError(
-        f"{folder}: its metadata are damaged", cause=f"zarr refuses them: {_line_of(error)}", remedy="copy it again"
+        f"{folder}: its metadata are damaged",
+        cause=f"zarr refuses them: {members.line_of(error)}",
+        remedy="copy it again",
     )
-
-
-def _line_of(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_CHARACTERS]
 
 
 @dataclass(frozen=True)
@@ -317,7 +314,7 @@ class _Chunks:
             values = np.asarray(self.array[begin:end])
         except Exception as error:  # a codec may raise any
             self._check(begin, end)
-            cause = f"zarr cannot decode it: {_line_of(error)}"
+            cause = f"zarr cannot decode it: {members.line_of(error)}"
             raise DamagedBlockError(place, cause=cause, remedy="copy the files again") from None
         self._check(begin, end)
         if isinstance(field, Field):
