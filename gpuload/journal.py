@@ -73,6 +73,7 @@ class Journal:
         self._token = ""
         self._former_tokens = list[str]()
         self._end = 0  # of what this call wrote
+        # Asked first for the sake of the message; where a link comes in between, NO_LINKS has the system refuse it.
         if os.path.islink(path):
             raise FileError(
                 f"{path} is a symbolic link",
@@ -101,6 +102,8 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the lock; a journal is removed if it is empty, or if a new conversion ended before its first file."""
+        # Before the lock is released: behind it, another call could open the file, and lose the name of its journal
+        # here.
         is_alone = os.fstat(self._descriptor).st_size == self._end  # nobody wrote to it where there are no locks
         if self.about is None or (error is not None and self._is_new and not self._entries and is_alone):
             os.unlink(self.path)
@@ -111,10 +114,12 @@ class Journal:
         os.ftruncate(self._descriptor, 0)
         self.about, self._entries, self._token, self._former_tokens = None, {}, "", []
         self._append({KEY: VERSION, **about})
+        # Last: if the line cannot be written, there is no journal yet, and `__exit__` removes the empty file.
         self.about = {KEY: VERSION, **about}
 
     def is_of(self, about: Mapping[str, Any]) -> bool:
         """Return True if it is the journal of the same conversion."""
+        # By way of JSON, as the line in the file: tuples are lists there.
         header: dict[str, Any] = json.loads(json.dumps({KEY: VERSION, **about}))
         return self.about == header
 
@@ -146,6 +151,7 @@ class Journal:
         """Return the end of the names of unfinished files; the journal holds it from the first call on."""
         if not self._token:
             token = os.urandom(4).hex()
+            # The journal first: a kill between the two leaves a line without files, never files that no journal knows.
             self._append({"parts": token})
             self._token = token
         return PART + self._token
@@ -163,6 +169,7 @@ class Journal:
         for name in os.listdir(home):
             if name.endswith(ends):
                 path = os.path.join(home, name)
+                # Of the name itself: a link that somebody gave such a name is neither followed nor removed.
                 mode = os.lstat(path).st_mode
                 if stat.S_ISDIR(mode):
                     shutil.rmtree(path, ignore_errors=True)
@@ -177,6 +184,8 @@ class Journal:
         if fcntl is None:
             return
         try:
+            # Not a lock of POSIX (``lockf``): that does not exclude another thread, and ends when any descriptor of the
+            # file in this process is closed.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise JournalInUseError(
@@ -193,6 +202,7 @@ class Journal:
         with open(self._descriptor, "rb", closefd=False) as file:
             for number, line in enumerate(file):
                 entry = _parse_line(line)
+                # A first line that a kill cut short is a part of BEGINNING; the file is ours all the same.
                 if number == 0 and not line.startswith(BEGINNING[: len(line)]):
                     raise FileError(
                         f"{self.path} is no journal of a conversion",
@@ -204,6 +214,7 @@ class Journal:
                 if number == 0:
                     self.about = entry
                 elif isinstance(entry.get("parts"), str) and TOKEN.fullmatch(entry["parts"]):
+                    # Each call writes a line of its own; the files of all calls that were killed are removed together.
                     self._former_tokens += filter(None, [self._token])
                     self._token = entry["parts"]
                 elif isinstance(entry.get("file"), str):
@@ -227,6 +238,7 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the entry of a line; None if the line was cut short."""
     try:
         entry = json.loads(line) if line.endswith(b"\n") else None
+    # Python's parser raises RecursionError for a line of some thousand brackets, which a damaged file may hold.
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None

@@ -58,6 +58,7 @@ def call(function: Callable[[], R]) -> R:
     errors: list[BaseException] = []
     stop_flags: list[bool] = []
 
+    # Lists and no `Future`: an append is one step of the interpreter, so no handler finds a lock half taken.
     def work() -> None:
         try:
             if not stop_flags:
@@ -88,6 +89,7 @@ def import_package(name: str) -> ModuleType:
         ImportError: there is none, or its import failed.
     """
     module = sys.modules.get(name)
+    # Importlib's own sign (CPython 3.10 to 3.14): a module stands in `sys.modules` before its first line has run.
     if module is None or getattr(module.__spec__, "_initializing", False):  # another thread is importing it
         module = call(functools.partial(importlib.import_module, name))
     return module
@@ -128,6 +130,7 @@ def is_of_handler(error: BaseException) -> bool:
 def _is_handler(frame: FrameType) -> bool:
     code = frame.f_code
     has_rest = bool(code.co_flags & inspect.CO_VARARGS)
+    # Of a frame, `co_varnames` has the arguments first: by position, by keyword, then the name of ``*args``.
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + has_rest]
     arguments = [frame.f_locals.get(name) for name in names]
     if has_rest:
@@ -151,6 +154,7 @@ def _is_importing() -> bool:
 def _join_helpers() -> None:
     """Wait until no work is under way in another thread. A thread that is not quite started holds no lock yet."""
     current = threading.current_thread()
+    # Not this thread: work that forks would wait for itself.
     other_threads = [thread for thread in threads.running(NAME) if thread.ident is not None and thread is not current]
     with contextlib.suppress(GpuloadError):  # one waits for ever; it is the child's loss alone if it needs that lock
         threads.join(other_threads, threads.END_S)

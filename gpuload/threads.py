@@ -88,6 +88,7 @@ def start(
             remedy="read batches before the script ends, or in a function given to atexit after gpuload was imported",
         )
     threads = [
+        # Daemons: Python joins all others before it calls `atexit` hooks, and `_end` could not ask them to end.
         threading.Thread(target=_run, args=(target, arguments), name=f"{name}-{number}", daemon=True)
         for number in range(count)
     ]
@@ -104,6 +105,8 @@ def start(
         stop()
         raise
     if starter.error is not None:
+        # If none has begun, ``stop`` is not called: its owner may go on with threads of an earlier call
+        # (`pipeline.workers`).
         if any(thread.ident is not None for thread in threads):
             stop()
         join(threads)
@@ -177,6 +180,7 @@ class _Starter:
 
     def withdraw(self) -> None:
         """Have no more of the threads started."""
+        # The flag first: a starting thread that was faster to claim sees it before it starts the next thread.
         self._is_withdrawn = True
         if self._claim():  # the starting thread has not begun, and now it never will
             self._forget()
@@ -222,6 +226,7 @@ def join(threads: Sequence[threading.Thread], limit_s: float = math.inf) -> bool
     for thread in threads:
         if thread is threading.current_thread():
             continue
+        # In pieces of LOOK_AGAIN_S: between them, `check_imports` looks whether the thread can end at all.
         while not _has_ended(thread):
             left = end - time.monotonic()
             if left <= 0:
@@ -244,6 +249,7 @@ def _has_ended(thread: threading.Thread) -> bool:
     """
     if thread.is_alive():
         return False
+    # A thread takes itself off `_running` as the last thing it does in Python (`_run`).
     return thread not in _running or (thread.ident is not None and thread.ident not in sys._current_frames())
 
 
@@ -341,6 +347,7 @@ def parallel_map(
         join(start(min(num_threads, len(items)), work, name="gpuload-map", stop=stop))
     except BaseException:  # Ctrl-C while they start, or while it waits
         stop()
+        # ``start`` may have been broken off before it returned its threads; ``stop`` belongs to this call alone.
         join([thread for thread, its_stop in list(_running.items()) if its_stop is stop])
         raise
     if errors:
@@ -361,6 +368,7 @@ def num_cores() -> int:
     sets it to 1, unless it is set).
     """
     limits = [_num_allowed(), *(max(1, math.ceil(cores)) for cores in _quotas())]
+    # A wrong value is passed over: it is set for other libraries, and is no argument of ours.
     omp_threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is for nested teams
     if omp_threads.isdecimal() and int(omp_threads) > 0:
         limits.append(int(omp_threads))
@@ -382,6 +390,7 @@ def _quotas() -> Iterator[float]:
     """
     for root, group, read in _groups():
         parts = [part for part in group.split("/") if part]
+        # A group above may allow less than the own one: each of them counts.
         for length in range(len(parts) + 1):
             with contextlib.suppress(OSError, ValueError):
                 quota, period = read(os.path.join(root, *parts[:length]))
@@ -436,6 +445,7 @@ def _end() -> None:
     _is_ending = True
     end = time.monotonic() + END_S
     while running := list(_running.items()):
+        # Once for the threads of one call: each ``stop`` lets all of these end.
         for stop in {id(stop): stop for _, stop in running}.values():
             stop()
         try:
@@ -451,6 +461,7 @@ def _end() -> None:
 
 def end_first() -> None:
     """Have threads end before the modules that they use, and that registered with `atexit` up to now, shut down."""
+    # Python calls the hooks in reverse order, so the one that is registered last runs first.
     atexit.unregister(_end)
     atexit.register(_end)
 

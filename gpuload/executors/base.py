@@ -5,7 +5,7 @@ Which of the two an executor is, its ``kind`` says; `choose` makes them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from gpuload.errors import RowError
@@ -26,6 +26,15 @@ def one_row(fields: Fields, draws: Sequence[Draw], row: int) -> tuple[Fields, li
     return {name: values[rows] for name, values in fields.items()}, [
         {name: values[rows] * (name != PARTNER) for name, values in draw.items()} for draw in draws
     ]
+
+
+def find_row_error(run: Callable[[], object]) -> RowError | None:
+    """Return the ``RowError`` that a call raises, None if it raises none; for ``BatchExecutor.row_error``."""
+    try:
+        run()
+    except RowError as error:
+        return error
+    return None
 
 
 class RowExecutor(Protocol):

@@ -43,6 +43,7 @@ class Checks:
         if xp is np:
             self._is_wrong |= bool(wrong.any())
             return
+        # One flag for all questions, joined on the device: one byte comes to the host, whatever the number of ops.
         self._flag = wrong.any() if self._flag is None else self._flag | wrong.any()
 
     def send(self) -> None:
@@ -62,6 +63,7 @@ class Checks:
     def _is_wrong_there(self) -> bool:
         if self._event is None:
             return False
+        # Asked first: ``synchronize`` is a call of the driver, and the event has usually passed by now.
         if not self._event.done:
             self._event.synchronize()
         return bool(self._answer)

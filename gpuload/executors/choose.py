@@ -57,6 +57,7 @@ def _choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
         if decodes and not _has_dali():
             raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", extra="cuda12")
         return ("dali", "images are decoded on the GPU") if decodes else ("array", "no op needs an image codec")
+    # Only where the other one is sound: a failure of both says something about the machine, not about the choice.
     if decodes and _has_dali() and (failure := _whole_failure("array")) and not _whole_failure("dali"):
         _warn(f"DALI decodes images: {failure}")
         return "dali", str(failure)
@@ -104,6 +105,7 @@ def split_ops(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tu
         device: ``"cpu"`` or ``"gpu:N"``.
     """
     every = range(len(graph.ops))
+    # On a CPU the array executor runs in the workers; nothing is left for whole batches.
     on_host = tuple(every) if runs_on_rows(name, device) else _host_places(graph, device)
     return on_host, tuple(place for place in every if place not in on_host)
 
@@ -169,6 +171,7 @@ def _without_dali(graph: Graph) -> set[str]:
     dali_fields = {
         name for op, on in zip(graph.ops, graph.outputs, strict=True) if op.codec or op.needs_dali for name in on
     }
+    # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and so on.
     while partners := {name for on in graph.outputs if dali_fields.intersection(on) for name in on} - dali_fields:
         dali_fields |= partners
     return {name for on in graph.outputs for name in on} - dali_fields if dali_fields else set()

@@ -67,6 +67,7 @@ def save(failures: Sequence[Failure]) -> str:
                 os.unlink(path)
             return path
         privatefiles.make_folder(os.path.dirname(path))
+        # Several ranks of a machine may write the same file at once: the last whole one stays.
         with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, origin) as writer:
             writer.write(json.dumps([asdict(failure) for failure in failures]).encode("ascii"))
             writer.end()
@@ -89,6 +90,7 @@ def load(executor: str, device: str) -> tuple[Failure, ...]:
     if os.environ.get(SWITCH, "").strip() == "0":
         return ()
     try:
+        # Usually nothing has failed, and ``stamp`` asks for the versions of seven packages: that is spared.
         if not os.path.isdir(os.path.join(derivedfiles.folder(), FOLDER)):
             return ()
         path, origin = _place()

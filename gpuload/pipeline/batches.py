@@ -91,6 +91,8 @@ class Batches:
         self._workers = workers
         self._num_ahead, self._counters, self._horizon = num_ahead, counters, num_ahead
         self._board = board = _Board(workers, executor, lane, joining, give_back, counters)
+        # Both before the thread starts: if this object is dropped at once, the thread finds the reference among its
+        # calls.
         board.calls.put(num_ahead)
         board.owner_ref = weakref.ref(self, board.calls.put)
         self._threads = threads.start(1, _serve, board, name="gpuload-batches", stop=board.stop)
@@ -147,6 +149,8 @@ class _Board:
                 self._start(self._next)
                 self._next += 1
             else:
+                # Behind the last group there is nothing to start. Without this line `_listen` would not block, and the
+                # thread would spin.
                 self._allowed = min(self._allowed, self._next)
             if len(self._queue) > QUEUE_DEPTH or (self._queue and self._next >= self._allowed):
                 number, outcome = self._queue.popleft()
@@ -161,18 +165,21 @@ class _Board:
                 until = self.calls.get(block=self._next >= self._allowed and not self._queue)
             except Empty:
                 return not self.tray.is_stopped
+            # None comes from `stop`; the weak reference itself comes when ``Batches`` was dropped.
             if not isinstance(until, int):
                 return False
             self._allowed = max(self._allowed, min(until, self._joining.most_groups))
 
     def _start(self, number: int) -> None:
         """Take the next step from the workers, upload it and start it in the executor; an error waits for its turn."""
+        # Before ``take``, which waits: behind it all steps would look ready.
         num_ready = self.workers.num_ready()
         step = self.workers.take(number)
         if step is None:
             raise RuntimeError("this thread alone takes steps from its workers")
         self.workers.forget(number)
         outcome = Outcome(step, {}, error=step.error)
+        # Also with an error: it is raised in the turn of its step, behind the batches before it.
         self._queue.append((number, outcome))
         if step.error is not None or step.singles:
             return
@@ -188,6 +195,8 @@ class _Board:
                     self._run(outcome)
             else:
                 self._release(self.lane)
+                # Before the first byte is queued: if the upload fails half-way, the device may read the slot all the
+                # same.
                 self._uploading.append(outcome)
                 is_timed = number % TIMED_EVERY == 0
                 with self.lane, watch:
@@ -246,9 +255,12 @@ class _Board:
             fields = {**outcome.fields, **self._result(outcome, watch)}
             outcome.fields = side_by_side(fields, outcome.step.recipe.names, copy=is_crowded)
             outcome.fields_of_steps = each_step(outcome.step, outcome.fields, copy=is_crowded)
+            # Behind the copies of the two lines above, which are queued on this stream: the event covers them.
             outcome.event = self.lane.mark()
 
     def _result(self, outcome: Outcome, watch: Watch | None = None) -> dict[str, Any]:
+        # Before ``finish``: an executor that raises has taken the batch off its queue, and `_finish` must not ask
+        # again.
         outcome.is_started = False
         if self.executor is None:
             return {}
@@ -285,6 +297,7 @@ class _Board:
 
     def _release(self, lane: devices.Lane) -> None:
         """Let go of the slots that the device has read, and free the memory that consumers have dropped."""
+        # One stream: events pass in the order of the batches, so the first that has not passed ends the search.
         while self._uploading and self._uploading[0].event is not None and self._uploading[0].event.done:
             outcome = self._uploading.popleft()
             outcome.step.release()
@@ -308,6 +321,7 @@ class _Board:
                     self._count_times(self._uploading.popleft())
                 self.lane.reclaim()
         finally:
+            # In this order: another iterator may take the executor as soon as it is given back.
             self._queue.clear()
             self.give_back(self.executor)
 
@@ -340,6 +354,7 @@ def _serve(board: _Board) -> None:
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
     inputs = {name: fields[name] for name in step.recipe.rest.touched}
+    # By itself first: an error of the whole batch makes DALI build a new pipeline and look for the row by halves.
     for row in step.refused_rows():
         if (error := executor.row_error(inputs, step.draws, row)) is not None:
             raise error.shift_rows(row)
@@ -476,6 +491,7 @@ def _decode_on_device(raw: Any, on_device: Any, layout: Layout) -> dict[str, Any
     fields: dict[str, Any] = {}
     if host:
         columns = rawdecode.decode(np, raw, replace(layout, parts=host))
+        # Copies: decoded fields may be views of the raw records, whose slot is used again once their upload has passed.
         fields.update({name: np.array(values) for name, values in columns.items()})
     if numeric:
         fields.update(rawdecode.decode(devices.cupy(), on_device, replace(layout, parts=numeric)))

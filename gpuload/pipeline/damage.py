@@ -156,6 +156,7 @@ def is_damage(error: BaseException) -> bool:
     """Return True if an error says that a record is damaged, and not that something else went wrong."""
     if isinstance(error, FunctionError):
         error = error.error
+    # An op's own refusal; the errors below are those of a source. DamagedSourceError says that there are too many.
     if isinstance(error, RowError):
         return True
     return isinstance(error, RecordError) and not isinstance(error, DamagedSourceError)
@@ -175,10 +176,13 @@ def _append(path: str, line: bytes) -> None:
         FileError: the line cannot be written. A disk that is nearly full takes a part of it, which is taken away again.
     """
     try:
+        # O_APPEND: the system moves to the end and writes in one step, so the lines of several ranks do not overwrite
+        # one another.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
             num_bytes = 0
             try:
+                # A write may take a part of the line: at a full disk, or where a signal comes.
                 while num_bytes < len(line):
                     num_bytes += os.write(descriptor, line[num_bytes:])
             except OSError:

@@ -113,6 +113,7 @@ class _Run:
             end_s: when it is handed out.
         """
         num_batches, loop_s = max(self.num_untimed, 1), end_s - self.end_s
+        # The estimate is bounded: one slow hand-over of 64 would make training look shorter than nothing.
         counters.loop(min(num_batches * (end_s - ready_s), loop_s), loop_s)
         self.timed_every = max(1, min(MOST_UNTIMED, int(CLOCK_EVERY_S * num_batches / max(loop_s, 1e-9))))
         self.end_s, self.num_untimed = end_s, 0
@@ -189,6 +190,7 @@ class Epoch:
         if place is not None and self._moves == "each":
             place.cursor = cursor  # the loader is where this iterator is, before and after the batch that comes now
         while (before := cursor.now)[0].step < run.end:
+            # In a child of a fork there are no threads: waiting for one of them would never end.
             self._session.check()
             step = before[0].step
             outcome = self._take(run, step)
@@ -220,6 +222,7 @@ class Epoch:
                     if self._is_error_of_finish(self._finish, batch, error) and cursor.now is before:
                         cursor.now = after, before[1]
                     raise
+            # Computed here, because nothing may be called once `cursor.now` has changed.
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
             if is_timed:
                 before_s, end_s = run.end_s, perf_counter()
@@ -239,6 +242,7 @@ class Epoch:
         if run.num_untimed:
             end_s = perf_counter()
             run.count_times(self._session.counters, end_s, end_s)
+        # All of these may be done twice: a call that is broken off here comes here again, as `is_over` is set last.
         run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
         run.latest = (-1, None, None)
         run.batches.close()
@@ -273,6 +277,7 @@ class Epoch:
         place, loader_cursor = self._place, self._run.loader_cursor
         if place is None:
             return
+        # Positions are compared besides cursors: a loop that was begun and left meanwhile has moved nothing.
         if place.cursor is not loader_cursor and not self._is_where_it_left(place):
             raise self._error_of_move(place)
         loader_cursor.now = (position, position)
@@ -352,6 +357,7 @@ class Epoch:
         """Take the loader behind the steps before ``step``, unless a state was loaded into it since."""
         position = self._session.recipe.plan.at(run.cursor.start, step)
         run.loader_cursor.now = (position, position)
+        # A loaded state has another origin: what an older iterator reads ahead must not move the loader away from it.
         if place.cursor.origin is run.loader_cursor.origin:
             place.cursor = run.loader_cursor
 
@@ -383,8 +389,11 @@ class Epoch:
         number, outcome, copies = run.latest
         if outcome is None or not 0 <= step - outcome.step.position.step < outcome.step.num_steps:
             number = run.joining.group(step - run.cursor.start.step)
+            # Not when its last batch was handed out: a call that was broken off before the position moved asks for it
+            # again.
             run.batches.forget(number - 1)
             num_ready = run.batches.num_ready()
+            # `num_ready` is read before the wait; behind it all of them would look ready.
             item = run.batches.take(number)
             if item is None:
                 return None
@@ -444,11 +453,14 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
         else {name: outcome.fields[name] for name in names}
     )
     if session.lane is not None:
+        # Before the arrays are touched: from here on the caller's stream waits for the event, and slices are queued
+        # there.
         session.lane.hand_over(outcome.event)
         fields = {name: _lend(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         fields = {name: values[rows] for name, values in fields.items()}
         arrays = {name: values for name, values in fields.items() if _is_numeric(values)}
+        # A slice begins anywhere in the slot, and TensorFlow ends the process below 64 bytes (`ring.ALIGN_BYTES`).
         fields |= _copy_unaligned(session, arrays, [name for name, values in arrays.items() if not is_aligned(values)])
     session.counters.deliver((int(np.count_nonzero(valid)), sum(map(num_bytes, fields.values()))))
     if group.attempts:
@@ -467,6 +479,7 @@ def _of_piece(session: Session, group: Step, step: int) -> Batch:
     """Return the batch of a step that its worker has cut out."""
     batch, amounts, after, unaligned = group.pieces[step - group.position.step]
     session.counters.deliver(amounts)
+    # The usual way, and the one that the speed of tiny batches depends on: nothing is made anew here.
     if not unaligned and (group.num_steps == 1 or not session.ring.crowded):
         return batch
     fields = _copy_unaligned(session, dict(batch.items()), unaligned)

@@ -40,6 +40,7 @@ class Joining:
 
     def settle(self, step_s: float = inf) -> None:
         """Choose the size of the groups behind the first steps; the ops of one of them took ``step_s`` seconds."""
+        # Infinity: no first step had a time (all of them failed, say), so nothing is known and nothing is joined.
         self._size = max(1, min(self._max_size, int(GROUP_S / max(step_s, 1e-9)))) if step_s < inf else 1
 
     def group(self, step: int) -> int:

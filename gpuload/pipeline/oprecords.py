@@ -104,6 +104,7 @@ class OpsLeaf(Leaf):
 
     def __init__(self, source: Source, graph: Graph, spec: Spec, seed: int, epoch: int) -> None:
         self.source, self.graph, self.seed, self.epoch = source, graph, seed, epoch
+        # A mix has no length: each number is a record of it.
         self.spec, self.num_records = spec, 2**62 if source.endless else len(source)
         self.how = f"{source.describe()}, then by {len(graph.ops)} ops"
         self._input_names = graph.touched.union(name for name in spec.names if name in source.spec)
@@ -139,6 +140,7 @@ class OpsLeaf(Leaf):
             if self._executor is not None:
                 fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
         except RowError as error:
+            # The row of a batch means nothing to the reader: the source says which record of which file it is.
             raise self.source.record_error(int(numbers[error.row]), error) from None
         return [strings.pack(field, fields[field.name]) if field.text else fields[field.name] for field in self.spec]
 
@@ -158,10 +160,13 @@ def _text_of_code(function: Any) -> str:
         return ""
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
     return repr(
+        # The compiled code, not the source text: a function typed into a console has no file. A Python that compiles
+        # otherwise gives another digest, so records that were kept are made anew.
         (_code(code), state.canonical_text(cells), state.canonical_text(getattr(function, "__defaults__", None)))
     )
 
 
 def _code(code: CodeType) -> Any:
+    # The repr of a nested function's code holds its address, which differs in each process.
     constants = [_code(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts]
     return code.co_code, constants, code.co_names

@@ -142,6 +142,7 @@ class Chooser:
         elif self._rest:
             self._rest -= 1
             return self.setting
+        # Behind a trial that stayed, too: its window is measured with the setting that is compared with next.
         self._later, self._step_s = self._trials(window), window.step_s
         return self._begin() if self._later else self.setting
 
@@ -154,6 +155,7 @@ class Chooser:
 
     def _after_failure(self, trial: _Trial, window: Window) -> Setting:
         """Go on with the next trial, or go back to the setting before."""
+        # The others answer the same window as the trial that failed: nothing has to be measured in between.
         if self._later:
             return self._begin()
         self._trial, self._rest = None, self._next_rest
@@ -207,6 +209,7 @@ class Chooser:
         bounds, first = self._bounds, self._first
         if not bounds.most_bytes:
             return Setting(num_threads, first.num_ahead)
+        # A thread that does whole steps needs one of its own to work on, and one more waits to be taken.
         natural = first.num_ahead if bounds.is_shared else num_threads + 1
         most_ahead = max(first.num_ahead, int(bounds.most_bytes / max(self._ahead_bytes, 1.0)))
         return Setting(num_threads, min(depth * natural, most_ahead))

@@ -84,6 +84,7 @@ class Stretch:
             return None
         plan, count = core.native.Plan(np.array(self.starts[1:], np.int64)), self.records.size
         layouts = [(route.group, cast(Layout, route.layout)) for route in recipe.routes]
+        # All or none: a step of which a part cannot be copied by the core goes the way through Python as a whole.
         whole = all(add_to(plan, self._shares, group, layout, count) for group, layout in layouts)
         return plan if whole else None
 
@@ -153,5 +154,6 @@ def _share_part(share: Share, begin: int, end: int) -> Share:
     """Return the part of a share that some rows have; its rows are in ascending order."""
     if share.rows is None:
         return replace(share, numbers=share.numbers[begin:end])
+    # Rows ascend, so the part is one slice, without a copy or a mask.
     first, after = np.searchsorted(share.rows, [begin, end]).tolist()
     return replace(share, numbers=share.numbers[first:after], rows=share.rows[first:after] - begin)

@@ -98,6 +98,7 @@ class Tuning:
 
     def use(self, setting: Setting) -> None:
         """Change the setting; workers follow it when they are called next."""
+        # Memory first: a worker that sees the new setting may begin more steps than the ring would keep slots for.
         self._apply(setting)
         self.recipe, self.setting = self.recipe.divided(*setting), setting
 
@@ -106,12 +107,14 @@ class Tuning:
         counts: dict[str, float] = {**self._counters.stats(), "items": self.num_begun}
         if self.recipe.is_copied:
             counts["items"] = counts["batches"]  # threads share a group of steps, and copy a step or less at a time
+        # Steps that were begun with the setting before are still being taken: they would be counted for the new one.
         if self._first is None:
             if counts["items"] >= self._begin_item:
                 self._first = self._last = counts
             return
         first, last, self._last = self._first, self._last, counts
         if self._num_pauses < MOST_PAUSES and self._is_pause(first, last, counts):
+            # The window begins anew here; the part before the pause is dropped, as it is too short to judge by.
             self._first, self._num_pauses = counts, self._num_pauses + 1
             return
         num_items, loop_s = counts["items"] - first["items"], counts["loop_s"] - first["loop_s"]
@@ -125,6 +128,7 @@ class Tuning:
             return
         num_before = self._num_settling()
         self.use(setting)
+        # The larger number: steps of either setting may be under way now.
         self._first, self._begin_item = None, counts["items"] + max(num_before, self._num_settling())
         log.info("%s", self._chooser.event)
 

@@ -80,6 +80,7 @@ class Workers:
         self._counters = counters if hands_out else None
         # Before the threads start: if an exception of a signal handler comes right behind that, this object is dropped,
         # and the reference ends the threads.
+        # The board holds the reference, not this object: a weak reference that goes with its object calls nothing.
         board.owner_ref = weakref.ref(self, board.calls.end)
         num_threads = board.num_threads
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
@@ -91,6 +92,8 @@ class Workers:
         # of the group before is back; a step that is done in Python's threads is whole, and the next is begun now.
         self._allow(number + self._board.num_ahead + (self._queue is None))
         step = self._board.tray.take(number, self._counters)
+        # Done in Python's threads: its memory comes back only when the batch is dropped, so there is nothing to wait
+        # for.
         if step is not None and step.copies is None:
             self._allow(number + 1 + self._board.num_ahead)
         return step
@@ -123,6 +126,7 @@ class Workers:
         place = step - group.position.step
         if place or group.num_steps == 1:
             self._allow(number + 1 + self._board.num_ahead)
+        # It comes back after 20 ms at most, so that Ctrl-C and the error of a worker are not held up by a slow disk.
         while (state := copies.wait(place)) == face.NOT_DONE:
             self._board.tray.check()
         return state == face.DONE
@@ -163,6 +167,8 @@ class Calls:
         """Wait for a call; returns the number that it allows, -1 to end."""
         start_time = time.perf_counter()
         until = self._calls.get()
+        # Counted only after a wait has ended: a thread that still waits when the counters are read appears one call
+        # later.
         self._waits.append(time.perf_counter() - start_time)
         return until if isinstance(until, int) else -1
 
@@ -224,13 +230,18 @@ class _Board:
     def stop(self) -> None:
         """Let each thread end after its current part; takes no lock, so that it may be called anywhere."""
         self.tray.stop()
+        # The flag is set before the count is read: `_follow` starts no thread after it, and a new one looks at it
+        # first.
         for _ in range(self._num_alive):
             self.calls.end(None)
 
     def serve(self) -> None:
         """Be a worker: do parts of steps until there is nothing more that may be begun; then wait for a call."""
+        # The flag is read before each wait: a thread that was counted after `stop` has read the count gets no call to
+        # end.
         while not self.tray.is_stopped and (until := self.calls.serve()) >= 0:
             self._drop_past()
+            # Read without the lock, as each call passes here; `_follow` looks again with it.
             if (setting := self._look()) is not self._setting:
                 self._follow(setting, until)
             while not self.tray.is_stopped and (task := self._claim(until)) is not None:
@@ -238,6 +249,7 @@ class _Board:
                 if step.work(part):
                     self.tray.put(number, step)
                 del task, step  # a worker that waits must not keep a batch alive
+            # Only here, behind the work that it was called for: a worker that ended before would take its call with it.
             if self._num_surplus and self._is_surplus():
                 self.calls.leave()
                 return
@@ -253,15 +265,20 @@ class _Board:
         with self._lock:
             if setting is self._setting or self.tray.is_stopped:
                 return
+            # Another worker may have followed the same setting between the look of this one and its lock.
             self._setting = setting
             self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
             missing, self._num_staying = self.num_threads - self._num_staying, self.num_threads
             num_new = max(0, missing - self._num_surplus)
             self._num_surplus = max(0, self._num_surplus - missing)
+            # Counted before they start, so `stop` never sends fewer calls to end than there are threads.
             self._num_alive += num_new
+        # Without the lock: the other workers claim steps while the system makes threads.
         new_threads: list[threads.Thread] = []
         try:
             while len(new_threads) < num_new:
+                # One at a time: where the system gives no more, `start` drops all threads of its call, and those before
+                # stay.
                 new_threads += threads.start(1, _serve, self, stop=self.stop)
         except (GpuloadError, MemoryError) as error:  # the threads that there are do the work
             if not threads.is_ending():
@@ -315,12 +332,14 @@ class _Board:
     def _claim(self, until: int) -> tuple[int, Step, int] | None:
         """Return the number of the next step, the step, and which part of it to do; None if all may wait."""
         with self._lock:
+            # Workers were called with different numbers and come here in any order: the furthest counts.
             self._allowed = max(self._allowed, min(until, self._num_steps))
             if self._step is None:
                 if self._next >= self._allowed:
                     return None
                 self._step, self._number, self._part = self._make(self._next), self._next, 0
                 if self._step is None:
+                    # `_make` was called behind the last step: with the lower bound no worker calls it again.
                     self._num_steps = self._allowed = self._next
                     return None
                 self.num_parts = min(self._step.num_parts, self.num_threads)

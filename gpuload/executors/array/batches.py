@@ -16,7 +16,7 @@ from typing import Any, Literal
 from gpuload import device as devices
 from gpuload.errors import DeviceError, RowError, SpecError
 from gpuload.executors.array.stages import Piece, as_values, batch_pieces, last_outputs, run_joint
-from gpuload.executors.base import Fields, Values, one_row
+from gpuload.executors.base import Fields, Values, find_row_error, one_row
 from gpuload.executors.checks import Checks
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import Graph
@@ -62,11 +62,7 @@ class ArrayBatchExecutor:
 
     def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used; see ``BatchExecutor``."""
-        try:
-            self.run_row(fields, draws, row)
-        except RowError as error:
-            return error
-        return None
+        return find_row_error(lambda: self.run_row(fields, draws, row))
 
     def run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> Fields:
         """Return the fields of one row of a batch, as a batch of its own; raises ``RowError`` if it cannot be used."""
@@ -80,6 +76,7 @@ class ArrayBatchExecutor:
             if isinstance(run, int):
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
                 now |= {
+                    # Only fields that are handed out: a later op reads its field and writes to memory of its own.
                     name: _copy_if_shared(values, now) if name in self._last[run] else values
                     for name, values in results.items()
                 }
@@ -87,6 +84,7 @@ class ArrayBatchExecutor:
             name, piece = run
             piece_draws = [draws[place] for place in piece.places]
             now[name] = as_values(self._xp, piece.after, self._run_piece(piece, now[name], piece_draws, checks))
+        # Behind all questions: one event covers them, and the host asks for it when the batch is handed out.
         checks.send()
         return now, checks
 

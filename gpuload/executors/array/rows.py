@@ -143,6 +143,7 @@ class _JointRun:
             if name in out:
                 np.copyto(out[name], cast(Array, now[name]))
                 now[name] = out[name]
+            # The same object as before the op is safe only if ops made it: what was read is the caller's memory.
             elif now[name] is not before.get(name) or name not in self._private_names:
                 now[name] = _copy_shared(now[name], before.values())
 
@@ -178,6 +179,7 @@ class _FieldRun:
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]) -> None:
         """Bring the field from before the ops to behind them."""
         result = out.get(self._name) if self._is_last else None
+        # Memory that this thread uses again must not be handed out: so not for a field that is a result.
         now[self._name] = self._run_tiles(now[self._name], draws, result, reuses=self._name not in result_names)
 
     def _run_tiles(self, x: Values, draws: Sequence[Draw], out: Array | None, *, reuses: bool) -> Values:
@@ -203,6 +205,7 @@ class _FieldRun:
             if self._makes_list:
                 tiles += result
             elif out is None:
+                # Array forms may return a view of their input, as a crop does: the caller may change or drop that.
                 tiles.append(_unshare(result, tile))
         if out is not None:
             return out
@@ -231,6 +234,7 @@ class _FieldRun:
             is_last = stage is self.stages[-1]
             if out is None:  # the result is kept, and may be a view of an array on the way to it
                 memory = new_memory
+            # The core writes in C order alone; rows of a caller's array may have gaps between them.
             elif is_last and stage.writes and out.flags.c_contiguous:
                 memory = partial(_fitting_memory, out)
             else:

@@ -113,6 +113,7 @@ class WalkStage(Stage):
             out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
             plan(x, out, rows, _walk_memory)
             return out
+        # Images of sizes of their own come one at a time, and each has a walk of its own.
         path = _fold_ops(walk.begin(self.before, len(x), x.shape[1:]), self.ops, _rows(plan, rows))
         out = memory((len(x), *path.out_shape), path.dtype)
         Walker(path)(x, out, memory=_walk_memory)
@@ -138,11 +139,14 @@ class DecodeStage(Stage):
         (draw,), codec, files = _rows(plan, rows), native.codec(), x
         if not isinstance(files, Ragged):
             files = Ragged.of(files, self.before.dtype)
+        # Ones: without a codec the core is not called, and each file goes through the array form.
         declined = np.ones(len(files), np.int8)
         images: list[Array] = [NO_PIXELS] * len(files)
         if codec is not None:
             source, size = _files(self.ops[0], files, draw)
             count_images(stats.watch(), size)
+            # Memory is taken here, with the interpreter's lock, because the core makes no arrays while it works without
+            # it.
             images = [memory((height, width, RGB), np.dtype(np.uint8)) for height, width in size.tolist()]
             decode: Callable[..., float] = codec.decode
             stats.watch().move("decode_images", decode(*source, images, declined))
@@ -197,6 +201,7 @@ class ImageStage(Stage):
             x = [np.ascontiguousarray(image) for image in x]
         elif not isinstance(x, Ragged):
             x = Ragged.of(x, self.before.dtype)
+        # The core only says no; Python's forms decode what it cannot, or find the words of the error.
         for row in self._declined(x, draws, out):
             try:
                 out[row] = self._single(x[row], _rows(draws, slice(row, row + 1)))
@@ -214,6 +219,7 @@ class ImageStage(Stage):
             size = np.array([image.shape[:2] for image in x], np.int32)
         else:
             codec = native.codec()
+            # Every row goes through the parts: Pillow decodes there.
             if codec is None:
                 return range(len(x))
             make_rows = codec.make_rows
@@ -524,6 +530,7 @@ def last_outputs(graph: Graph) -> list[frozenset[str]]:
 
 def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> tuple[Stage, ...]:
     """Return the stages with the first ones as one `ImageStage`: as many as can be, where one size follows."""
+    # The longest first: each stage more in the one call spares a pass over the images.
     for count in range(min(len(stages), MOST_PARTS), 0, -1):
         joined_stage, rest = _image_stage(stages[:count], empty_draws), stages[count:]
         if joined_stage is not None and all(stage.after.uniform for stage in (joined_stage, *rest)):
@@ -584,6 +591,7 @@ def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Wal
     for op, draw in zip(ops, draws, strict=True):
         now = _fold(now, op, draw) if now is not None else None
     if now is None:
+        # A fault of an op: whether it folds must not depend on what is drawn, because stages are made once.
         raise RuntimeError(f"{list(ops)} folded without records and do not with them")
     return now
 
@@ -596,6 +604,7 @@ def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
 def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
     """Return files as the core takes them, and the sizes of what an op decodes of each."""
     if HEADS in draw:
+        # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads among the draws.
         heads = draw[HEADS]
     else:
         heads = read_heads(files)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from gpuload import device as devices
 from gpuload.executors.array import ArrayBatchExecutor
-from gpuload.executors.base import Fields, one_row
+from gpuload.executors.base import Fields, find_row_error, one_row
 from gpuload.executors.dali.executor import DaliExecutor
 from gpuload.executors.dali.program import Reads
 from gpuload.ops.base import Draw, RowError
@@ -59,8 +59,11 @@ class Chain:
         try:
             self._dali.start(*self._inputs(self._dali, fields, draws))
         except BaseException:
+            # A batch is started in both or in neither: else the results of later batches would be joined with wrong
+            # ones.
             self._beside.cancel()
             raise
+        # Fields that DALI or the ops beside it make come from there in ``finish``; the others are kept until then.
         results = self._dali.graph.results | self._beside.graph.results
         rest = {name: values for name, values in fields.items() if name not in results}
         self._waiting.append(self._inputs(self._behind, rest, draws))
@@ -72,6 +75,7 @@ class Chain:
         except Exception:
             if self._waiting:
                 self._waiting.popleft()
+                # The part of the same batch must go, too; of its two errors, DALI's is raised.
                 with suppress(RowError):
                     self._beside.finish()
             raise
@@ -80,14 +84,13 @@ class Chain:
 
     def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used; see ``BatchExecutor``."""
-        try:
-            result = self._beside.run_row(*self._inputs(self._beside, fields, draws), row)
-            result |= self._dali.run_row(*self._inputs(self._dali, fields, draws), row)
-            inputs, row_draws = one_row(*self._inputs(self._behind, fields, draws), row)
-            self._finish({**inputs, **result}, row_draws)
-        except RowError as error:
-            return error
-        return None
+        return find_row_error(lambda: self._run_row(fields, draws, row))
+
+    def _run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> None:
+        result = self._beside.run_row(*self._inputs(self._beside, fields, draws), row)
+        result |= self._dali.run_row(*self._inputs(self._dali, fields, draws), row)
+        inputs, row_draws = one_row(*self._inputs(self._behind, fields, draws), row)
+        self._finish({**inputs, **result}, row_draws)
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished."""

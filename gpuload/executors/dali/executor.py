@@ -25,7 +25,7 @@ from typing import Any, Literal
 from gpuload import device as devices
 from gpuload import signalsafe, threads
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
-from gpuload.executors.base import Fields, one_row
+from gpuload.executors.base import Fields, find_row_error, one_row
 from gpuload.executors.dali.program import PendingBatch, Program, Reads, feedable, reason, refusal
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.decode import REGIONS_ON_GPU, decoder_on_gpu
@@ -61,6 +61,7 @@ class DaliExecutor:
         self._pending: deque[PendingBatch] = deque()
         self._reads = Reads()
         self._closed = False
+        # The pipeline is built now: so an op that DALI refuses is an error of the loader, not of its first batch.
         self._pipeline: Any = None
         self._pipeline = self._take()
 
@@ -75,6 +76,8 @@ class DaliExecutor:
         if pipeline is not None:
             self._feed(pipeline, batch.inputs)
         self._pending.append(batch)
+        # Last: an exception at any line above leaves none, and the next call makes one and feeds it with all that is
+        # pending.
         self._pipeline = pipeline
 
     def finish(self) -> Fields:
@@ -100,6 +103,7 @@ class DaliExecutor:
         if failure is not None:
             pipeline = None
             raise self._batch_error(batch, failure) from failure
+        # Before the checks: values that an op cannot take are no fault of the pipeline.
         self._pipeline = pipeline
         batch.checks.answer()
         return self._program.values(outputs, self._reads)
@@ -110,11 +114,7 @@ class DaliExecutor:
         Raises:
             DeviceError: the GPU failed.
         """
-        try:
-            self.run_row(fields, draws, row)
-        except RowError as error:
-            return error
-        return None
+        return find_row_error(lambda: self.run_row(fields, draws, row))
 
     def run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> Fields:
         """Return the fields of one row of a batch, as a batch of its own, in a pipeline of its own.
@@ -167,6 +167,8 @@ class DaliExecutor:
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is None and self._program.names:
             pipeline = self._program.build(self.batch_size, self.num_threads)
+            # DALI loses what it was fed when a pipeline ends; PendingBatch keeps the inputs until their outputs are
+            # taken.
             for batch in self._pending:
                 self._feed(pipeline, batch.inputs)
         return pipeline

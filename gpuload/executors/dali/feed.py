@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.executors.base import Fields, one_row
+from gpuload.executors.base import Fields, find_row_error, one_row
 from gpuload.executors.dali.executor import load
 from gpuload.executors.dali.program import DALI_DTYPES, Input, PendingBatch, Program
 from gpuload.ops.base import Draw, RowError
@@ -88,10 +88,12 @@ class Feed:
             heads.append(np.column_stack([begin, sizes, *(np.array([row.shape for row in rows]).T)]))
             payloads.append((begin, rows))
             begin = begin + sizes
+        # Places in a row are int32, the type of DALI's arguments ``start`` and ``shape``.
         if begin.max(initial=0) > np.iinfo(np.int32).max:
             raise SpecError(
                 f"a record of {begin.max()} bytes", cause="DALI's plugin is fed 2 GiB at most", remedy="cut it up"
             )
+        # Zeros: shorter rows are padded, with nothing of what was in this memory before.
         matrix = np.zeros((count, int(begin.max(initial=0))), np.uint8)
         place = 0
         for part in [*on_host, *(_bytes(head.astype(np.int32), count) for head in heads), *on_device]:
@@ -189,11 +191,8 @@ class Feeding:
 
     def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used, as far as that is known before the pipeline runs."""
-        try:
-            self._program.check(*one_row(fields, draws, row), self._batch_size).checks.answer()
-        except RowError as error:
-            return error
-        return None
+        inputs = one_row(fields, draws, row)
+        return find_row_error(lambda: self._program.check(*inputs, self._batch_size).checks.answer())
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished."""

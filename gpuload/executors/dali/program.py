@@ -80,9 +80,12 @@ class Program:
             SpecError: DALI refuses an op.
             DeviceError: DALI cannot use the GPU.
         """
+        # exec_dynamic: for ``outputs(cuda_stream=)``. Depth 1: batches in flight are counted in `executor.py`.
         pipeline = self.dali.pipeline.Pipeline(
             batch_size, num_threads, self.device_id, exec_dynamic=True, prefetch_queue_depth=1
         )
+        # Before it is built: a fork while DALI builds it would leave the child a pipeline that `_abandon` does not
+        # know.
         _pipelines.add(pipeline)
         try:
             with pipeline:
@@ -107,6 +110,7 @@ class Program:
         for sources, draw in zip(self.draws, draws, strict=True):
             values |= {source.name: (source, draw[key]) for key, source in sources.items()}
         inputs = {name: source.prepare(array) for name, (source, array) in values.items()}
+        # Compared here, before anything is fed: DALI ends the pipeline where its inputs differ in length (2.4).
         counts = {name: len(array) for name, array in inputs.items()}
         count = next(iter(counts.values()), 0)
         if inputs and (set(counts.values()) != {count} or not 0 < count <= batch_size):
@@ -230,6 +234,7 @@ class Program:
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
         """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does, its draw alone."""
         if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
+            # DALI leaves an input out that no operator uses, and to feed it is an error then (2.4).
             draw = {key: values for key, values in draw.items() if key == self.graph.ops[place].mirror}
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
@@ -286,6 +291,7 @@ class Input:
         return _contiguous(values)
 
     def _check(self, values: Any, shape: Shape) -> None:
+        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the pipeline.
         fits = len(shape) == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, shape, strict=True)
         )
@@ -333,6 +339,7 @@ def feedable(dali: ModuleType, values: Any) -> Any:
     rows = list(values)
     if not isinstance(rows[0], np.ndarray):
         return rows  # on a GPU
+    # Not contiguous: the rows stay where they are, one copy of a batch of files less.
     return dali.tensors.TensorListCPU([dali.tensors.TensorCPU(row) for row in rows], contiguous=False)
 
 
