@@ -98,6 +98,7 @@ class Figures:
         self.gpu_upload, self.gpu_ops = self["gpu_upload_s"] / loop_s, self["gpu_ops_s"] / loop_s
         self.training = max(0.0, 1.0 - self.waiting - self.handing_over)
         times = {name.partition(".")[0]: value for name, value in counts.items() if name.endswith(".seconds")}
+        # Without the time in which other programs had the core: on a busy machine it would make any stage the largest.
         seconds = {name: value * (1 - self._part(name, "starved")) for name, value in times.items()}
         self.work_s = sum(seconds.values())
         self.largest = max(seconds, key=lambda name: seconds[name]) if self.work_s > 0 else ""
@@ -175,6 +176,7 @@ def find_bottleneck(counts: Mapping[str, float], facts: Facts, limits: Limits | 
         limits: of the machine, None where they were not measured.
     """
     figures = Figures(counts, facts, limits or Limits())
+    # The order of RULES is a part of their meaning; the last one is always true.
     rule = next(rule for rule in RULES if rule.test(figures))
     return Bottleneck(rule.cause, rule.finding(figures), rule.remedy(figures))
 

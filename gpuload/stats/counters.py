@@ -78,6 +78,7 @@ class Stats(Mapping[str, float]):
 
     def __sub__(self, before: Mapping[str, float]) -> Stats:
         counts = {name: count - before.get(name, 0) for name, count in self._counts.items()}
+        # A gauge has no difference: it is what it is now.
         counts |= {name: self._counts[name] for name in GAUGES if name in self._counts}
         return Stats({**counts, "fill": fill(counts)} if "fill" in counts else counts, self._facts, self._page)
 
@@ -244,6 +245,7 @@ class Counters:
         """Add to the counters that a mapping names."""
         counts = self._counts
         with self._lock:
+            # Else they would pile up in a loop whose counters nobody reads.
             if len(self._batches) > MOST_WAITING:
                 self._add_batches()
             for name, amount in amounts.items():

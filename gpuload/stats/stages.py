@@ -125,6 +125,7 @@ class Watch:
     def enter(self, stage: str) -> str:
         """Begin a stage, which ends the one before; an empty name begins none. Return the one before."""
         before, amounts = self._stage, self.amounts
+        # Many small parts enter the stage that is on: they cost one comparison, and no look at the clock.
         if stage == before:
             return before
         now = perf_counter()
@@ -135,6 +136,8 @@ class Watch:
                 self._sample(before, seconds)
             if self.spans is not None:
                 self.spans.append((before, self._begin_s, now))
+        # Only at the first stage of a part: a sample that began in the middle would stand for the stages that come
+        # late.
         elif now - _thread.sample_s > SAMPLE_EVERY_S:
             _thread.sample_s, self._usage = now, usage()
         if _ranges:
@@ -190,6 +193,7 @@ _ranges: list[tuple[Callable[[str], object], Callable[[], object]]] = []
 
 def mark_ranges(push: Callable[[str], object], pop: Callable[[], object]) -> None:
     """Have each stage call ``push`` with its name when it begins and ``pop`` when it ends: ranges of a profiler."""
+    # In place: threads that run see it at their next stage.
     _ranges[:] = [(push, pop)]
 
 
@@ -232,6 +236,8 @@ def divide_gap(time_ns: int, before: Usage, after: Usage) -> tuple[int, int, int
         return 0, gap_ns, 0
     if before[1] < 0 or after[1] < 0:
         return 0, 0, gap_ns
+    # The two clocks are read one after the other, and the kernel counts in steps: the queue may seem longer than the
+    # gap.
     starved_ns = min(gap_ns, queue_ns)
     return gap_ns - starved_ns, starved_ns, 0
 

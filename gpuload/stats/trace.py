@@ -89,6 +89,7 @@ class Trace:
         Raises:
             FileError: it cannot be written.
         """
+        # With the process: ranks of one program are often given the same path.
         draft = f"{self.path}.{os.getpid()}.part"
         try:
             with open(draft, "w", encoding="utf-8") as file:

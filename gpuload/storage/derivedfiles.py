@@ -90,6 +90,7 @@ def key_of(files: Files, number: int, *details: object) -> str:
     """
     path = files.paths[number]
     head = read_bytes(path, HEAD_BYTES)
+    # Behind the reading: the head belongs to the file whose stamp goes into the digest.
     files.check(number)
     size, mtime_ns, _ = files.stamp(number)  # not the inode: a copy of the folder keeps its derived files
     text = hashlib.sha256(repr((path, size, mtime_ns, details)).encode("utf-8", "surrogateescape"))
@@ -132,6 +133,7 @@ def load_or_make(
                 with whole(place, is_alone=is_alone) as part:
                     make(part)
         except OSError as error:
+            # It is an OSError, too: one of ours, which has its cause and remedy already.
             if isinstance(error, FileError):
                 raise
             if error.errno not in PLACE_ERRORS | FULL:
@@ -151,6 +153,7 @@ def load_or_make(
 def _make_home(place: str) -> None:
     home = os.path.dirname(place)
     make_folder(home)
+    # Another user may have made our folder in a shared one before we did.
     if home == folder() != _cache_folder():
         check_private(home)
 
@@ -212,6 +215,7 @@ def _waited_for(descriptor: int, place: str, waits: Callable[[], None]) -> bool:
     with Progress(f"waiting for another process that makes {os.path.basename(place)}") as progress:
         while True:
             try:
+                # Asked again and again, not waited for: Ctrl-C, Python's end and the progress are heard in between.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except BlockingIOError:
@@ -238,6 +242,7 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         place: its name.
         is_alone: True if the caller holds the lock.
     """
+    # Without the lock another process of this machine may be writing its part now: then only old parts go.
     _remove_parts(place, f"{PART}{machine()}" if is_alone else None)
     part = f"{place}{PART}{machine()}-{os.urandom(4).hex()}"
     try:
@@ -248,6 +253,7 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
             num_bytes = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
+        # Atomic on one disk: others see the old file or the new one, and a file that is open stays as it is.
         os.replace(part, place)
     finally:
         with contextlib.suppress(OSError):

@@ -117,6 +117,7 @@ class DirectReader:
         else:
             refusals = []
         finally:
+            # All of them, whatever failed: kvikio's threads write into ``out`` until each has answered.
             waits = [self._wait(files, *piece, answer) for piece, answer in zip(pieces, answers, strict=False)]
         for number in handles:
             files.check(number)
@@ -146,8 +147,10 @@ class DirectReader:
                         cause=f"kvikio: {_text(error)}",
                         remedy="read by way of the host, without direct=True",
                     ) from None
+                # kvikio opens a path, and another file may have got the name since the check before.
                 files.check_descriptor(number, handle.fileno())
             self._files[key] = handle
+            # A thread that still reads from one keeps it: it is closed with the last reference.
             while len(self._files) > MOST_OPEN_FILES:
                 self._files.popitem(last=False)
         return handle

@@ -311,6 +311,7 @@ def _folders_below(root: str) -> Iterator[str]:
     while folders:
         folder = folders.pop()
         real = os.path.realpath(folder)
+        # By its real path: a folder that two links lead to is entered once.
         if real not in visited:
             visited.add(real)
             yield folder
@@ -429,6 +430,7 @@ class Files:
         """
         self.check(number)
         try:
+            # The core says only that it failed; opening the file once more gives the system's reason.
             os.close(os.open(self.paths[number], OPEN_FLAGS))
         except OSError as error:
             return open_error(self.paths[number], error)
@@ -510,9 +512,12 @@ class Files:
         Raises:
             ChangedFileError, FileError: one of the files in the sample changed, or cannot be read.
         """
+        # Saved states hold this text, as the fingerprint of their source: with other pieces, or another order, states
+        # of today would be refused.
         text = hashlib.sha256()
         for part in _pieces_of_repr(self.names, details):
             text.update(part.encode("utf-8", "surrogateescape"))
+        # Little-endian, so that a state goes on on a machine of the other kind.
         text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
         for piece in by_chunks(
             lambda chunk: [self._sample(number) for number in chunk], _spread(len(self), SAMPLED_FILES)
@@ -604,6 +609,7 @@ def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple
     open_files: list[tuple[str, int, os.stat_result]] = []
     try:
         for path in paths:
+            # All are opened, and asked for, before the first is read: their requests are under way side by side.
             open_files.append((path, *_open(path)))
             _, descriptor, status = open_files[-1]
             if head_bytes:
@@ -782,6 +788,7 @@ def by_chunks(
     for number, chunk in enumerate(chunks):
         start_s, cpu_s = perf_counter(), thread_time()
         all_results += work(chunk)
+        # Threads only where storage is slow: with files in the page cache they would hand Python's lock around.
         if perf_counter() - start_s > WAITED * (thread_time() - cpu_s):
             return all_results + [
                 result

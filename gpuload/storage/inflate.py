@@ -114,6 +114,7 @@ def inflate_chunk(stream: zlib._Decompress, chunk: bytes | memoryview) -> Iterat
     while True:
         piece = stream.decompress(chunk, OUT_BYTES)
         yield piece
+        # zlib may hold bytes back although it has taken the whole chunk: a full piece says that there may be more.
         chunk = stream.unconsumed_tail
         if stream.eof or (not chunk and len(piece) < OUT_BYTES):
             return

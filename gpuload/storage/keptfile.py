@@ -79,6 +79,7 @@ class KeptFile:
         """Return bytes of the content, compared with their checksums; None if they are damaged, or the file changed."""
         blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64)) if num_bytes else NO_BLOCKS
         with _open_trusted(self.path, ()) as descriptor:
+            # The file is opened anew: another one may have got its name since.
             if descriptor is None or stamp_of(os.fstat(descriptor)) != self.stamp:
                 return None
             damaged_block = compare(descriptor, self.seal, blocks)
@@ -116,6 +117,7 @@ class Writer:
 
     def write(self, data: bytes | memoryview) -> None:
         """Write some more of the content."""
+        # ``cast`` refuses a view without bytes.
         data = memoryview(data).cast("B") if len(data) else memoryview(b"")
         self._file.write(data)
         while data:
@@ -160,6 +162,7 @@ def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
         if kept_file is None:
             return None
         seal = kept_file.seal
+        # The first block in any case: it has what readers of the content look at when they open it.
         blocks = np.arange(seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64)
         wrong = compare(descriptor, seal, blocks)
         if wrong is not None:
@@ -237,6 +240,7 @@ def look_at(
     if not kept_files:
         return all_files, results
     for number, path in enumerate(paths):
+        # Between `open_kept_file` and this look another process may have made the file anew.
         if path in kept_files and all_files.stamp(number) != kept_files[path].stamp:
             raise all_files.changed(number, "another file stands in its place")
     seals = tuple(kept_files[path].seal if path in kept_files else None for path in paths)
@@ -277,6 +281,7 @@ class VerifiedStorage:
     def _compare(self, extents: Extents) -> None:
         """Compare the blocks that hold these bytes, unless they have been compared before."""
         check_inside(self.files, extents)
+        # A new set: other threads take numbers out of the old one meanwhile.
         for number in set(np.unique(extents.files).tolist()) & self._pending:
             seal = self.files.seals[number]
             rows = (extents.files == number) & (extents.lengths > 0)
@@ -285,6 +290,8 @@ class VerifiedStorage:
             if blocks.size:
                 with self.files.open_file(number) as descriptor:
                     wrong = compare(descriptor, seal, blocks)
+                    # Before the damage is believed: a file that was replaced meanwhile is reported as changed, and is
+                    # not removed.
                     self.files.check_descriptor(number, descriptor)
                 if wrong is not None:
                     raise _damage_error(self.files.paths[number], seal, wrong)
@@ -404,6 +411,7 @@ def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:
     magic, content_bytes, json_bytes, checksum = END.unpack(end)
     num_blocks = -(-content_bytes // BLOCK_BYTES)
     behind_bytes = 4 * num_blocks + json_bytes
+    # Compared with the size of the file before memory is taken: a damaged end may state any number.
     is_possible = magic == MAGIC and content_bytes >= 0 and 0 <= json_bytes <= MOST_JSON_BYTES
     if not is_possible or content_bytes + behind_bytes + END.size != size:
         raise ValueError("no end")

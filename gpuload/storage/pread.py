@@ -60,7 +60,9 @@ class PositionedStorage:
         """Read the extents of one file, in the order of the file."""
         offsets, ends, small = extents.offsets, extents.offsets + extents.lengths, extents.lengths < SMALL_BYTES
         is_gap = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
+        # Cut at fixed places of the file: so a stretch needs no more memory than this, whatever is read.
         is_gap |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
+        # Lists, once for all: each use of an element of an array would make an object of NumPy.
         to, lengths, numbers = out.data, extents.lengths, (offsets.tolist(), ends.tolist(), begins.tolist())
         with self.files.open_file(number) as descriptor:
             for first, after in _stretches(is_gap, len(extents)):
@@ -72,6 +74,7 @@ class PositionedStorage:
                     stretch = np.empty(high - low, np.uint8)
                     self.files.read(number, descriptor, stretch.data, low)
                     _scatter(stretch, offsets[first:after] - low, lengths[first:after], out, begins[first:after])
+            # Behind the copies: bytes of a file that changed in the middle must not reach a batch.
             self.files.check_descriptor(number, descriptor)
 
     def advise(self, extents: Extents) -> None:
@@ -105,6 +108,7 @@ def _in_order(extents: Extents) -> Int64s:
     files, offsets = extents.files, extents.offsets
     if ((files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))).all():
         return np.flatnonzero(extents.lengths)
+    # The last key is the first to count.
     order = np.lexsort((offsets, files))
     return order[extents.lengths[order] > 0]
 

@@ -61,6 +61,7 @@ def check_private(path: str) -> None:
     Raises:
         FileError: they may, or it is a link, or no folder.
     """
+    # Of the folder itself: a link could lead to a folder of another user at the next use.
     status = os.lstat(path)
     reason = distrust(status) if stat.S_ISDIR(status.st_mode) else "it is no folder"
     if reason:
@@ -102,11 +103,14 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
     """
     if of_machine == machine() and os.name == "posix":
         try:
+            # Signal 0 reaches no process; the call only fails where there is none.
             os.kill(int(process), 0)
         except (ProcessLookupError, OverflowError):
             return True
         except OSError:  # another user's process
             pass
+        # The name is older than this process, which has not written it: numbers are used again, in containers above
+        # all.
         return int(process) == os.getpid()
     with contextlib.suppress(OSError):
         entries = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []

@@ -117,6 +117,7 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
 
         def show(number: int, num_bytes: int) -> None:
             go_on()
+            # Each thread has an element of its own: no lock.
             done_bytes[number] = num_bytes
             progress.show(sum(done_bytes) // MIB, max(total // MIB, 1), "MiB")
 
@@ -161,6 +162,7 @@ def _unpack(files: Files, number: int, kind: str, to: Writer, show: Callable[[in
     """Write the unpacked bytes of a file."""
     free = int(FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free)
     for at, piece in inflate_file(files, number, kind):
+        # room.
         if to.num_bytes + len(piece) > free:
             raise _no_space(files.paths[number], to.num_bytes + len(piece))
         to.write(piece)
