@@ -109,6 +109,7 @@ def in_memory(source: Readable, budget: int | str) -> CachedValues:
     budget_bytes = num_bytes_of(budget)
     columns = columns_of(source)
     known_bytes = _known_bytes(source, columns)
+    # Before the first record is read: else it would be known after minutes, with the memory full.
     if known_bytes > budget_bytes:
         raise _too_large(source, known_bytes, budget_bytes, "")
     buffers = {(number, kind): bytearray() for number, column in enumerate(columns) for kind in column.kinds}
@@ -120,6 +121,7 @@ def in_memory(source: Readable, budget: int | str) -> CachedValues:
         if total > budget_bytes:
             raise _too_large(source, total, budget_bytes, " and there are more")
         try:
+            # A bytearray grows in place; a list of arrays, joined at the end, would take twice the memory.
             buffers[number, kind] += np.ascontiguousarray(values).reshape(-1).view(UINT8).data
         except MemoryError as error:
             raise TooLargeError(
@@ -162,6 +164,7 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     }
 
     if os.path.isdir(path):
+        # The real folder: the user may name it by a link, the mode that counts is that of what the link leads to.
         privatefiles.check_private(os.path.realpath(path))
 
     def load(index: str) -> CachedValues | None:
@@ -237,6 +240,7 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
     pieces = filtering.chunks(source, names)
     num_done = 0
     with Progress("filling the cache") as progress:
+        # As many chunks at a time as threads: so their values are in memory together, and no more.
         while chunks := [piece for _, piece in zip(range(num_threads), pieces, strict=False)]:
             batches = threads.parallel_map(read, chunks, num_threads, lambda: stop_flags.append(True))
             for numbers, fields in zip(chunks, batches, strict=True):
@@ -250,6 +254,7 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
 def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[str, Array]]:
     """Yield kinds of pieces, and the elements that some records add to each; lengths in place of offsets."""
     if column.layout is not None:
+        # Zeros: gaps between fields are stored, too, and must not hold what was in this memory before.
         rows = np.zeros(count, _row_dtype(column.layout))
         for name in column.spec.names:
             rows[name] = fields[name]
@@ -262,6 +267,7 @@ def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[s
         yield "payload", flat
         yield "offsets", values.lengths * (flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64)))
         return
+    # ``ascontiguousarray`` makes one axis of an array without axes; ``reshape`` takes it away again.
     arrays = [np.ascontiguousarray(value).reshape(np.shape(value)) for value in values]
     for array in arrays:
         yield "payload", array
@@ -468,6 +474,8 @@ def _write(
                 part = stack.enter_context(derivedfiles.whole(os.path.join(folder, prefix + name), is_alone=True))
                 writers[name] = stack.enter_context(keptfile.Writer(part, _piece_origin(about, name)))
             _fill(source, columns, lambda number, kind, values: writers[f"{number}.{kind}"].write(_bytes(values)))
+            # The digests go into cache.json, which is written behind all pieces: pieces of two fillings never pass for
+            # one cache.
             return {name: writer.end() for name, writer in writers.items()}
     except OSError as error:
         if isinstance(error, FileError):
@@ -499,6 +507,7 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
         piece = keptfile.open_kept_file(path, _piece_origin(about, name), eager=eager)
+        # Offsets and shapes come into memory, compared with their checksums: they decide which bytes are read.
         content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
         if piece is None or content is None:
             (bad_paths if is_there else missing).append(path)
@@ -574,6 +583,7 @@ def _file_leaf(
         )
     pieces = {kind: arrays[f"{number}.{kind}"] for kind in column.kinds[1:]}
     lengths = pieces["offsets"]
+    # Looked at although the file has a checksum: it says that the bytes are ours, not that two pieces go together.
     wrong = lengths.size != count or bool((lengths < 0).any())
     if not wrong and "axes" in pieces:
         axes = pieces["axes"]

@@ -41,6 +41,7 @@ class ColumnSource(FileSource):
         paths: Sequence[str] = (),
         about: object = None,
     ) -> None:
+        # A column in blocks is not quick: to read one record decodes the whole block that holds it.
         groups = tuple(Group(leaf.spec, leaf.layout, is_quick=not leaf.block_records) for leaf in leaves)
         super().__init__(files, opening, groups, storage)
         self._leaves, self._counts, self._starts = tuple(leaves), tuple(counts), starts_of(counts)

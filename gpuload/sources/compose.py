@@ -52,6 +52,7 @@ def _check_files(sources: Sequence[Source]) -> None:
     first: dict[int, tuple[Sequence[str], Sequence[int]]] = {}  # of each number of files the first source
     for source in sources:
         paths, counts = source.file_counts() or ((), ())
+        # One file against one: the lengths, which are equal here, say all.
         if len(paths) < 2:
             continue
         other_paths, first_counts = first.setdefault(len(paths), (paths, counts))
@@ -139,6 +140,7 @@ class Concatenated(Composed):
         shares = list[Share]()
         for part, rows, inside in self._by_part(numbers):
             for share in part.resolve(inside):
+                # A part numbers the rows of its own records; here they are rows of the whole batch.
                 part_share = replace(share, rows=_rows_within(rows, share.rows))
                 shares += [part_share] if self._alike else _by_field(part_share, part)
         return shares
@@ -150,6 +152,7 @@ class Concatenated(Composed):
             rows = np.flatnonzero(owners == owner)
             inside = numbers - self._starts[owner]
             if rows.size == numbers.size:
+                # No rows means all in order, which is read without a gather.
                 yield self._parts[owner], None, inside
             else:
                 yield self._parts[owner], rows, inside[rows]

@@ -93,6 +93,7 @@ def load_or_walk(
         is_ours = partial(_is_index, kind)
         return derivedfiles.load_or_make([*beside, elsewhere], load, write, waits, is_ours)
     except FileError as error:
+        # The walk itself failed: that is the user's file, and no matter of where an index can be written.
         if walk_errors:
             raise
         log.warning(

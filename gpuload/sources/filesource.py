@@ -75,6 +75,7 @@ class FileSource(LeafSource):
     def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
         super().__init__(groups)
         self._files, self._opening, self._access = files, opening, storage.how
+        # By the arguments: another dtype or other fields of the same files are other records, with another fingerprint.
         if files.fingerprints:
             self._fingerprint = files.fingerprints.get(opening.identity, "")
 
@@ -164,6 +165,7 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
         source = opening.function(**opening.arguments)
     except GpuloadError as error:
         raise error.within(node) from None
+    # Compared here, before the first batch: else one rank of many would train on other data, and no error would say so.
     if source.fingerprint() != fingerprint:
         raise ChangedFileError(
             f"{node} the files of gl.{opening.function.__name__} are others than where the source was made",

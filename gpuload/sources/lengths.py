@@ -42,6 +42,8 @@ def lengths_of(source: Source, name: str) -> Indices:
     row_bytes = 1 if field.text else field.dtype.itemsize * prod(length or 1 for length in (field.shape or ())[1:])
     num_bytes = _num_bytes(source, field)
     if num_bytes is not None and sample.size:
+        # Bytes and values differ by one number in all records that are read, the head of each: it is taken to be so in
+        # all records.
         heads = num_bytes[sample] - exact * row_bytes
         if (heads == heads[0]).all() and exact.any():
             return np.asarray((num_bytes - heads[0]) // row_bytes, np.int64)

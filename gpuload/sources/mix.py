@@ -98,6 +98,7 @@ def _weight(number: int, weight: Any) -> Fraction:
             cause="a weight is a number above 0",
             remedy="leave out a part that should not be there",
         )
+    # By its text: 0.1 is meant as one tenth, and Fraction(0.1) is the binary number beside it.
     return weight if isinstance(weight, Fraction) else Fraction(str(weight))
 
 
@@ -167,6 +168,7 @@ class Turns:
         shares = []
         for number in range(len(self.weights) - 1):
             share = self.weights[number] / sum(self.weights[number:])
+            # So that ``rest * numerator`` below, both under 2**31, fits into an int64.
             shares.append(share.limit_denominator(LARGEST_DENOMINATOR).as_integer_ratio())
         return shares
 
@@ -178,6 +180,7 @@ class Turns:
         left, counts = numbers, []
         for numerator, denominator in self._shares:
             wholes, rest = np.divmod(left, denominator)
+            # Divided first: ``left * numerator`` would overflow after some billions of numbers.
             counts.append(wholes * numerator + rest * numerator // denominator)
             left = left - counts[-1]
         return np.stack([*counts, left], axis=1)
@@ -190,8 +193,10 @@ class Turns:
         in_order = np.zeros((blocks.size, BLOCK), np.int64)
         for end in ends.T[:-1]:
             in_order += np.arange(BLOCK) >= end[:, None]
+        # Epoch 0 in every epoch: blocks are numbered on, so no two epochs share one.
         words = rng.bits(BLOCK // 2, seed=self.seed, epoch=0, records=blocks, stream=TURNS_STREAM)
         keys = np.concatenate([words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+        # Stable: of two equal keys the order must not depend on the version of NumPy.
         owners = np.take_along_axis(in_order, np.argsort(keys, axis=1, kind="stable"), axis=1)
         turns = np.empty_like(owners)
         for part in range(len(self.weights)):
@@ -204,6 +209,7 @@ def _in_own_order(turns: Indices, length: int, seed: int, part: int) -> Indices:
     """Return the records of a part at its turns."""
     epochs, places = np.divmod(turns, length)
     different, inverse = np.unique(epochs, return_inverse=True)
+    # The words of the generator swap roles here: a part stands for the epoch, and its epoch for the record.
     words = rng.bits(num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM)
     if different.size > MOST_EPOCHS:
         return permute(places, length, words[inverse])

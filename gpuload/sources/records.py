@@ -121,6 +121,8 @@ class RecordsSource(LeafSource):
         about = [
             (field.name, field.dtype.str, field.shape, *([field.text] if field.text else [])) for field in self.spec
         ]
+        # Not the function: its code may be the same for other data, and another for the same; `version` is the user's
+        # word.
         text = repr(("records", self._length, self._version, about))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -158,6 +160,7 @@ class CallLeaf(Leaf):
 
 def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
     try:
+        # A copy: a function that sorts its argument in place must not change which records go to which rows.
         result = read(numbers.copy())
     except Exception as error:
         add_note(error, f"gl.records: the function was asked for {_list_records(numbers)}")
@@ -193,6 +196,7 @@ def _values(field: Field, value: Any, numbers: Indices) -> Values:
         _check_count(field, len(array) if array.ndim else None, numbers)
         if field.uniform:
             _check_row(field, array.dtype, array.shape[1:], numbers[0])
+            # A view may be of memory that the function uses again, or that it changes later.
             array_copy = array if array.flags.owndata and array.flags.writeable else array.copy()
             return np.ascontiguousarray(array_copy, field.dtype)
         rows = list(array)
@@ -203,6 +207,7 @@ def _values(field: Field, value: Any, numbers: Indices) -> Values:
         return np.stack(rows).astype(field.dtype, copy=False)
     if field.ragged:
         return Ragged.of([row.astype(field.dtype, copy=False) for row in rows], field.dtype)
+    # Copies, as above: a row may be a view of the function's memory.
     return [np.array(row, field.dtype, order="C") for row in rows]
 
 
@@ -233,6 +238,7 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
         value: from the function.
     """
     array, number = _array(value), value
+    # NumPy gives numbers of Python int64 or float64; only values that say their own dtype must have the field's.
     while isinstance(number, (list, tuple)) and number:
         number = number[0]
     if isinstance(number, (np.ndarray, np.generic)) or not isinstance(number, (int, float, list, tuple)):
@@ -243,6 +249,7 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
         return np.empty((0, *(length or 0 for length in shape[1:])), dtype)
     if array.dtype.kind == "f" and dtype.kind != "f":
         return array
+    # A float64 beyond float32 becomes infinite, which the next line finds; NumPy would warn besides.
     with np.errstate(over="ignore"):
         result = array.astype(dtype)
     fits = np.isfinite(result) == np.isfinite(array) if array.dtype.kind == "f" else result == array
@@ -261,6 +268,7 @@ def _check_count(field: Field, count: int | None, numbers: Indices) -> None:
 def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], number: Any) -> None:
     """Raise ``SpecError`` if the value of a record does not fit the field."""
     field_dtype = field.dtype
+    # Texts of fixed length: NumPy makes each array as long as its longest text, so a shorter dtype is usual.
     is_same = dtype.newbyteorder("=") == field_dtype or (
         dtype.kind == field_dtype.kind and dtype.kind in "SU" and dtype.itemsize <= field_dtype.itemsize
     )

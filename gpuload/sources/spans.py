@@ -57,6 +57,7 @@ class SpanLeaf(Leaf):
 
     def files_of(self, numbers: Indices) -> Indices:
         """Return the file of each record."""
+        # One file is usual, and needs no search.
         if self._starts.size == 2:
             return np.zeros(numbers.size, np.int64)
         return np.searchsorted(self._starts, numbers, side="right") - 1
