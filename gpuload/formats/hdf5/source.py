@@ -131,6 +131,7 @@ class _Bytes(io.RawIOBase):
 
     def readinto(self, memory: Any) -> int:
         view, size = memoryview(memory), int(self._files.sizes[self._number])
+        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for metadata.
         if not 0 <= self._at <= size - len(view):
             raise OSError(f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file")
         self._files.read(self._number, self._handle, view, self._at)
@@ -160,6 +161,7 @@ def _open(files: Files, number: int) -> Iterator[Any]:
             raise _refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes") from None
         with file:
             yield file
+        # Behind h5py: what it read of a file that changed meanwhile is not used.
         files.check_descriptor(number, handle)
 
 
@@ -311,10 +313,12 @@ class _Place:
         begin, end = (int(start) for start in starts[block : block + 2])
         with _open(self.files, self.number) as file:
             try:
+                # Opened for each block: no file of h5py stays open, so a fork finds none (see Fork above).
                 values = self.find(file)[begin:end]
                 if isinstance(field, Field):
                     return members.texts_of(values) if field.text else members.varying_of(values, field.dtype)
                 base, inner = field.subdtype or (field, ())
+                # The file passed its stamp, but h5py read it anew: nothing of another dtype may go into a batch.
                 if values.dtype != base or values.shape[:1] != (end - begin,):
                     raise ValueError(f"it has become {values.dtype} {values.shape}, and was {base} {inner}")
                 return np.ascontiguousarray(values)

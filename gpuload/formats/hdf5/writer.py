@@ -76,6 +76,7 @@ def _objects(values: Values) -> Any:
     """Return values of varying length as an array of objects."""
     objects = np.empty(len(values), object)
     for row, value in enumerate(values):
+        # One by one: NumPy would make a matrix of values that happen to have one length.
         objects[row] = str(value) if isinstance(value, str) else np.ascontiguousarray(value)
     return objects
 

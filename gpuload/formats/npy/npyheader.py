@@ -143,6 +143,7 @@ def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
             continue
         start = 8 + struct.calcsize(length_format)
         body = raw + b" " * (-(start + len(raw) + 1) % ALIGN_BYTES) + b"\n"
+        # The lowest version that holds it: NumPy before 1.9 reads version 1 alone.
         if len(body) < 1 << 8 * struct.calcsize(length_format):
             return MAGIC + bytes((version, 0)) + struct.pack(length_format, len(body)) + body
     raise FormatError(
@@ -194,6 +195,7 @@ def _header_text(
     (length,) = struct.unpack_from(length_format, head, 8)
     if start + length > size_bytes:
         raise _Refusal(f"its header of {length} bytes does not fit into the file of {size_bytes}", "copy it again")
+    # Before it is read: the length comes from the file.
     if length > LARGEST_HEADER_BYTES:
         raise _Refusal(f"its header of {length} bytes is longer than {LARGEST_HEADER_BYTES}")
     if start + length > len(head):
@@ -216,8 +218,10 @@ def _parse(text: bytes, version: int, offset: int) -> Header:
     if not isinstance(fortran, bool):
         raise _Refusal(f"fortran_order is {fortran!r}, neither True nor False")
     dtype = _dtype(values["descr"])
+    # Axes of length 0 are left out: NumPy refuses a shape whose other axes overflow, although it has no elements.
     if math.prod(length for length in shape if length) * max(dtype.itemsize, 1) > LARGEST_DATA_BYTES:
         raise _Refusal(f"its shape {shape} of {dtype} is more than 2**63 bytes")
+    # With one axis longer than 1 both orders are the same bytes; C order is read row by row in one piece.
     return Header(dtype, fortran and sum(length != 1 for length in shape) > 1, shape, offset)
 
 
@@ -240,6 +244,7 @@ def _dtype(descr: Any) -> np.dtype[Any]:
             "store numbers, bytes or text of fixed length",
             objects=True,
         )
+    # NumPy moves the axes of a subarray into the shape, so such a header is of no array that it writes.
     if dtype.subdtype is not None or (dtype.fields is not None and not dtype.names):
         raise _Refusal(f"its dtype {dtype} is none that an array can have")
     return dtype
@@ -303,6 +308,7 @@ class _Literal:
             return self._collection(token, depth - 1)
         if kind == "text":
             return self._text(token)
+        # No length has more digits, and ``int`` refuses thousands of them with an error of its own (Python 3.11).
         if kind == "number" and len(token) <= 20:
             return int(token)
         if kind == "word":

@@ -118,6 +118,7 @@ class ObjectFiles:
             for number, path in enumerate(files.paths):
                 progress.show(number, len(files), "files")
                 raw = self._bytes(number)
+                # Of all bytes, not of a sample: the file is read as a whole in any case.
                 text.update(hashlib.sha256(raw).digest())
                 records = _records(path, raw, record, is_only=len(files) == 1)
                 self._keep(number, records)
@@ -143,6 +144,7 @@ class ObjectFiles:
     def record_at(self, number: int) -> Record:
         """Return the values of a record, as they were pickled."""
         file, row = self._place(number)
+        # One lock for all files: unpickling holds the interpreter's lock nearly all of the time anyway.
         with self._busy:
             records = self._recent.get(file)
             if records is None:
@@ -164,6 +166,7 @@ class ObjectFiles:
     def _keep(self, number: int, records: list[Record]) -> None:
         self._recent[number] = records
         self._recent_bytes += int(self.files.sizes[number])
+        # The last one stays, whatever its size: its next record is asked for at once.
         while self._recent_bytes > CACHED_BYTES and len(self._recent) > 1:
             oldest, _ = self._recent.popitem(last=False)
             self._recent_bytes -= int(self.files.sizes[oldest])

@@ -147,6 +147,7 @@ def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, Bad
         files, results = look_at(all_paths, npyheader.HEAD_BYTES, look)
         bad = bad_files(files, results, "gl.npy")
     first = bad.good(results)[0]
+    # A bad file stands as one record of the form of the others; its bytes are never read.
     shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
     return files, Headers.of(bad.fill(results, replace(first, shape=shape, offset_bytes=0))), bad
 
@@ -298,6 +299,7 @@ class NpyFiles(WholeFiles):
             list(rawdecode.decode(np, record_bytes[None], self.layouts[number]).values())
             for number, record_bytes in zip(numbers.tolist(), raw, strict=True)
         ]
+        # Three dots: a scalar stays an array of no axes, which NumPy would make an object of its own.
         by_field = [[record[i][0, ...] for record in records] for i in range(len(self.spec))]
         return [
             Ragged.of(values, field.dtype) if field.ragged else values

@@ -137,8 +137,10 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     name = _decode_name(pieces(member.header_offset + LOCAL.size, num_name), flags)
     if method != member.method or (flags ^ member.flags) & ENCRYPTED or name != member.name:
         refuse(f"its local header is that of {name!r} of method {method}, the directory says method {member.method}")
+    # 4.4.4: bit 3 puts sizes and check sum behind the bytes; in the local header there are zeros.
     if flags & LATER:
         crc, packed_bytes, num_bytes = member.crc, NONE32, NONE32
+    # Compared, though the directory alone is used: readers that go from header to header would see another archive.
     sizes = packed_bytes in (member.packed_bytes, NONE32) and num_bytes in (member.num_bytes, NONE32)
     if not sizes or crc != member.crc:
         refuse(
@@ -172,6 +174,7 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
     """Return how many entries the directory has, where it begins, and its bytes."""
     if not pieces.size:
         refuse("the file is empty", "it was never written: make it again")
+    # Most archives have no comment: the end is in the last piece, and the 64 KiB of the longest one are not read.
     for num_bytes in (PIECE_BYTES, END.size + LONGEST_COMMENT):
         begin = max(0, pieces.size - num_bytes)
         tail = pieces(begin, num_bytes)
@@ -186,10 +189,13 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
         )
     _, disk, first_disk, _, num_entries, length, offset, _ = END.unpack_from(tail, at)
     end = begin + at
+    # 4.4.1.4: a field of all ones says that ZIP64's record has the number.
     if NONE16 in (num_entries, disk) or NONE32 in (length, offset):
         end, disk, first_disk, num_entries, length, offset = _directory64(pieces, end, refuse)
     if disk or first_disk:
         refuse("it is one part of an archive of several files", "join them, and write the arrays with numpy.savez")
+    # `zipfile` takes bytes in front of an archive, and moves all places by them; then two readers see different
+    # members.
     if offset + length != end:
         refuse(f"its end says that its directory has {length} bytes from byte {offset} on, and it ends at byte {end}")
     if length > LARGEST_DIRECTORY_BYTES:
@@ -205,6 +211,7 @@ def _end_in(tail: bytes) -> int | None:
             tail
         ):
             return at
+        # The four bytes may stand in the comment as well; only the record whose comment ends the file is the right one.
         at = tail.rfind(b"PK\5\6", 0, at + 3)
     return None
 
@@ -255,6 +262,7 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
         if at > len(raw):
             refuse(f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}")
         wide = _wide(extra) if NONE32 in (num_bytes, packed_bytes, header) else iter(())
+        # 4.5.3: ZIP64's extra field has only the numbers that are all ones in the entry, in this order.
         num_bytes, packed_bytes, header = (
             next(wide, number) if number == NONE32 else number for number in (num_bytes, packed_bytes, header)
         )
@@ -274,11 +282,13 @@ def _wide(extra: bytes) -> Iterator[int]:
 
 
 def _decode_name(name: bytes, flags: int) -> str:
+    # Appendix D: without the flag a name is in the code page of the first PCs.
     return name.decode("utf-8" if flags & UTF8 else "cp437", "surrogateescape")
 
 
 def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
     """Return the members, each with the byte where the next one begins; it may not reach beyond that."""
+    # Members that overlap make a small file unpack to terabytes ("zip bomb"); here each byte is of one member.
     in_place = sorted(by_name.values(), key=lambda member: member.header_offset)
     afters = [member.header_offset for member in in_place[1:]] + [directory]
     bounded = {}

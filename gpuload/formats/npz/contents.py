@@ -20,6 +20,7 @@ from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.formats.npz.archive import STORE, Member, Pieces, begin_of
 from gpuload.sources.leaf import Bytes, Indices
+from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.inflate import RAW_BITS, inflate_member, reason_of
 
@@ -172,7 +173,7 @@ class Contents:
         for number, begin, end, header_crc, expected in zip(
             *(column.tolist() for column in (numbers, *places, *sums)), strict=True
         ):
-            if (crc := zlib.crc32(view[begin:end], header_crc)) != expected:
+            if (crc := crc32(view[begin:end], header_crc)) != expected:
                 raise self._wrong_sum(number, crc)
 
     def _chunks_of(self, numbers: Indices) -> list[Iterable[memoryview]]:
@@ -217,7 +218,7 @@ class Contents:
                 num_bytes += len(piece)
                 if num_bytes > expected_bytes:
                     raise self._damage_error(number, f"it becomes more than the {expected_bytes} bytes that it says")
-                crc = zlib.crc32(piece, crc)
+                crc = crc32(piece, crc)
                 if last_piece:
                     yield last_piece
                 last_piece = piece

@@ -57,6 +57,7 @@ def unpack_arrays(
         contents = Contents(storage, arrays, files.paths.__getitem__)
         for numbers in _groups(arrays):
             for number in numbers:
+                # The key has a read of the file in it: once for all fields of an archive.
                 if number not in keys:
                     keys[number] = key_of(files, number, "deflated rows", COPY)
             lengths = [arrays[number].header.data_bytes for number in numbers]
@@ -85,6 +86,7 @@ def _groups(arrays: Sequence[Array]) -> Iterator[list[int]]:
     for number, array in enumerate(arrays):
         if array.is_stored:
             continue
+        # A file for each array of thousands of archives would cost a map each; one for all would be made by one thread.
         if group and total_bytes + array.header.data_bytes > GROUP_BYTES:
             yield group
             group, total_bytes = [], 0

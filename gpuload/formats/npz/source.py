@@ -118,6 +118,7 @@ def _in_place_of_bad(array: Array, record: str) -> Array:
     shape = array.header.shape
     if record == "row" and shape:
         shape = (1, *shape[1:])
+    # Stored and empty: `copies.py` makes no copy of it, and no check sum is compared.
     member = array.member._replace(method=STORE, packed_bytes=0, num_bytes=0)
     return Array(member, 0, replace(array.header, shape=shape), 0)
 
@@ -368,6 +369,7 @@ def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> l
         kind = header.dtype, header.fortran, header.shape if record == "file" else header.shape[1:]
         if kind not in layouts:
             try:
+                # Equal layouts are one object: `_different` tells them apart by identity, for a million archives.
                 layouts[kind] = _layout(name, *kind)
             except GpuloadError as error:
                 raise error.within(f"{path}, array {name!r}") from None

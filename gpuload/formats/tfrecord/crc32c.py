@@ -39,6 +39,7 @@ def of_bytes(data: bytes | memoryview | Bytes, before: int = 0) -> int:
 
 def of_pieces(raw: Bytes, begins: Int64s, ends: Int64s) -> Sums:
     """Return the checksum of ``raw[begins[i]:ends[i]]`` for each i, uint32 ``[n]``."""
+    # NumPy fills rows with zeros, and has them all in memory: beyond MOST_BYTES the pieces are done one by one.
     if core.native is not None or int((ends - begins).sum()) > MOST_BYTES:
         pieces = (of_bytes(raw[begin:end]) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
         return np.fromiter(pieces, np.uint32, len(begins))

@@ -273,10 +273,12 @@ def _feature_of(argument: Any, place: str) -> AnyFeature:
     """Return the user's description of a field as an object of our classes."""
     if isinstance(argument, AnyFeature):
         return argument
+    # By the name of its module: to import TensorFlow for the comparison would take seconds.
     if type(argument).__module__.partition(".")[0] == "tensorflow":
         return _of_tensorflow(argument, place)
     if argument is bytes or (isinstance(argument, str) and argument == BYTES):
         return Raw()
+    # ``tf.io``'s features are tuples, too (namedtuple): they were told apart above.
     if isinstance(argument, tuple) and len(argument) == 2 and not isinstance(argument[0], tuple):
         return Feature(argument[0], (int(argument[1]),) if is_whole(argument[1]) else argument[1])
     if isinstance(argument, (str, np.dtype)) or (
@@ -293,6 +295,7 @@ def _feature_of(argument: Any, place: str) -> AnyFeature:
 def _of_tensorflow(feature: Any, place: str) -> AnyFeature:
     """Return the equivalent of a ``tf.io`` feature. TensorFlow is not imported here: the user has imported it."""
     name = type(feature).__name__
+    # tf.string is an object dtype in NumPy's words.
     dtype: Any = np.dtype(getattr(getattr(feature, "dtype", None), "as_numpy_dtype", "O"))
     dtype = "S" if dtype.hasobject else dtype
     if name == "FixedLenFeature":

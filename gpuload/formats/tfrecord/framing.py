@@ -59,6 +59,7 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
     """
     size, place, count, lengths = int(files.sizes[number]), 0, 0, list[Int64s]()
     piece = np.empty(min(PIECE_BYTES, size), np.uint8)
+    # As many records as a piece can begin, if all payloads are empty: the core writes lengths without asking for room.
     room = np.empty(min(PIECE_BYTES // FRAME_BYTES + 1, size // FRAME_BYTES + 1), np.int64)
     want = PIECE_BYTES
     with files.open_file(number) as descriptor:
@@ -70,10 +71,13 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
                 unframed = _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)
                 unframed.offsets = _offsets(lengths, count)
                 raise unframed
+            # A copy: the next piece is walked through in the same memory.
             lengths.append(room[:num_records].copy())
             place, count = place + after, count + num_records
+            # Decided anew by each piece: a file may have small records first and large ones behind them.
             want = HEADER_BYTES if after // num_records >= SPARSE_BYTES else PIECE_BYTES
             show(place)
+        # Behind the walk: offsets of a file that grew or changed in the middle must not be stored as an index of it.
         files.check_descriptor(number, descriptor)
     return _offsets(lengths, count)
 
@@ -95,12 +99,14 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     read, last = HEADER.unpack_from, piece.size - HEADER_BYTES
     while place <= last:
         length, checksum = read(data, place)
+        # Compared with what is left before it is added: a damaged length near 2**64 must not wrap around.
         if length > left - place - FRAME_BYTES:
             break
         headers.append((length, checksum))
         place += length + FRAME_BYTES
     lengths, expected = np.array(headers, np.int64).reshape(-1, 2).T
     if verify:
+        # All lengths of a piece at once, by tables, and not one by one in Python.
         wrong = np.flatnonzero(checksums.of_lengths(lengths) != expected)
         if wrong.size:
             lengths = lengths[: wrong[0]]

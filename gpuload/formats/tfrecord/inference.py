@@ -173,6 +173,7 @@ def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
                 'gl.Tensor or gl.Image in place of "bytes"',
             ) from None
         num_bytes, count = num_bytes + len(data), count + 1
+        # Records may be images of megabytes: a few of them say as much as 64.
         if num_bytes > MOST_BYTES:
             break
     if not count:

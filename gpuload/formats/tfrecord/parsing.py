@@ -79,7 +79,9 @@ def _compiled(
     key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
     key_bytes = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
     sections = np.array([section for section, _ in keys], np.int64)
+    # Two fields may be made of one feature (a value, and its length, say): it is looked for once.
     key_numbers = np.array([keys.index((column.section, column.key)) for column in columns], np.int64)
+    # 0 of a feature list: the core only finds its entry; steps and their values are counted below.
     kinds = np.array([0 if column.section == LISTS else column.kind for column in columns], np.int64)
     spans = np.empty((len(keys), begins.size, 2), np.int64)
     counts = np.empty((len(columns), begins.size), np.int64)

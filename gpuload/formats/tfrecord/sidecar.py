@@ -30,6 +30,7 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
         FormatError: it is none, or is of another file.
     """
     size = int(files.sizes[number])
+    # More lines than the file can have records are not even read: the path may name a large file of another kind.
     max_bytes = (size // FRAME_BYTES + 1) * LONGEST_LINE_BYTES
     remedy = f"make it anew (tfrecord2idx {name} {os.path.basename(path)}), or leave index= out: none is needed"
     text = read_bytes(path, max_bytes + 1)
@@ -41,6 +42,7 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
             remedy=remedy,
         )
     offsets, sizes = np.array(words, "S").astype(np.int64).reshape(-1, 2).T if words else np.zeros((2, 0), np.int64)
+    # Sums may overflow here; a size above that of the file is found below, and named before any sum is used.
     ends = np.cumsum(sizes)
     bad = np.flatnonzero((sizes < FRAME_BYTES) | (sizes > size) | (offsets != ends - sizes))
     if bad.size:

@@ -228,6 +228,7 @@ class TFRecordSource(FileSource):
         leaf, errors, fitting = self._leaf, list[RecordError](), list[bytes]()
         if leaf is None:
             return
+        # Several, not the first alone: that one may be damaged, or lack a feature that is optional.
         for number in range(min(FIRST_RECORDS, len(self))):
             if number in self._errors:
                 continue
@@ -243,6 +244,7 @@ class TFRecordSource(FileSource):
                 fitting.append(raw.payload[HEADER_BYTES:-FOOTER_BYTES].tobytes())
             except RowError as error:
                 errors.append(self.record_error(number, error))
+        # One record that fits is enough: the features are right then, and the others are errors when they are read.
         if errors and not fitting:
             raise errors[0]
         inference.warn_of_missing(self._columns, repr(self), fitting)
@@ -268,6 +270,7 @@ def _plain(originals: Sequence[str], compression: str | None) -> list[keptfile.P
 
 def _compression_of(path: str, size: int, head: bytes) -> str:
     """Return how a file is compressed, by its first bytes; "" for one that is not."""
+    # First: the length of a first record may begin with the bytes of gzip or zlib, but no gzip file has its checksum.
     if is_framed(head, size):
         return ""
     if is_gzip(head):
@@ -295,6 +298,8 @@ def _bounds(
                 error.remedy += '; gl.tfrecord(..., on_error="skip") takes the records that are whole'
                 raise
             errors[number] = error
+            # The damaged rest is an empty record at its place, so that the numbers of all others depend on the files
+            # alone.
             return np.append(error.offsets, error.offsets[-1])
 
     bounds, starts = bounds_of(files, "looking for records", look)

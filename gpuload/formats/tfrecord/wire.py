@@ -51,6 +51,7 @@ def entries(data: bytes, sections: Collection[int] = (FEATURES, LISTS)) -> dict[
         if kind == SPAN and section in sections:
             for number, kind, begin, end in fields(data, first, after):
                 if number == 1 and kind == SPAN:
+                    # A map may state a key twice; the last one counts, as for any parser of protobuf.
                     spans[section, key_of(data, (begin, end))] = begin, end
     return spans
 
@@ -173,6 +174,7 @@ def _field(data: bytes, place: int, end: int) -> tuple[int, int, int, int, int]:
     at = place
     tag, place = varint(data, place, end)
     number, kind = tag >> 3, tag & 7
+    # A tag has 32 bits: 29 of the field's number, and 3 of the wire type.
     if not number or tag > 0xFFFFFFFF or kind > FIXED_32:
         raise WireError(at, f"{tag:#x} is no tag of a field")
     if kind == VARINT:

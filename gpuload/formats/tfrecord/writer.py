@@ -160,6 +160,7 @@ def _differs(path: str, records: Records, way: Callable[[Field], str]) -> str:
     """Return how the bytes of a file, checksums and all, differ from those of the records, which are read again."""
     with open(path, "rb") as file:
         for numbers, fields in records.chunks():
+            # The same bytes again, from the records: the encoding has no choices, so equal files are equal records.
             expected = b"".join(framed(_payloads(records, numbers, fields, way)))
             if file.read(len(expected)) != expected:
                 first = int(numbers[0]) - records.begin
@@ -190,6 +191,7 @@ def framed(payloads: list[bytes]) -> Iterator[bytes]:
     """Give records as they stand in a file: length, checksum of the length, payload, checksum of the payload."""
     lengths = np.array([len(payload) for payload in payloads], np.int64)
     ends = np.cumsum(lengths)
+    # Of all payloads of a chunk in one call: Python's calls would take longer than the checksums.
     sums = checksums.of_pieces(np.frombuffer(b"".join(payloads), np.uint8), ends - lengths, ends)
     heads = np.empty(len(payloads), [("length", "<u8"), ("sum", "<u4")])
     heads["length"], heads["sum"] = lengths, checksums.of_lengths(lengths)
@@ -278,6 +280,7 @@ def _split(raw: bytes, ends: list[int]) -> Iterator[bytes]:
 
 def varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return numbers as varints, 7 bits a byte, the lowest first; and their offsets, with the end of the last."""
+    # Negative numbers have ten bytes, as protobuf writes an int64: the sign is the highest of 64 bits.
     left = values.view(np.uint64)
     lengths = np.ones(values.size, np.int64)
     for bits in range(7, 64, 7):
