@@ -240,6 +240,7 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
 def _sniff(beginning: Beginning) -> Match | None:
     """Return a match if the file has the size that its header says; the size of a compressed file is not known."""
     num_bytes = _file_bytes(beginning.head)
+    # Four bytes of small numbers begin many other files: the size has to fit, too.
     if num_bytes is None or (num_bytes != beginning.num_bytes and not beginning.compression):
         return None
     return Match(f"IDX in {beginning.compression}" if beginning.compression else "IDX", "gl.idx(x=...)")

@@ -68,6 +68,7 @@ class Records:
             try:
                 batch = self.source.read_groups(numbers, selection)
             except OSError as error:
+                # An OSError that leaves here would be taken for one of writing the new file.
                 raise error if isinstance(error, GpuloadError) else SourceReadError(error) from None
             yield numbers, {name: batch[name] for name in field_names}
             self.tick(numbers.size if self.names[-1] in selection else 0)  # each record is counted once
@@ -131,6 +132,7 @@ def check_fields(name: str, writer: Writer, spec: Spec) -> None:
 
 def refuse_foreign_dtype(field: Field) -> Refusal | None:
     """Return why no format holds a dtype that another package added to NumPy: bfloat16, float8 and the like."""
+    # 2 is NumPy's number for a dtype that a package registered (``numpy.dtype.isbuiltin``).
     if field.dtype.isbuiltin != 2:
         return None
     return (
@@ -158,6 +160,7 @@ def uniform_only(field: Field, form: str) -> Refusal | None:
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which a field is stored: little-endian."""
+    # By its text: that of a dtype of another package (bfloat16) is plain bytes here.
     return np.dtype(dtype.str).newbyteorder("<")
 
 

@@ -132,6 +132,7 @@ def _parse_description(about: Any) -> Description:
 
 def _count(about: dict[str, Any], name: str) -> int:
     count = about.get(name)
+    # Below 2**62, so that sums and products of a few of these are compared, and do not overflow an int64 later.
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 1 << 62:
         raise ValueError(f"{name} is {count!r}, not a whole number of at least 0")
     return count
@@ -146,6 +147,7 @@ def _name(entry: dict[str, Any]) -> str:
 
 def _format(entry: dict[str, Any]) -> np.dtype[Any]:
     text, shape = entry.get("dtype"), entry.get("shape")
+    # Compared with a pattern first: NumPy would take any text, objects and names of types among them.
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
         raise ValueError(f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'")
     if not isinstance(shape, list) or len(shape) > 32 or not all(is_whole(n) and n < 1 << 40 for n in shape):

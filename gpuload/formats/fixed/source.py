@@ -109,6 +109,7 @@ def _counts_of(files: Files, record_bytes: int, around_bytes: int) -> list[int]:
     """Return how many records each file of a manifest has; raises the error of the first one that does not fit."""
     bodies = files.sizes - around_bytes
     wrong = (bodies < 0) | (bodies % record_bytes != 0)
+    # All sizes at once: a manifest may list a million files, and opening it must take a moment.
     if wrong.any():
         number = int(wrong.argmax())
         _num_records(files.paths[number], int(files.sizes[number]), around_bytes, record_bytes)

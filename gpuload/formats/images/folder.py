@@ -147,12 +147,14 @@ def table(folder: str, source: Source, label: Field) -> bytes:
 
     Labels of texts are the texts; whole numbers that name classes stand there as numbers.
     """
+    # The suffix of each image is known to its file alone; the number in front of it is the record.
     names = {int(os.path.splitext(name)[0]): name for name in os.listdir(folder) if name != TABLE}
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(("file", "label"))
     for numbers, fields in Records(source, 0, len(source), (label.name,)).chunks():
         values = np.asarray(fields[label.name])
+        # Read again, labels of a table are numbers or texts: True would become a class of that name.
         values = values.astype(np.int64) if values.dtype.kind == "b" else values
         _check_text(source, numbers.tolist(), values)
         lines.writerows(zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True))

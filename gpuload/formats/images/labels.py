@@ -223,6 +223,7 @@ class _Images:
         text = os.path.expanduser(os.fspath(name))
         for base in self._bases:
             path = os.path.join(base, text)  # of an absolute path that path
+            # As it is first: ``normpath`` takes longer than the look-up, and few names need it.
             number = self._numbers.get(path)
             if number is None:
                 number = self._numbers.get(os.path.normpath(path))
@@ -264,7 +265,9 @@ def _of_csv(argument: Path, columns: Labels | None, root: str, paths: Sequence[s
 def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[str, str, tuple[str, tuple[str, ...]]]]:
     """Yield the rows of a CSV file: (place, file, (place, texts of the label)); ``place`` is path and line."""
     try:
+        # -sig: spreadsheets write a byte order mark in front. newline="": line ends inside quotes are csv's to decide.
         with open(path, encoding="utf-8-sig", newline="") as file:
+            # strict: without it, a quote in the wrong place swallows the lines behind it, and no error says so.
             reader = csv.reader(file, skipinitialspace=True, strict=True)
             try:
                 header = next(reader, [])
@@ -355,6 +358,7 @@ def _is_word(text: str) -> bool:
 
 
 def _whole(place: str, text: str) -> int:
+    # Cut to one digit more than an int64 has: Python's ``int`` refuses, or takes long for, thousands of digits.
     digits = text.lstrip("+-").lstrip("0") or "0"
     number = int(digits[: LARGEST_DIGITS + 1]) * (-1 if text.startswith("-") else 1)
     if not INT64.min <= number <= INT64.max:

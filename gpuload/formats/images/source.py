@@ -240,6 +240,7 @@ class ImageFiles(WholeFiles):
 
 def _fingerprint_of(labels: Array) -> object:
     """Return labels for a fingerprint."""
+    # In this form since the first version: states that were saved with class numbers stay valid.
     if labels.dtype == np.int64 and labels.ndim == 1:
         return labels.tolist()
     array = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
@@ -280,6 +281,7 @@ def _images_below(root: str) -> list[str]:
         return _remote_images_below(root)
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
+    # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
     with Progress("listing folders") as progress:
         while folders:
@@ -306,6 +308,7 @@ def _images_below(root: str) -> list[str]:
         )
         level = logging.WARNING if OTHER_SUFFIXES & other_suffixes.keys() else logging.INFO
         log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(other_suffixes))
+    # Sorted as a whole: the order in which folders list their files differs from machine to machine.
     return sorted(paths)
 
 
@@ -391,6 +394,7 @@ def _check_file(path: str, size: int, head: bytes) -> None:
             remedy="remove it, or store the image in another form, as NPY say",
         )
     is_named = path.lower().endswith(SUFFIXES)
+    # Not opened: that is one open less for each of what may be a million files.
     if is_named and size <= USUAL_BYTES:
         return
     beginning = read_bytes(path, LOOKED_AT_BYTES)

@@ -117,6 +117,7 @@ def members_of(files: Files) -> Members:
 def _walk_archive(files: Files, number: int, show: Callable[[int], None]) -> Members:
     """Return the members of one archive by a walk through it."""
     fields, before = dict[str, int](), None
+    # Arrays of C: a list has an object of 32 bytes for each number, of which there are millions.
     offsets, lengths, field_of, is_first = array("q"), array("q"), array("L"), bytearray()
     for name, offset, length in tar.walk(files, number, show):
         key, field = key_of(name)
@@ -163,6 +164,7 @@ def _pack(members: Members) -> bytes:
 def _unpack(content: bytes, size: int) -> Members | None:
     """Return the members that an index of an archive of ``size`` bytes holds; None if they cannot be."""
     count, place = int.from_bytes(content[:8], "little"), 8
+    # Before memory is taken: the count comes from the file.
     if len(content) < place + count * MEMBER_BYTES:
         return None
     arrays = dict[str, NDArray[Any]]()
@@ -229,6 +231,7 @@ def places_of(files: Files, members: Members, names: Sequence[str], *, is_strict
     for name in names:
         rows = np.flatnonzero(members.field_of == numbers.get(name, len(numbers)))
         records = record_of[rows]
+        # If each record has the field once, these are 0, 1, 2, ...; the first that differs names the record at fault.
         gaps = np.flatnonzero(records != np.arange(records.size))
         wrong = min(wrong, int(min(gaps[0], records[gaps[0]])) if gaps.size else records.size)
         places.append(Extents(archive_of[rows], members.offsets[rows], members.lengths[rows]))
@@ -245,6 +248,7 @@ def _error(files: Files, members: Members, record: int, names: Sequence[str]) ->
     """Return the error for a record that has not just the named fields; its name is looked for in the archive."""
     rows = np.flatnonzero(members.record_of() == record)
     archive, offset = int(members.archive_of()[rows[0]]), int(members.offsets[rows[0]])
+    # The index has no names, which would be most of its bytes; only an error needs one.
     name = next(member.name for member in tar.walk(files, archive) if member.offset == offset)
     fields = [members.fields[number] for number in members.field_of[rows]]
     twice = [field for field, group in itertools.groupby(sorted(fields)) if field in names and len(list(group)) > 1]

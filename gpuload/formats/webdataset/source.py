@@ -175,6 +175,7 @@ class IntegerLeaf(MemberLeaf):
         """Return the numbers, int64 ``[n]``."""
         values = np.empty(numbers.size, np.int64)
         for row, value in enumerate(raw):
+            # Cut first: a member of another kind may have gigabytes, of which the error shows a few bytes.
             text = value[: LONGEST_INTEGER + 2].tobytes().strip()
             if not re.fullmatch(rb"[+-]?\d{1,18}", text):
                 raise RowError(row, f"field {self.spec.names[0]!r} holds {text!r}", cause="it is no whole number")
@@ -196,6 +197,7 @@ class ArrayLeaf(MemberLeaf):
         header, values = self._header, np.empty((numbers.size, *self._header.shape), self.spec.fields[0].dtype)
         begin, num_bytes = len(self.head), len(self.head) + header.data_bytes
         for row, value in enumerate(raw):
+            # The header is compared as bytes; it was parsed once, for the first record.
             if value.size != num_bytes or value[:begin].tobytes() != self.head:
                 raise RowError(
                     row,

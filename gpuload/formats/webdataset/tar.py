@@ -54,6 +54,7 @@ def walk(files: Files, number: int, show: Callable[[int], None] = lambda place: 
             if at + BLOCK_BYTES > size:
                 raise damage(path, at, "it ends inside of a header")
             header = pieces.read(at, BLOCK_BYTES)
+            # An archive ends with two blocks of zeros; one is enough here, and all behind it must be zeros, too.
             if not header.strip(b"\0"):
                 if pieces.read(at, min(size - at, TAIL_BYTES)).strip(b"\0"):
                     raise damage(
@@ -62,6 +63,7 @@ def walk(files: Files, number: int, show: Callable[[int], None] = lambda place: 
                 break
             kind, length = header[156:157], _number(path, at, header[124:136])
             _check_sum(path, at, header)
+            # pax: a size in an extended header is that of the next file, which may be beyond the 8 GiB of octal digits.
             if "size" in pax and kind not in (b"x", b"g", b"L", b"K"):
                 length = int(pax["size"]) if pax["size"].isascii() and pax["size"].isdigit() else -1
             begin = at + BLOCK_BYTES
@@ -78,11 +80,13 @@ def walk(files: Files, number: int, show: Callable[[int], None] = lambda place: 
             elif kind == b"x":
                 pax = _pax(path, at, pieces.read(begin, length))
             elif kind not in (b"g", b"K"):
+                # GNU's old headers ("ustar  ") have other fields at the place of the prefix.
                 prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
                 name = pax.get("path") or long_name or "/".join(filter(None, (prefix, _text(header[:100]))))
                 base = name.rpartition("/")[2]  # empty for a folder, which has the kind of files in old tars
                 if kind in REGULAR and base and not base.startswith("."):
                     yield Member(name.removeprefix("./"), begin, length)
+                # Both are of the one member that follows them.
                 long_name, pax = "", {}
             at = begin + -(-length // BLOCK_BYTES) * BLOCK_BYTES
         else:
@@ -103,6 +107,7 @@ class _Pieces:
         self._num_reads += 1
         first = offset - self._begin
         if first < 0 or first + length > len(self._piece):
+            # Each member is one read of its header, so this is the mean distance of headers so far.
             is_dense = offset // self._num_reads < SPARSE_BYTES
             num_bytes = max(length, min(PIECE_BYTES, self._size - offset) if is_dense else 0)
             self._show(offset)
@@ -118,6 +123,7 @@ def _text(raw: bytes) -> str:
 def _number(path: str, at: int, raw: bytes) -> int:
     """Return a number of a header: octal digits, or in base 256 as GNU writes large ones."""
     if raw[0] & 0x80:
+        # GNU tar, "Basic Tar Format": the first bit says base 256, the others are a number in two's complement.
         is_negative = raw[0] == 0xFF
         return int.from_bytes(raw, "big", signed=True) if is_negative else int.from_bytes(b"\0" + raw[1:], "big")
     digits = raw.strip(b" \0")
