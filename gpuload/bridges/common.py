@@ -191,6 +191,7 @@ def shareable(array: Any, *, align_bytes: int = 1) -> bool:
     """Return whether a framework can take the memory of a NumPy or CuPy array as it is, by DLPack."""
     if array.dtype.kind not in NUMERIC_KINDS or array.size == 0 or not array.flags.c_contiguous:
         return False
+    # DLPack (before 1.0) cannot say that memory is read-only, so NumPy refuses to export it.
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         return False
     if align_bytes == 1:

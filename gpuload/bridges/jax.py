@@ -155,6 +155,7 @@ def process_rank() -> tuple[int, int] | None:
     Before ``jax.distributed.initialize`` nothing is asked that would start JAX's devices, but for those of a TPU, which
     know each other without it.
     """
+    # To start the devices before ``jax.distributed.initialize`` makes that call an error.
     if not jax.distributed.is_initialized() and "TPU_WORKER_HOSTNAMES" not in os.environ:
         return None
     count = jax.process_count()

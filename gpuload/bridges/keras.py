@@ -90,6 +90,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
                 "repeated or resumed; the loader shuffles by itself, all records",
                 remedy="pass shuffle=False to fit(), and shuffle=True to gl.Loader",
             )
+        # The position tells whether a state was loaded in between: then the batch of the look is not the next one.
         if index == 0 and self._look is not None and self._look[0] == self.loader.position:
             return self._look[1].output
         batch = next(self._batches, None) if index else None
@@ -97,6 +98,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             self._batches = iter(self.loader)
             batch = next(self._batches)
         self._index = index + 1
+        # In an epoch of one batch nothing tells a look from training: it counts as trained.
         self._look = (self.loader.position, batch) if index == 0 and len(self) > 1 else None
         return batch.output
 

@@ -51,6 +51,7 @@ LOOK_S = 1
 
 def process_rank() -> tuple[int, int] | None:
     """Return rank and world size in a worker of Ray Train; None in any other process."""
+    # Not imported for the question: in a worker of Ray Train it is there already.
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -151,6 +152,7 @@ def read_blocks(source: Source, begin: int, end: int) -> Iterator[Any]:
     accessor = signalsafe.import_package("ray.data.block").BlockAccessor
     size = _record_bytes(source.spec)
     num_records = BLOCK_RECORDS if size is None else max(1, BLOCK_BYTES // max(size, 1))
+    # One block at least, of no records, which tells Ray the columns.
     for first in range(begin, max(end, begin + 1), num_records):
         try:
             fields = source.read(np.arange(first, min(first + num_records, end), dtype=np.int64))
@@ -172,6 +174,7 @@ def _column(field: Field, values: Any) -> Any:
         return [np.asarray(value).tobytes() for value in values]
     if isinstance(values, Ragged) or not field.uniform:
         column = np.empty(len(values), object)
+        # One by one: NumPy would make one array of values that happen to have one shape.
         for row, value in enumerate(values):
             column[row] = np.asarray(value)
         return column
@@ -226,6 +229,7 @@ def convert(
     task = ray.remote(_convert_part).options(
         num_cpus=num_cpus, max_retries=RETRIES, retry_exceptions=False, name="gpuload.convert"
     )
+    # Once: a source in memory would else be sent with each of the tasks.
     recipe = ray.put(source)
     waiting = {task.remote(recipe, part.path, part.begin, part.end, options): part for part in parts}
     results: dict[str, Conversion] = {}
@@ -236,6 +240,7 @@ def convert(
                 part = waiting.pop(reference)
                 results[part.path] = _result(reference, part.path)
     finally:
+        # An error or Ctrl-C: files that tasks have finished stay, and the next call goes on behind them.
         for reference in waiting:
             ray.cancel(reference)
     conversions = [results[part.path] for part in parts]

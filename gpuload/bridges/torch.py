@@ -138,6 +138,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             return self._batches()
         self._check_worker()
         start = self.loader.position if self._share is None else Position(self._share.start.epoch + 1)
+        # A persistent worker gets no new pickle: its next pass is the epoch behind the one that it has made.
         self._share, self._num_taken = _Share(self, start, worker.id, worker.num_workers, self._num_taken), 0
         return self._share
 
@@ -241,6 +242,7 @@ class _Share:
 
     def __init__(self, whole: LoaderDataset, start: Position, number: int, num_workers: int, num_taken: int) -> None:
         loader = whole.loader
+        # Workers share an epoch by the numbers of its steps, which do not say where an epoch was cut otherwise.
         if start.offset != min(len(loader.source), start.step * loader.batch_size * loader.num_shards):
             raise SpecError(
                 f"epoch {start.epoch} goes on at record {start.offset}, which no step begins with, in worker processes",
@@ -335,6 +337,7 @@ def _converter(loader: Loader) -> common.Convert:
 
     def tensor(array: Any) -> Any:
         if common.is_bfloat16(array.dtype):
+            # NumPy's DLPack does not know bfloat16: the same bits travel as int16.
             return tensor(array.view(np.int16)).view(torch.bfloat16)
         if not common.shareable(array):
             loader.count("tensors_copied")

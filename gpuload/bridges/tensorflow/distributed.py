@@ -77,6 +77,7 @@ def distribute(loader: Loader, strategy: Any) -> Any:
                 shard.go_to(start)
             runs = [shard.ahead() for shard in shards]
             loader.follow(runs[0])
+            # The replicas of a worker take its elements in turn, so the shards of one step follow one another.
             for batches in zip(*runs, strict=True):
                 arrays = [
                     arranged(nest, {name: as_yielded(shard, batch[name]) for name in names})

@@ -261,11 +261,13 @@ class ResumeLoader(_Counting):
         self.model.save_weights(str(draft / WEIGHTS))
         (draft / STATE).write_text(text + "\n", encoding="utf-8")
         for draft_file in (draft / WEIGHTS, draft / STATE):
+            # Before the rename: after a crash a folder of this name has whole files, or there is none.
             with open(draft_file, "rb+") as file:
                 os.fsync(file.fileno())
         if not self._is_chief():  # all workers take part in saving, and one keeps the files
             shutil.rmtree(draft)
             return
+        # Removed last: a process that ends anywhere before leaves the old save or the new one.
         olds = [old for old in self._saves() if old.name != name]
         if (self._folder / name).exists():  # nothing was trained since
             shutil.rmtree(draft)
@@ -316,7 +318,9 @@ class ResumeLoader(_Counting):
                 cause="ResumeLoader wrote something else",
                 remedy="remove the folder to begin anew",
             ) from None
+        # First, as it refuses a state of other data: the weights of another training must not be loaded either.
         self.loader.load_state_dict(state)
+        # Keras 3 loads into variables that are there; an optimizer has none before it is built.
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(str(folder / WEIGHTS))

@@ -37,17 +37,20 @@ def tensors(loader: Loader) -> common.Tensors:
     def tensor(array: Any) -> Any:
         """Return the array as a tensor: the same memory if TensorFlow can take it, else a copy."""
         if common.is_bfloat16(array.dtype):
+            # NumPy's DLPack does not know bfloat16: the same bits travel as uint16.
             return tf.bitcast(tensor(array.view(np.uint16)), tf.bfloat16)
         shared = is_shareable(array)
         loader.count("tensors_shared" if shared else "tensors_copied", 1)
         if isinstance(array, np.ndarray) and not shared:
             return tf.constant(array)
+        # A capsule: TensorFlow 2.21 takes no object with ``__dlpack__``, and hands over no stream.
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
     def convert(values: Any) -> Any:
         if not isinstance(values, Ragged):
             return tensor(values)
         values = common.rebased(values)
+        # Not validated: the offsets are ours, and TensorFlow would wait for the device to look at them.
         return tf.RaggedTensor.from_row_splits(tensor(values.payload), values.offsets, validate=False)
 
     return common.Tensors(loader, convert, waits=True, start=start)  # its capsules carry no stream to wait on

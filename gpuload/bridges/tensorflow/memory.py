@@ -85,6 +85,7 @@ def _check(name: str, value: object) -> None:
 
 
 def _limit_tensorflow(number: int, size: int, free: int, total: int) -> None:
+    # Physical devices: to ask for logical ones would start TensorFlow, and then no limit can be set.
     gpu = tf.config.list_physical_devices("GPU")[number]
     limit = tf.config.LogicalDeviceConfiguration(memory_limit=size // MEBIBYTE)
     try:

@@ -132,6 +132,7 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
     place = f"/{loader.device}" if loader.device != "cpu" else "/cpu:0"
     with tf.device(place):
         if loader.device != "cpu":
+            # The plugin takes inputs of a pipeline on a GPU from the GPU alone (2.4).
             fed = fed.apply(tf.data.experimental.copy_to_device(place))
         dali_dataset = plugin.experimental.DALIDatasetWithInputs(
             pipeline,
