@@ -59,6 +59,8 @@ def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], strea
 
 def _bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return the same words by NumPy: the definition."""
+    # A block has four words; those that are not asked for are made and left out, so that word k never depends on
+    # ``count``.
     blocks = _round_up(count) // 4
     block = np.tile(np.arange(1, blocks + 1, dtype=np.uint64), records.size)
     record = np.repeat(records.astype(np.uint64), blocks)
@@ -113,6 +115,7 @@ def _words(epoch: int, seed: int, stream: int) -> tuple[int, int, int]:
 
 def _multiply(x: WORDS, constant: int) -> tuple[WORDS, WORDS]:
     """Return the high and the low 64 bits of ``x * constant``, from four 32-bit products."""
+    # NumPy has no integers of 128 bits: the product is put together from four of 32 by 32 bits.
     low, high = np.uint64(constant & 0xFFFFFFFF), np.uint64(constant >> 32)
     x_low, x_high = x & LOW32, x >> SHIFT32
     middle = x_high * low + (x_low * low >> SHIFT32)

@@ -284,6 +284,7 @@ class _NvImageCodec:
 
     def _decoder(self) -> Any:
         """Return the decoder of this thread in this process; one is made in 0.02 ms."""
+        # The process, too: a child of fork has this thread's decoder, whose threads and locks are its parent's.
         local, process = self._of_thread, os.getpid()
         if getattr(local, "process", None) != process:
             library = self._library
@@ -300,6 +301,7 @@ class _NvImageCodec:
 def _nvimagecodec() -> _NvImageCodec:
     """Return the first codec; ImportError where it is not installed or does not work."""
     silence = {} if VERBOSITY in os.environ else {VERBOSITY: "0"}
+    # Set for the import alone, and taken away again below: the user's own programs read this variable, too.
     os.environ.update(silence)
     try:
         codec = _NvImageCodec(signalsafe.import_package("nvidia.nvimgcodec"))
@@ -489,6 +491,7 @@ def _of(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _eight(values: NDArray[Any]) -> NDArray[Any]:
     """Return values of 16 bits as 8: ``rint(x / 257)``, here without a division."""
+    # (255 x + 32895) >> 16 is rint(x / 257) for every x of 16 bits.
     wide = np.multiply(values, 255, dtype=np.uint32)
     wide += np.uint32(32895)
     eight: Pixels = (wide >> np.uint32(16)).astype(np.uint8)

@@ -79,6 +79,7 @@ def read_plain(view: memoryview, frame: int, place: int, segments: Iterable[tupl
     for marker, segment_place in segments:
         settings.take(view, marker, segment_place)
     kind, channels = view[frame - 1], _channels(view, frame)
+    # All channels in the first scan of a sequential image: nothing may follow but the end.
     one_scan = kind in SEQUENTIAL and view[place + 2] == len(channels)
     missing, number, end = set(channels), 0, 0
     while number < (1 if one_scan else MAX_SCANS):
@@ -226,5 +227,6 @@ def _next_header(view: memoryview, end: int, settings: _Settings) -> tuple[int, 
         length = view[place] << 8 | view[place + 1]
         if length < 2 or place + length > len(view):
             raise ScanError(f"segment {marker:#04x} behind a scan, at byte {place}, does not end inside the file")
+        # Tables and intervals may change between two scans (T.81, B.2.4).
         settings.take(view, marker, place)
         end = place + length

@@ -109,6 +109,7 @@ class GaussianBlur(Op):
             error = self._too_small("it has", size[row])
             raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
         sigma = arguments.between(self.sigma, u[:, 1])
+        # An image that is not to be blurred gets the window in which its middle pixel alone counts.
         sigma[u[:, 0] >= self.p] = 0
         by_side = {side: weights(sigma, side) for side in set(self._window)}
         return {name: by_side[side] for name, side in zip(("down", "across"), self._window, strict=True)}
@@ -166,6 +167,7 @@ def weights(sigma: NDArray[np.float64], side: int) -> Weights:
         curve = np.exp(-(place**2) / (2 * sigma[:, None] ** 2))
     curve = np.where(place == 0, 1.0, curve)
     total = np.zeros(len(sigma))
+    # One by one: ``sum`` adds in another order for other lengths, and the weights' last bits are those of the pixels.
     for column in curve.T:
         total = total + column
     line = np.asarray(curve / total[:, None], f32)
@@ -192,6 +194,8 @@ def blur(xp: ModuleType, x: Any, down: Weights, across: Weights) -> Any:
         length, reach = x.shape[axis], len(line) // 2
         longer = result.take(xp.asarray(mirror(length, reach)), axis=axis).astype(f32)
         total: Any = None
+        # In the order of the core and of the kernel, each product and sum rounded to float32: all three are equal bit
+        # for bit.
         for tap, weight in enumerate(line):
             part = longer[tap : tap + length] if axis == 0 else longer[:, tap : tap + length]
             total = part * weight if total is None else total + part * weight

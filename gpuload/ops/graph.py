@@ -466,6 +466,7 @@ def _check_same_size(op: Op, on: tuple[str, ...], spec: Spec) -> None:
 def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> None:
     """Raise ``SpecError`` for an op that must know a size to draw, and cannot."""
     name = next((name for name in on if name in unsized), None)
+    # An op that draws nothing needs no size; its draw for no records shows whether it does.
     if name is None or op.any_size or not op.draw(np.empty((0, op.num_uniforms)), np.empty((0, 2), np.int32)):
         return
     raise SpecError(

@@ -292,6 +292,7 @@ def steps(before: int, after: int, interpolation: str) -> Steps:
     count = np.minimum((center + support + 0.5).astype(np.int64), before) - first
     weights = np.zeros((after, math.ceil(support) * 2 + 1))
     total = np.zeros(after)
+    # Added in Pillow's order, whose quotients are rounded to whole numbers below.
     for tap in range(weights.shape[1]):
         weight = _filter(interpolation, (tap + first - center + 0.5) * (1.0 / stretch))
         weights[:, tap] = np.where(tap < count, weight, 0.0)

@@ -115,6 +115,7 @@ class _Policy(Op):
         numbers = draw["op"]
         by_cubic = draw.get("cubic", np.zeros_like(numbers))
         slots = np.zeros((*numbers.shape, 2 + edits.TABLE_NUMBERS))  # as long as the longest edit
+        # Also of slots that are skipped: the core finds the next edit of an image by this length.
         slots[..., 1] = edits.TABLE_NUMBERS
         rows, layers = np.nonzero(numbers)  # 0 is no operation
         levels, cubics = draw["level"][rows, layers].tolist(), by_cubic[rows, layers].tolist()
@@ -142,9 +143,12 @@ class _Torchvision(_Policy):
         """See ``_Policy``."""
         value = level
         if name in ("ShearX", "ShearY"):
+            # torchvision goes by degrees, and rounds at each step: Pillow's pixels depend on the last bit of the
+            # matrix.
             angle = math.radians(math.degrees(math.atan(value)))
             value = math.tan(angle) if name == "ShearX" else math.sin(angle) / math.cos(angle)
         elif name in ("TranslateX", "TranslateY"):
+            # The matrix leads from the result to the image: an image that moves right is read further left.
             value = -int(value)
         elif name in SIGNED and name != "Rotate":
             value = 1.0 + value
@@ -266,6 +270,7 @@ class AutoAugment(_Torchvision):
         """Return ``op`` and ``level``; see the module."""
         numbers, probabilities, indices = _policy(self.policy)
         pair = np.floor(u[:, 0] * len(numbers)).astype(np.int64)
+        # As in torchvision, with <=: a probability of 1 always applies.
         number = np.where(u[:, 1:3] <= probabilities[pair], numbers[pair], 0).astype(np.int32)
         levels = _levels(number, indices[pair], 10, size, _ranges)
         return {"op": number, "level": _with_sign(levels, number, u[:, 3:])}
@@ -489,6 +494,7 @@ class AugMix(_Timm):
         if self.depth is None:
             number = np.where(np.arange(depth) <= np.floor(ends * MOST_DEPTH)[..., None], number, 0).astype(np.int32)
         level = (strength * self.severity).astype(np.float32)
+        # Dirichlet's weights with alpha 1: exponential numbers, divided by their sum.
         exponential = -np.log1p(-weights)
         weight = exponential / np.maximum(exponential.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         return {
@@ -724,6 +730,7 @@ def _wide_ranges(name: str, bins: int, size: Sizes) -> Levels:
 
 def _bits(bins: int, num_bits: int) -> Levels:
     """Return how many bits Posterize keeps at each step, from 8 on, halves rounded to even."""
+    # float32 at each step, as torch computes it: a half more or less is another number of bits.
     divisor = np.float32((bins - 1) / num_bits)
     return np.round(np.float32(8) - np.arange(bins, dtype=np.float32) / divisor).astype(np.float32)
 
@@ -733,6 +740,7 @@ def linspace(begin: float, end: Any, count: int) -> Levels:
 
     It goes up from the begin and, in its second half, down from the end, each in one rounding.
     """
+    # Products of two float32 are exact in float64, so that the sum is rounded once, as torch's fused one is.
     first, last = np.float64(np.float32(begin)), np.asarray(end, np.float32).astype(np.float64)[..., None]
     step = ((last - first).astype(np.float32) / np.float32(count - 1)).astype(np.float64)
     places = np.arange(count)

@@ -153,6 +153,7 @@ def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
     coefficients = entries[at] + (place - below.astype(f32)) * (entries[at + 1] - entries[at])
     coefficients = np.where((place > -1) & (place < len(table)), coefficients, f32(0))
     total = np.zeros(n_out, f32)
+    # One by one, in DALI's order: ``sum`` adds in pairs.
     for k in range(support):
         total += coefficients[:, k]
     return first, np.asarray(coefficients / np.where(total == 0, f32(1), total)[:, None], f32)
@@ -170,6 +171,7 @@ def nearest(n_in: int, n_out: int, axis: int) -> NDArray[np.int32]:
     """Return the source row (axis 0) or column (axis 1) of each output one."""
     step = f32(n_in) / f32(n_out)
     if axis == 0:
+        # DALI's CPU form adds the step up row by row, with a rounding at each, but multiplies it for columns.
         steps = np.full(n_out, step, f32)
         steps[0] = f32(0.5) * step
         position = np.add.accumulate(steps, dtype=f32)

@@ -152,6 +152,7 @@ class Walker:
             self._scale, pixels.reshape(-1), *walk.window,
         )  # fmt: skip
         if pixels is not out:
+            # Beyond 65504 a float16 is infinite, in the array form as well; NumPy would warn in each batch.
             with np.errstate(over="ignore"):
                 np.copyto(out, pixels, casting="same_kind")
 
@@ -257,6 +258,7 @@ def _flat(x: Array) -> tuple[Array, int]:
     item, size = x.itemsize, prod(x.shape[1:])
     if x.flags.c_contiguous:  # also the only record of a batch, which may begin at any byte
         return (x if x.flags.aligned else x.copy()).reshape(-1), size
+    # Images inside larger records, as a field of fixed-length records is: read where they lie, with a stride.
     regular = x.strides[0] >= size * item and x.strides[0] % item == 0 and x.flags.aligned
     if not (regular and x[0].flags.c_contiguous):
         return np.ascontiguousarray(x).reshape(-1), size

@@ -58,6 +58,7 @@ def read(view: memoryview) -> Head:
         raise HeadError("its header gives no size")
     height, width, channels = frame[1]
     scan_info = scans.read(view, frame[0], place, settings)
+    # A size that so few bytes cannot hold is refused before a decoder takes memory for it.
     per_byte = ARITHMETIC_PIXELS_PER_BYTE if view[frame[0] - 1] in ARITHMETIC else HUFFMAN_PIXELS_PER_BYTE
     check_size(height * width, (len(view) - place) * per_byte)
     if len(set(exif)) > 1:
