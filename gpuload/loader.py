@@ -130,6 +130,8 @@ class Loader:
         direct: bool = False,
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
+        # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a pickle make a
+        # loader anew.
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
         _check(source, device, executor)
@@ -166,6 +168,7 @@ class Loader:
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of the training
         self._past = _Past()
         self._warned = set[str]()
+        # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
         self._feeds = weakref.WeakSet[Session]()
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
         lines = tuple(filter(None, (*advice(self._graph, names), *costs)))
@@ -577,6 +580,7 @@ class Loader:
         Raises:
             StateError: the state is of other data, ops, shuffle or seed; the message shows the difference.
         """
+        # A cursor with an origin of its own, by which iterators that began before notice that a state was loaded.
         self._place.cursor = Cursor(state.load(saved, self._plan, self._identity))
 
     def replace(self, **changes: Any) -> Loader:
@@ -589,6 +593,8 @@ class Loader:
             raise SpecError(
                 f"replace got {unknown}", cause="Loader has no such argument", remedy=f"use {sorted(self._arguments)}"
             )
+        # A context variable, and no attribute: the warnings come inside of ``__init__``, and other threads make
+        # loaders, too.
         token = _advice.set(self._advice)
         try:
             return Loader(**{**self._arguments, **changes})
@@ -761,6 +767,7 @@ class Loader:
         """Return each choice and its reason, by name."""
         executor_lines, session = dict(self._executor_lines), self._session
         recipe, tuning = session.tuning.recipe, session.tuning
+        num_ahead = session.num_ahead * recipe.num_joined
         division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
             "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
         )  # fmt: skip
@@ -773,7 +780,7 @@ class Loader:
             **({"doctor": self._doctor_line} if self._doctor_line else {}),
             "core": core.how(),
             "threads": f"{tuning.setting.num_threads}; {division}",
-            "prefetch": f"{session.num_ahead * recipe.num_joined} steps are made ahead",
+            "prefetch": "1 step is made ahead" if num_ahead == 1 else f"{num_ahead} steps are made ahead",
             **({"tuning": tuning.finding} if tuning.finding else {}),
             **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
@@ -785,6 +792,7 @@ class Loader:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
         for session in (self._session, *self._feeds):
             session.close()
+        # Behind the threads, whose last events belong to it.
         if (trace := self._counters.trace) is not None:
             trace.write()
 
