@@ -291,6 +291,12 @@ class Native(Protocol):
     def num_free_maps(self) -> int:
         """Return how many more files can be mapped in this process."""
 
+    def crc32(self, data: Bytes | bytes | memoryview, before: int = 0) -> int | None:
+        """Return the CRC-32 of bytes whose first part has the checksum ``before``; None where zlib's is as fast."""
+
+    def crc32_by_128_bits(self, data: Bytes | bytes | memoryview, before: int = 0) -> int | None:
+        """Return the same with registers of 128 bits."""
+
     def crc32c(self, data: Bytes | bytes | memoryview, before: int = 0) -> int:
         """Return the CRC32C of bytes whose first part has the checksum ``before``, 0 if there is no first part."""
 

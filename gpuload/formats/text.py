@@ -24,7 +24,8 @@ from gpuload.formats.base import Format
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import spanindex
 from gpuload.sources.filesource import Entries, FileSource, Opening
-from gpuload.sources.leaf import UINT8, Group, Indices, Values, gather_pieces, room
+from gpuload.sources.leaf import Group, Indices, Values, gather_pieces
+from gpuload.sources.memory import step_room
 from gpuload.sources.spans import Show, SpanLeaf, bounds_of, manifest_arrays, manifest_bounds
 from gpuload.spec import Field, Spec, is_whole
 from gpuload.storage import keptfile, manifest, open_storage
@@ -139,7 +140,7 @@ class LineLeaf(SpanLeaf):
                 rows = rows[ends[rows] < raw.offsets[1:][rows]]
             ends[rows] -= raw.payload[ends[rows] - 1] == mark
         offsets = offsets_of(ends - begins)
-        payload = room((int(offsets[-1]),), UINT8)
+        payload = step_room(int(offsets[-1]))
         gather_pieces(raw.payload, begins, ends - begins, payload, offsets[:-1])
         return [Ragged(payload, offsets)]
 

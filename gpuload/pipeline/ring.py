@@ -91,10 +91,26 @@ class Ring:
         self._idle: defaultdict[int, list[Slot]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
+        self._num_steps = self._step_bytes = 0
 
-    def resize(self, *, idle_bytes: int, crowded_bytes: int) -> None:
-        """Change the bounds; memory that is lent stays as it is."""
-        self.idle_bytes, self.crowded_bytes = idle_bytes, crowded_bytes
+    def resize(self, *, idle_bytes: int, crowded_bytes: int, num_steps: int) -> None:
+        """Change the bounds; memory that is lent stays as it is.
+
+        Args:
+            idle_bytes: as of the ring.
+            crowded_bytes: as of the ring.
+            num_steps: that are in memory at a time; for each of them both bounds are larger by what `expect` was told.
+        """
+        self.idle_bytes, self.crowded_bytes, self._num_steps = idle_bytes, crowded_bytes, num_steps
+
+    def expect(self, step_bytes: int) -> None:
+        """Say how many bytes a step took beside those that the bounds know of: its records vary in length."""
+        with self._lock:
+            self._step_bytes = max(self._step_bytes, step_bytes)
+
+    @property
+    def _varying_bytes(self) -> int:
+        return self._num_steps * self._step_bytes
 
     def begin(self) -> None:
         """Say that an iterator begins."""
@@ -107,7 +123,7 @@ class Ring:
             self._num_users -= 1
             if self._num_users > 0:
                 return
-            self._is_resting = True
+            self._is_resting, self._step_bytes = True, 0
             self._sort(0)
             for loan in self._loans.values():
                 loan.memory = None
@@ -117,6 +133,10 @@ class Ring:
         size = size_class(num_bytes)
         with self._lock:
             self._sort()
+            if not self._idle[size]:  # one that is larger, but not twice as large
+                size = min(
+                    (other for other, slots in self._idle.items() if slots and size < other < 2 * size), default=size
+                )
             memory = self._idle[size].pop() if self._idle[size] else None  # the last one: it is still in the cache
             if memory is not None:
                 self._num_idle_bytes -= size
@@ -137,9 +157,9 @@ class Ring:
         self._loans[id(loan)] = loan
         self._num_lent_bytes += size
         loan.size, loan.memory = size, memory
-        if self._is_resting or self._num_lent_bytes > self.idle_bytes:
+        if self._is_resting or self._num_lent_bytes > self.idle_bytes + self._varying_bytes:
             loan.memory = None  # the ring would free it anyway: so it is freed when it is dropped, not at the next take
-        self.crowded = self._num_lent_bytes > self.crowded_bytes
+        self.crowded = self._num_lent_bytes > self.crowded_bytes + self._varying_bytes
         return slot
 
     def trim(self, idle_bytes: int | None = None) -> None:
@@ -156,7 +176,7 @@ class Ring:
 
     def _sort(self, idle_bytes: int | None = None) -> None:
         """Take in the memory that came back and free the excess; the caller holds the lock."""
-        limit = self.idle_bytes if idle_bytes is None else idle_bytes
+        limit = self.idle_bytes + self._varying_bytes if idle_bytes is None else idle_bytes
         while self._returns:
             loan = self._returns.popleft()
             if self._loans.pop(id(loan), None) is not None:
@@ -172,7 +192,7 @@ class Ring:
     def _new(self, num_bytes: int) -> Slot:
         try:
             return Slot.of(self._allocate(num_bytes))
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
             raise TooLargeError(
                 f"{num_bytes} bytes for a step",
                 cause=f"there is not so much memory: {error}",

@@ -255,6 +255,7 @@ def _apply(recipe: Recipe, prefetch: int, ring: Ring, counters: Counters, settin
     ring.resize(
         idle_bytes=in_flight * (recipe.slot_bytes + KEPT_BYTES // 8),
         crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,
+        num_steps=in_flight,
     )
     num_ahead = setting.num_ahead if recipe.on_rows else prefetch
     counters.gauges.update(num_threads=setting.num_threads, prefetch=num_ahead * recipe.num_joined)

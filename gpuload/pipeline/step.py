@@ -17,6 +17,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -35,6 +36,7 @@ from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned, aligned_copy
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.leaf import Share, Values, fill, places, values
+from gpuload.sources.memory import Memory, lending
 from gpuload.spec import Layout
 from gpuload.stats import Counters, Watch
 from gpuload.storage.direct import DirectReader
@@ -109,6 +111,7 @@ class Step:
         self.attempts = dict(attempts or {})
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
+        self._taken_bytes = [0] * recipe.num_parts  # beside the slot
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
         self._draws_of_images: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]  # whole ones, for ``drawn``
         self._errors: dict[int, BaseException] = {}
@@ -146,6 +149,8 @@ class Step:
             self._errors[part] = error
         if next(self._num_done) < self.num_parts:
             return False
+        if any(self._taken_bytes):
+            self._ring.expect(sum(self._taken_bytes))
         if self._errors:
             errors, self._errors = self._errors, {}
             self._fail(errors[min(errors)])
@@ -447,10 +452,11 @@ class Step:
         return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
 
     def _read_varying(self, route: Route, shares: list[Share], part: int, begin: int, end: int) -> dict[str, Any]:
-        recipe = self.recipe
-        memory = self._payload if recipe.device != "cpu" else None
-        fields = {}
-        read = values(shares, route.group, route.spec, end - begin, memory=memory)
+        recipe, fields, memory = self.recipe, {}, partial(self._payload, part)
+        with lending(memory):
+            read = values(
+                shares, route.group, route.spec, end - begin, memory=None if recipe.device == "cpu" else memory
+            )
         for name, value in zip(route.spec.names, read, strict=True):
             if name in recipe.host.touched:
                 fields[name] = value
@@ -462,7 +468,7 @@ class Step:
                         route.spec[name], value, end - begin
                     )  # no op decodes these images: check their heads alone
                 on_host = recipe.device == "cpu" or route.spec[name].host_only
-                self._keep(part, name, self._for_upload(value) if isinstance(value, list) and not on_host else value)
+                self._keep(part, name, _for_upload(value, memory) if isinstance(value, list) and not on_host else value)
         return fields
 
     def _run(
@@ -501,7 +507,8 @@ class Step:
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in names:
             stays = recipe.device == "cpu" or host.spec_out[name].host_only
-            self._keep(part, name, results[name] if stays else self._for_upload(results[name]))
+            value = results[name] if stays else _for_upload(results[name], partial(self._payload, part))
+            self._keep(part, name, value)
 
     @property
     def _ready_stretch(self) -> Stretch:
@@ -518,16 +525,10 @@ class Step:
     def _keep(self, part: int, name: str, value: Any) -> None:
         self._varying.setdefault(name, [None] * self.num_parts)[part] = value
 
-    def _payload(self, num_bytes: int) -> Bytes:
-        """Return memory for values of varying length that a GPU will copy from: page-locked, and used again."""
+    def _payload(self, part: int, num_bytes: int) -> Bytes:
+        """Return memory for values of varying length, used again; page-locked where a GPU will copy from it."""
+        self._taken_bytes[part] += num_bytes
         return self._ring.take(num_bytes).array(0, UINT8, (num_bytes,))
-
-    def _for_upload(self, values: Values) -> Values:
-        """Return values in memory that a GPU copies from, all of them in one piece."""
-        if isinstance(values, list):
-            return ArrayPack.of(values, self._payload)
-        copy = ArrayPack.of([values.flat if isinstance(values, Ragged) else values], self._payload)[0]
-        return values.with_payload(copy) if isinstance(values, Ragged) else copy
 
     # The content of the finished step
 
@@ -613,6 +614,14 @@ class Step:
     def is_batch(self) -> bool:
         """True if its rows are those of one batch."""
         return self.num_steps == 1 and not self.recipe.graph.mixes
+
+
+def _for_upload(values: Values, memory: Memory) -> Values:
+    """Return values in memory that a GPU copies from, all of them in one piece."""
+    if isinstance(values, list):
+        return ArrayPack.of(values, memory)
+    copy = ArrayPack.of([values.flat if isinstance(values, Ragged) else values], memory)[0]
+    return values.with_payload(copy) if isinstance(values, Ragged) else copy
 
 
 class ArrayPack(list[Array]):

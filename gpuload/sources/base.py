@@ -32,8 +32,9 @@ from gpuload.order import MAX_LENGTH, Split, check_count
 from gpuload.sources import cache, filtering
 from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import compact_layout
-from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, room, values
+from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
+from gpuload.sources.memory import room
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec
 

@@ -32,8 +32,8 @@ from gpuload.sources.leaf import (
     check_places,
     gather_pieces,
     gather_rows,
-    room,
 )
+from gpuload.sources.memory import step_room
 from gpuload.spec import Field, Layout, Part, Spec
 
 CACHE_BYTES = 1 << 28  # of decoded blocks, if the user does not say another number
@@ -182,7 +182,7 @@ def _take(values: Ragged, numbers: Indices) -> Ragged:
     """Return some values of a block, copied one after the other."""
     lengths, size = values.lengths[numbers], _element_bytes(values)
     offsets = offsets_of(lengths)
-    payload = room((int(offsets[-1]), *values.payload.shape[1:]), values.dtype)
+    payload = _step_room(int(offsets[-1]), values)
     begins = values.offsets[:-1][numbers] * size
     gather_pieces(_raw(values.payload), begins, lengths * size, _raw(payload), offsets[:-1] * size)
     return Ragged(payload, offsets)
@@ -197,11 +197,16 @@ def _merge(parts: Sequence[tuple[Indices, Ragged]], count: int) -> Ragged:
         lengths[rows] = part.lengths
     offsets, first = offsets_of(lengths), parts[0][1]
     size = _element_bytes(first)
-    payload = room((int(offsets[-1]), *first.payload.shape[1:]), first.dtype)
+    payload = _step_room(int(offsets[-1]), first)
     for rows, part in parts:
         begins, lengths_bytes = part.offsets[:-1] * size, part.lengths * size
         gather_pieces(_raw(part.payload), begins, lengths_bytes, _raw(payload), offsets[rows] * size)
     return Ragged(payload, offsets)
+
+
+def _step_room(total: int, like: Ragged) -> Array:
+    """Return memory for ``total`` elements, in the dtype and shape of those of a ragged array."""
+    return step_room(total * _element_bytes(like)).view(like.dtype).reshape(total, *like.payload.shape[1:])
 
 
 def _element_bytes(ragged: Ragged) -> int:

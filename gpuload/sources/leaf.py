@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from gpuload.core.face import Plan
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
+from gpuload.sources.memory import Memory, is_lent, room, step_room
 from gpuload.spec import Field, Layout, Part, Shape, Spec
 from gpuload.storage.extents import Extents
 from gpuload.storage.files import Files
@@ -34,7 +35,6 @@ Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
-Memory = Callable[[int], Bytes]
 
 INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
 SCRATCH_BYTES = 1 << 18  # records that are converted are read so many bytes at a time, which stay in the cache
@@ -277,7 +277,8 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
         spec: that group's.
         count: how many records were asked for.
         memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each ragged field but
-            text, whose payload then lies there. By default NumPy's.
+            text, whose payload then lies there, unless it lies in memory that was lent (`lending`) already. By default
+            that memory, or NumPy's.
 
     Raises:
         RecordError, FileError: a record or its file cannot be read.
@@ -291,7 +292,7 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
     if all(share.leaf.is_direct for share in group_shares):
         field = spec.fields[0]
         columns = [
-            _of_elements(field.stored, _side_by_side(group_shares, count, (not field.text and memory) or _empty))
+            _of_elements(field.stored, _side_by_side(group_shares, count, (not field.text and memory) or step_room))
         ]
     else:
         columns_of_shares = [_of_share(share) for share in group_shares]
@@ -390,22 +391,6 @@ def starts_of(counts: Sequence[int]) -> Indices:
     return offsets_of(np.array(counts, np.int64))
 
 
-def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return new memory for an array.
-
-    Raises:
-        TooLargeError: there is not so much.
-    """
-    try:
-        return np.empty(shape, dtype)
-    except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
-        raise TooLargeError(
-            f"an array of {dtype} {shape}",
-            cause=f"there is not so much memory: {error}",
-            remedy="read fewer records at once; a record that is too large has to be cut into several",
-        ) from None
-
-
 def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
     """Return the shares of a group, which together must have ``count`` records."""
     group_shares = [share for share in shares if share.group == group]
@@ -471,7 +456,7 @@ def _of_share(share: Share) -> list[Values]:
     watch.enter("read")
     try:
         if leaf.layout is None:
-            raw_records = _side_by_side([replace(share, rows=None)], share.numbers.size, _empty)
+            raw_records = _side_by_side([replace(share, rows=None)], share.numbers.size, step_room)
             if not leaf.calls_python:  # the function reads
                 watch.enter("decode_raw")
                 watch.count("decode_raw.bytes", raw_records.payload.nbytes)
@@ -513,10 +498,12 @@ def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: 
     if rows is None and (memory is None or not field.ragged):
         return part_values
     if rows is None and memory is not None and isinstance(part_values, Ragged):
+        if is_lent(part_values.payload):
+            return part_values
         total = len(part_values.flat)
-        payload = _elements(field, memory(total * _element_bytes(field)), total)
-        payload[...] = part_values.flat
-        return part_values.with_payload(payload)
+        elements = _elements(field, memory(total * _element_bytes(field)), total)
+        elements[...] = part_values.flat
+        return part_values.with_payload(elements)
     if field.uniform:
         array = room((count, *field.fixed_shape), field.dtype)
         for rows, part_values in parts:
@@ -530,7 +517,7 @@ def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: 
         return by_row
     offsets = offsets_of(np.array([len(value) for value in by_row], np.int64))
     total = int(offsets[-1])
-    payload = _elements(field, (memory or _empty)(total * _element_bytes(field)), total)
+    payload = _elements(field, (memory or step_room)(total * _element_bytes(field)), total)
     np.concatenate(by_row, out=payload)
     return Ragged(payload, offsets)
 
@@ -563,7 +550,3 @@ def _no_values(field: Field) -> Values:
     if field.uniform:
         return np.empty((0, *field.fixed_shape), field.dtype)
     return Ragged.of([], field.dtype, _element_shape(field)) if field.ragged else []
-
-
-def _empty(num_bytes: int) -> Bytes:
-    return room((num_bytes,), UINT8)

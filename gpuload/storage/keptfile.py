@@ -8,7 +8,7 @@ Trust    A file is used if it is a regular file, no link, of this user or of roo
 When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
          larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
          the file is removed, and the next opening makes it anew.
-Cost     once a process the time of zlib's CRC-32 over the bytes that are read; threads do not wait for one another.
+Cost     once a process the time of a CRC-32 over the bytes that are read; threads do not wait for one another.
          A read of bytes that were compared costs one look at a set.
 Made     `derivedfiles.load_or_make` has such a file written: under another name, flushed, and renamed.
 """
@@ -21,7 +21,6 @@ import logging
 import os
 import stat
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 from gpuload.core.face import Maps
 from gpuload.errors import ChangedFileError
 from gpuload.storage import files
+from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
 from gpuload.storage.files import OPEN_FLAGS, Files, Handle, Seal, read_at, stamp_of
 from gpuload.storage.privatefiles import NO_LINKS, distrust, open_new
@@ -122,7 +122,7 @@ class Writer:
         self._file.write(data)
         while data:
             piece = data[: BLOCK_BYTES - self.num_bytes % BLOCK_BYTES]
-            self._checksum = zlib.crc32(piece, self._checksum)
+            self._checksum = crc32(piece, self._checksum)
             self.num_bytes += len(piece)
             data = data[len(piece) :]
             if self.num_bytes % BLOCK_BYTES == 0:
@@ -349,7 +349,7 @@ def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | 
 def checksums_of(content: bytes | bytearray | memoryview) -> list[int]:
     """Return the checksum of each block of some content."""
     view = memoryview(content)
-    return [zlib.crc32(view[begin : begin + BLOCK_BYTES]) for begin in range(0, len(view), BLOCK_BYTES)]
+    return [crc32(view[begin : begin + BLOCK_BYTES]) for begin in range(0, len(view), BLOCK_BYTES)]
 
 
 def _blocks(offsets: Int64s, lengths: Int64s) -> NDArray[np.int64]:
@@ -429,11 +429,11 @@ def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:
 
 
 def _digest(checksums: Sequence[int], content_bytes: int) -> int:
-    return zlib.crc32(np.array(checksums, "<u4").tobytes(), zlib.crc32(struct.pack("<q", content_bytes)))
+    return crc32(np.array(checksums, "<u4").tobytes(), crc32(struct.pack("<q", content_bytes)))
 
 
 def _checksum_of_end(behind: bytes | bytearray, content_bytes: int) -> int:
-    return zlib.crc32(behind, zlib.crc32(struct.pack("<q", content_bytes)))
+    return crc32(behind, crc32(struct.pack("<q", content_bytes)))
 
 
 def _warn_of_block(path: str, seal: Seal, block: int) -> None:

@@ -161,6 +161,56 @@ def test_a_ring_is_crowded_while_much_is_lent():
     assert not slots.crowded
 
 
+def test_steps_that_take_more_than_was_known_raise_both_bounds_until_the_last_iterator_ends():
+    slots, living = ring(idle_bytes=0, crowded_bytes=0), []
+    slots._allocate = counted(slots._allocate, living)
+    slots.resize(idle_bytes=1024, crowded_bytes=1024, num_steps=3)
+    slots.begin()
+    slots.expect(2048)
+    slots.expect(1024)  # the largest counts
+    loans = [slots.take(1024) for _ in range(7)]
+    assert not slots.crowded
+    loans.append(slots.take(1024))
+    assert slots.crowded
+    loans.clear()
+    assert slots.num_idle_bytes == 7 * 1024
+    slots.begin()
+    slots.end()
+    assert slots.num_idle_bytes == 7 * 1024
+    slots.end()
+    assert alive(living) == 0
+    slots.begin()
+    loans = [slots.take(1024) for _ in range(7)]
+    assert slots.crowded
+    loans.clear()
+    assert slots.num_idle_bytes == 1024
+
+
+def test_a_larger_slot_is_used_again_unless_it_is_twice_as_large():
+    slots = ring(idle_bytes=1 << 20)
+    address = slots.take(7168).address
+    assert slots.take(4096).address == address
+    held = slots.take(4096)
+    assert held.address == address
+    assert slots.num_idle_bytes == 0
+    del held
+    assert slots.num_idle_bytes == 7168
+    assert slots.take(3584).address != address
+
+
+def test_of_two_larger_slots_the_smaller_one_is_used():
+    slots = ring(idle_bytes=1 << 20)
+    loans = [slots.take(7168), slots.take(6144)]
+    address = loans[1].address
+    loans.clear()
+    assert slots.take(5120).address == address
+
+
+def test_more_bytes_than_can_be_counted_are_an_error_with_a_remedy():
+    with pytest.raises(TooLargeError, match="remedy: use a smaller batch_size"):
+        ring().take(1 << 62)
+
+
 @pytest.mark.parametrize("num_bytes", [0, 1, 255, 256, 257, 1000, 4096, 4097, 10**6, 3 << 20, (3 << 20) + 1, 10**9])
 def test_a_slot_is_at_most_an_eighth_larger_than_what_was_asked_for(num_bytes):
     size = size_class(num_bytes)

@@ -3,6 +3,7 @@
 // microseconds, where it would take longer to get it back.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -23,6 +24,7 @@
 #include "codec.hpp"
 #include "colour.hpp"
 #include "copies.hpp"
+#include "crc32.hpp"
 #include "crc32c.hpp"
 #include "edit.hpp"
 #include "guard.hpp"
@@ -343,6 +345,16 @@ uint32_t crc32c(const Bytes& data, uint32_t before) {
 
 uint32_t crc32c_by_tables(const Bytes& data, uint32_t before) {
     return core::crc32c_by_tables(data.data(), size_t(data.size()), before);
+}
+
+std::optional<uint32_t> crc32(const Bytes& data, uint32_t before) {
+    if (data.size() <= SHORT) return core::crc32(data.data(), size_t(data.size()), before);
+    Release lock;
+    return core::crc32(data.data(), size_t(data.size()), before);
+}
+
+std::optional<uint32_t> crc32_by_128_bits(const Bytes& data, uint32_t before) {
+    return core::crc32_by_128_bits(data.data(), size_t(data.size()), before);
 }
 
 // Checks that each row lies in `raw`, with `before` bytes in front of it and `behind` bytes after it.
@@ -879,6 +891,8 @@ NB_MODULE(_native, module) {
         .def("spans", &PyCopies::spans)
         .def_prop_ro("wait_s", &PyCopies::wait_s);
 
+    module.def("crc32", crc32, "data"_a, "before"_a = 0);
+    module.def("crc32_by_128_bits", crc32_by_128_bits, "data"_a, "before"_a = 0);
     module.def("crc32c", crc32c, "data"_a, "before"_a = 0);
     module.def("crc32c_by_tables", crc32c_by_tables, "data"_a, "before"_a = 0);
     module.def("frames", frames);

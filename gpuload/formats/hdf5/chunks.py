@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import DamagedBlockError, FormatError
-from gpuload.sources.leaf import Array, Bytes, Indices, room
+from gpuload.sources.leaf import Array, Bytes, Indices
+from gpuload.sources.memory import room
 from gpuload.storage.extents import Extents, Storage
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3

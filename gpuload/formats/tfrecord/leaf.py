@@ -21,7 +21,8 @@ from gpuload.formats.tfrecord.parsing import parse_features
 from gpuload.formats.tfrecord.values import MissingFeature, values_of
 from gpuload.formats.tfrecord.wire import list_keys
 from gpuload.ragged import Ragged
-from gpuload.sources.leaf import Bytes, Indices, Leaf, Values, room
+from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
+from gpuload.sources.memory import room
 from gpuload.sources.spans import SpanLeaf
 from gpuload.spec import Spec
 from gpuload.storage.extents import Storage

@@ -21,7 +21,8 @@ from gpuload.formats.tfrecord.parsing import MISSING, ValueLists
 from gpuload.formats.tfrecord.tensorproto import Unfit, tensor_of
 from gpuload.formats.tfrecord.wire import BYTES_LIST, LISTS, WireError
 from gpuload.ragged import Ragged, offsets_of
-from gpuload.sources.leaf import Values, gather_pieces, room
+from gpuload.sources.leaf import Values, gather_pieces
+from gpuload.sources.memory import room, step_room
 
 Array = NDArray[Any]
 Int64s = NDArray[np.int64]
@@ -199,7 +200,7 @@ def _texts(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Ragged:
         has_values = np.diff(ends)
     if column.field.shape == ():
         offsets = offsets_of(lengths)
-        payload, places = room((int(offsets[-1]),), UINT8), offsets[:-1]
+        payload, places = step_room(int(offsets[-1])), offsets[:-1]
     else:
         payload, offsets, places = strings.room_for(has_values, lengths)
     gather_pieces(raw, begins, lengths, payload, places)
@@ -321,7 +322,7 @@ def _raw(column: FeatureColumn, begins: Int64s, lengths: Int64s, rows: Int64s, r
             cause=f"{column.dtype} {shape} has {size}",
             remedy=_other_size(column, int(lengths[bad])),
         )
-    array = room((lengths.size, size), UINT8)
+    array = step_room(lengths.size * size).reshape(lengths.size, size)
     num_bytes = np.maximum(lengths, 0)
     gather_pieces(raw, begins, num_bytes, array.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size)
     if isinstance(column.default, bytes):
@@ -354,7 +355,7 @@ def _ragged_bytes(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: B
             remedy="check dtype and shape, or read the bytes as they are with 'bytes'",
         )
     offsets = offsets_of(num_bytes)
-    payload = room((int(offsets[-1]),), UINT8)
+    payload = step_room(int(offsets[-1]))
     gather_pieces(raw, begins, np.maximum(lengths, 0), payload, offsets[:-1])
     for row in np.flatnonzero(missing).tolist() if default else ():
         payload[offsets[row] : offsets[row + 1]] = np.frombuffer(default, np.uint8)
@@ -386,7 +387,7 @@ def _alike(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -
     length = int(lengths[0])
     if not 0 < size < length or bool((lengths != length).any()):
         return None
-    rows = room((lengths.size, length), UINT8)
+    rows = step_room(lengths.size * length).reshape(lengths.size, length)
     gather_pieces(raw, begins, lengths, rows.reshape(-1), np.arange(lengths.size, dtype=np.int64) * length)
     head = length - size
     if not rows[0, :head].tobytes().endswith(CONTENT + _varint(size)) or bool(
