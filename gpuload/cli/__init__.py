@@ -50,6 +50,10 @@ STATUSES = {
 }
 USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
 COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for its script, or for completions
+IN_PYTHON = (
+    ". That is Python: a verb has no option for it. Run the call there with .index('x.manifest') behind it, and give "
+    "x.manifest to the verb"
+)
 
 
 class Verbs(click.Group):
@@ -63,6 +67,8 @@ class Verbs(click.Group):
         """Return a verb; None if there is none of that name."""
         if cmd_name not in VERBS:
             return None
+        # Only the verb that is called is imported: some need a second for their packages, and each completion in a
+        # shell starts this program anew.
         command: click.Command = importlib.import_module(f"gpuload.cli.{cmd_name}").command
         command.name, command.short_help = cmd_name, VERBS[cmd_name]
         return command
@@ -72,6 +78,7 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the verb that the first argument names, or say which one is meant."""
         name = args[0]
+        # While a shell completes, click parses words that are not yet whole; those are no slips.
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
             advice = f"Did you mean '{near[0]}'?" if near else f"The verbs are: {', '.join(VERBS)}."
@@ -130,11 +137,14 @@ def end_at_interrupt() -> None:
 def _raise_at_interrupt() -> None:
     """Let the first Ctrl-C raise KeyboardInterrupt in the main thread, and the second one end the process at once."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        # Python drops an exception in a finalizer or a callback of C, and with it the Ctrl-C that happened to arrive
+        # there.
         sys.unraisablehook = _report
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    # First: a verb that is stuck in C after this Ctrl-C ends with the next one.
     signal.signal(number, signal.SIG_DFL)
     raise KeyboardInterrupt
 
@@ -169,6 +179,7 @@ def _main(words: list[str], is_process: bool = False) -> int:
     except click.exceptions.Exit as ending:  # after --help and --version
         return ending.exit_code
     except (Exception, KeyboardInterrupt) as error:
+        # The progress line has no line break: the message would stand behind it.
         progress.wipe()
         return _fail(error, output, words)
 
@@ -180,14 +191,26 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
         return CLOSED_PIPE
     status = INTERRUPT if isinstance(error, KeyboardInterrupt) else ERROR
     _leave_full_stdout()
+    if isinstance(error, GpuloadError) and _opens_files(error.remedy):
+        error.remedy += IN_PYTHON
     if output.is_debug:
         _print_error("".join(traceback.format_exception(error)).rstrip())
     else:
         _print_error(_wrapped(_message(error, words)))
+    # Where click cannot parse the words it has not yet heeded --json among them.
     if output.is_json or (isinstance(error, click.UsageError) and "--json" in words):
         with contextlib.suppress(OSError):
             print_document({"error": _document(error), "status": status})
     return status
+
+
+def _opens_files(remedy: str) -> bool:
+    """Return True for a remedy that opens files by a call in Python, for whose arguments no verb has an option."""
+    from gpuload.formats import FORMATS
+
+    # Formats without `call` open no manifest: the advice would not help there.
+    with_manifests = [form.name for form in FORMATS if form.call is not None]
+    return re.search(rf"\bgl\.(?:{'|'.join(with_manifests)})\b", remedy) is not None
 
 
 def _wrapped(text: str) -> str:
@@ -270,4 +293,6 @@ def _leave_full_stdout() -> None:
 def _leave_stdout() -> None:
     """Have nothing more written to stdout."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
+        # Under Python's own stream: what is still in its buffer is flushed when the interpreter ends, and must go
+        # somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -96,6 +96,7 @@ class Output:
 
 def print_document(document: dict[str, Any]) -> None:
     """Print the document of --json on stdout."""
+    # Letters as numbers: a path need not be UTF-8, and the reader's encoding is not known.
     print(json.dumps(document, indent=1, ensure_ascii=True), flush=True)
 
 
@@ -123,6 +124,7 @@ def _flag(name: str, attribute: str, text: str) -> click.Option:
             if attribute == "is_debug":
                 show_log()
 
+    # Eager: click heeds it before it checks the values of other options, whose errors then come as it says.
     return click.Option(
         [name, attribute], is_flag=True, is_eager=True, expose_value=False, callback=switch_on, help=text
     )

@@ -114,11 +114,14 @@ def command(
     progress = Progress("measuring the machine, then loops")
     with progress, gl.Loader(source, batch_size, ops=ops, **options) as loader:
         progress.show()
+        # The limits come first: of files that a loader has mapped the system keeps the pages in its cache, whatever it
+        # is advised, and storage would look fast.
         limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))
         run = measure_loop(loader, seconds, step_ms / 1e3, progress.show)
     rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
+            # With the plain ops and no pause, as the peers do it: a user's ops are not part of the comparison.
             rates["gpuload"] = measure_loop(loader, seconds, 0.0).rate("records")
         for peer in peers:
             rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
@@ -163,10 +166,12 @@ def measure_loop(loader: gl.Loader, seconds: float, step_s: float, show: Callabl
     uploads = loader.device == "cpu" and training_device != "cpu"
     begin, first_batch_s, before = time.perf_counter(), 0.0, Stats({})
     start, epoch = begin, 0
+    # An epoch may be shorter than the measurement; and without a record this would never end.
     while len(loader):
         for batch in loader.epoch(epoch):
             now = time.perf_counter()
             first_batch_s = first_batch_s or now - begin
+            # A counter keeps the sum since the loader began: what the warm-up added is taken off again.
             if not before and now - begin > WARM_UP * seconds:
                 before, start = loader.stats(), now
             if before and now - start > seconds:
@@ -186,6 +191,7 @@ def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
     for values in batch.values():
         if getattr(values, "dtype", None) is not None and values.dtype.kind in "iufb":
             devices.upload(values, device)
+    # The copy itself goes on behind the call; without this only the call would be timed.
     devices.synchronize(device)
     loader.count("pageable_upload_s", time.perf_counter() - begin)
 

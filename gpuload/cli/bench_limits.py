@@ -66,6 +66,7 @@ def _random_pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, i
     """Return pieces at random places of random files."""
     rng, sizes = np.random.default_rng(0), [os.path.getsize(path) for path in files]
     pieces = []
+    # By their sizes: each byte is as likely, as records of one size would have it.
     for number in rng.choice(len(files), 4096, p=np.array(sizes) / sum(sizes)).tolist():
         begin = int(rng.integers(0, max(1, sizes[number] - piece_bytes)))
         pieces.append((files[number], begin, min(piece_bytes, sizes[number] - begin)))
@@ -81,6 +82,7 @@ def _rate(pieces: list[tuple[str, int, int]], seconds: float, num_threads: int) 
     """Return the bytes per second of reading pieces, which the system has forgotten before, by some threads."""
     for path in dict.fromkeys(path for path, _, _ in pieces):
         with _open_file(path) as file, contextlib.suppress(OSError):
+            # Pages that are not yet written to storage, or that a program maps, stay: that is advice and no order.
             os.posix_fadvise(file, 0, 0, FORGET or 0)
     next_pieces, begin = iter(pieces), time.perf_counter()  # next() is one step of the interpreter
 
@@ -107,6 +109,7 @@ def _open_file(path: str) -> Iterator[int]:
 
 def _repeat(work: Callable[[], None], seconds: float) -> float:
     """Return how often some work can be done in a second."""
+    # Once before the clock runs: the first time touches new pages and loads libraries.
     work()
     count, begin = 0, time.perf_counter()
     while (now := time.perf_counter()) - begin < seconds / 2 or not count:
@@ -126,6 +129,7 @@ def _decode_rate(source: Source, seconds: float) -> float:
     if not names or not len(source):
         return 0.0
     numbers = np.linspace(0, len(source) - 1, min(NUM_IMAGES, len(source))).astype(np.int64)
+    # Read before the clock starts: decoding alone is measured.
     images = [np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]]
     heads = [head.read(image) for image in images]
 

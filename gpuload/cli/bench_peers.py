@@ -83,6 +83,8 @@ def _torch(source: Source, batch_size: int, shuffled: bool) -> Loop | None:
     if dataset is None:
         return None
     loader = torch_data.DataLoader(
+        # Spawned, as this process has threads of loaders, and a fork may inherit their locks for ever; kept, as
+        # otherwise each epoch would start processes anew, and that would be measured.
         dataset, batch_size, shuffle=shuffled, num_workers=threads.num_cores(), multiprocessing_context="spawn",
         collate_fn=None if _are_images(source) else _stack, persistent_workers=True,
     )  # fmt: skip
@@ -116,6 +118,7 @@ class _ImageFiles:
 
 
 def _are_images(source: Source) -> bool:
+    # An image a file; images inside of archives or records have no plain loader here.
     return any(field.encoded for field in source.spec) and len(source.file_paths()) == len(source)
 
 

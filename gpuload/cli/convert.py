@@ -101,6 +101,7 @@ def command(
 
 def _open(output: Output, inputs: list[str], *, is_trusted: bool, record: str | None) -> Source:
     if is_trusted:
+        # On stderr, also under --json: whoever runs this by a script should find the warning in its log.
         output.note("--allow-pickle: the files are unpickled, which runs any code that their writer put there")
         return pickles.trusted(list(inputs), record)
     if record is not None:

@@ -212,6 +212,7 @@ def _without_greetings() -> Iterator[None]:
     """Hide the lines that TensorFlow 2.21 writes to stderr before its log level is in force; show them if it fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # the GPU's memory is for the loader, too
+    # The descriptor, not sys.stderr: these lines come from C++, which knows nothing of Python's streams.
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as stderr_file:
         os.dup2(stderr_file.fileno(), 2)

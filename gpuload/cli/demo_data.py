@@ -183,6 +183,7 @@ def _piece(rng: np.random.Generator, photograph: Any) -> Any:
     """Return a random piece of a photograph, at a size within 15 % of 500 x 375, perhaps mirrored."""
     from PIL import Image
 
+    # The order of these draws is that of benchmarks/data.py: another order would make other files.
     share = rng.uniform(0.6, 1.0)
     width, height = int(photograph.width * share), int(photograph.height * share)
     left = rng.integers(photograph.width - width + 1)

@@ -98,4 +98,5 @@ def _compare_loaders(work: str, tolerance: int | None, first: gl.Loader, second:
 
 
 def _levels(array: Any) -> NDArray[np.int16]:
+    # In 16 bits: differences of bytes wrap around below zero.
     return (array if isinstance(array, np.ndarray) else array.get()).astype(np.int16)

@@ -1,6 +1,7 @@
 """Resume in the demo: a loader stops in mid-epoch, another process goes on; both print hashes of their batches.
 
-``python -m gpuload.cli.demo_resume FOLDER STATE.json`` is that other process: it prints a line for each batch.
+``python -m gpuload.cli.demo_resume FOLDER DEVICE`` is that other process: it goes on from ``FOLDER/state.json``, and
+prints a line for each batch.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def resume(folder: Path, *, device: str) -> ResumeResult:
         for batch in first_loader:
             if batch.step == STOP_AFTER - 1:
                 break
+        # Batches that were prefetched and never came to the loop do not count: it is the loop's place that is stored.
         state = json.dumps(first_loader.state_dict())
     (folder / "state.json").write_text(state)
     with loader(folder, device=device) as whole:
@@ -68,6 +70,7 @@ def digest(batch: Any) -> str:
 
 
 def _in_a_new_process(folder: Path, device: str) -> list[str]:
+    # The same gpuload as this one, also where it is run from a checkout and not installed.
     package = str(Path(gl.__file__).parents[1])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "gpuload.cli.demo_resume", str(folder), device]

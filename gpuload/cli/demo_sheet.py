@@ -78,6 +78,7 @@ def photographs(folder: Path, *, seed: int) -> list[tuple[Image, list[View]]]:
     images = demo_data.whole(folder)
     with gl.Loader(images, batch_size=1, ops=[gl.ops.Decode()], device="cpu") as decode_loader:
         originals = [batch["image"][0] for batch in decode_loader]
+    # The coordinates of its pixels go along as a second image: behind the ops they say where each pixel came from.
     places = np.stack([np.moveaxis(np.indices(image.shape[:2], np.float32), 0, -1) for image in originals])
     ops = [gl.ops.Decode(), *AUGMENT]
     with gl.Loader(

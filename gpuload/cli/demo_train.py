@@ -18,10 +18,8 @@ from gpuload.sources.base import Source
 MEAN, STD = (77.8,), (95.9,)  # of the digits' pixels
 TARGET = 0.95
 AUGMENT = (gl.ops.RandomCrop(8, 8, pad=1),)
-NUM_FEWER, FEWER_EPOCHS = (
-    200,
-    50,
-)  # digits, and epochs of 4 steps: as many as are needed for the errors to stay the same
+# Digits, and epochs of 4 steps: as many as are needed for the errors to stay the same.
+NUM_FEWER, FEWER_EPOCHS = 200, 50
 Say = Callable[[str], None]
 
 
@@ -44,7 +42,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Worth:
-    """Held-out digits that are wrong after training on FEW, without augmentation and with it."""
+    """Held-out digits that are wrong after training on NUM_FEWER, without augmentation and with it."""
 
     wrong_without: int
     wrong_with: int
@@ -80,7 +78,7 @@ def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) ->
 
 
 def worth(folder: Path, *, seed: int, device: str, say: Say) -> Worth:
-    """Train two networks on FEW digits, alike but for augmentation, and count their errors on all the others."""
+    """Train two networks on NUM_FEWER digits, alike but for augmentation, and count their errors on all the others."""
     from gpuload.bridges import tensorflow as gltf
 
     source = demo_data.fixed(folder)

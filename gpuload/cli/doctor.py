@@ -224,6 +224,8 @@ def import_fault(package: Package) -> str:
 
 def _child(program: str, *arguments: str) -> tuple[int, str, str]:
     """Run a program in a Python of its own; return its exit status, stdout and stderr. None of them may hang."""
+    # The last line of stderr is taken as the fault: nothing else may write there. Findings of an earlier run are
+    # switched off, or an executor that failed then would not be tried now.
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "", "GPULOAD_PROGRESS": "0", trials.SWITCH: "0"}
     command = [sys.executable, "-c", program, *arguments]
     try:
@@ -233,6 +235,7 @@ def _child(program: str, *arguments: str) -> tuple[int, str, str]:
         )  # fmt: skip
     except subprocess.TimeoutExpired as expired:
         out = expired.stdout or b""
+        # `subprocess` has no status for that: this signal, which nothing here sends, stands for it.
         return -signal.SIGALRM, out.decode(errors="replace") if isinstance(out, bytes) else out, ""
     return process.returncode, process.stdout, process.stderr
 
@@ -378,6 +381,7 @@ def _images() -> Iterator[Finding]:
                 yield Finding("images", f"{name} on {place}", OK, f"{', '.join(good)}; whole and by region")
             for title, part in works:
                 state, about = results[f"{title}, {part}"]
+                # A format that is not decoded at all is one line; a region of it says nothing more.
                 if state == OK or (part == "region" and results[f"{title}, whole"][0] != OK):
                     continue
                 subject = f"{title}{', a region' if part == 'region' else ''}, {name} on {place}"
@@ -418,6 +422,7 @@ def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tup
     first = 0
     while first < len(titles):
         status, out, errors = _child(TRY_IMAGES, name, place, str(first))
+        # Libraries print to stdout, too. The lines before a crash are there, as each was flushed.
         results = [(*json.loads(line),) for line in out.splitlines() if line.startswith('["')]
         yield from results
         first += len(results)
@@ -432,6 +437,7 @@ def try_images(name: str, place: str, first: int) -> None:
     for title, data, part in itertools.islice(works, first, None):
         state, about = OK, ""
         for comparison in parity_images.compare_bytes(title, data, [(name, place)], [part]):
+            # Where Pillow or OpenCV cannot read the format, nothing is said about the executor.
             is_refusal_of_library = comparison.is_refusal and comparison.against != "array on cpu"
             if comparison.verdict == "ok" or is_refusal_of_library or not comparison.party.startswith(name):
                 continue

@@ -180,6 +180,7 @@ def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tup
                 if field.encoded:
                     heads.read(records[number][field.name])
         except (RecordError, heads.HeadError) as error:
+            # A record may be read and its image still be damaged: it counts as damaged alone.
             records.pop(number, None)
             message = error.what if isinstance(error, GpuloadError) else f"{source.where(number)}: {error}"
             damage.append(f"record {number}: {message}")
@@ -206,6 +207,7 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
     arrays = [np.asarray(value) for value in values]
     if not field.uniform:
         shapes = [array.shape for array in arrays]
+        # Values of several ranks have no lengths axis by axis.
         if len({len(shape) for shape in shapes}) == 1:
             lengths = " x ".join(_span(list(axis)) for axis in zip(*shapes, strict=True)) or "one"
             parts.append(f"{lengths} value{'s' * (lengths not in ('1', 'one'))}")
@@ -262,6 +264,7 @@ def _image(source: Source, record: int) -> Pixels | None:
     field = _image_field(source)
     if field is None:
         return None
+    # One image on the CPU: to start DALI or a GPU takes seconds, and some machines have neither.
     loader = gl.Loader(source.select([record]), 1, device="cpu", executor="array", output=field.name)
     cell = gl.preview(loader, records=1).rows[0][0]
     return cell.pictures[0][1]
@@ -347,6 +350,7 @@ def _thumbnail(image: Pixels, width: int, height: int) -> NDArray[np.int64]:
     ]
     total = np.zeros((image.shape[0] + 1, image.shape[1] + 1, 3))
     total[1:, 1:] = image.astype(np.float64).cumsum(axis=0).cumsum(axis=1)
+    # The sum of a part of any size is that of four corners of the running sums; no loop over parts.
     corners = total[edges[0]][:, edges[1]]
     sums = corners[1:, 1:] - corners[1:, :-1] - corners[:-1, 1:] + corners[:-1, :-1]
     areas = np.diff(edges[0])[:, None] * np.diff(edges[1])
@@ -372,6 +376,7 @@ def _colour_blocks(image: Pixels, console: Any) -> list[Any]:
         return []
     columns, lines = BLOCKS
     width, height = _size(image, min(columns, console.width - len(MARGIN)), 2 * lines)
+    # A letter shows two lines of pixels; an odd one would be lost.
     height += height % 2 if height < image.shape[0] else -(height % 2) if height > 1 else 0
     pixels = _thumbnail(image, width, height)
     rows = []

@@ -73,6 +73,7 @@ def samples() -> Iterator[tuple[str, bytes]]:
         file = io.BytesIO()
         image = Image.fromarray(picture())
         if mode == "I;16":
+            # No multiple of 257: the values lie between levels of 8 bits, so rounding shows.
             image = Image.fromarray(picture()[..., 0].astype(np.uint16) * 251)
         elif mode != "RGB":
             image = image.convert(mode)
@@ -143,6 +144,7 @@ def compare_source(
     height, width = (min(side, length) for side, length in zip(REGION, whole.shape, strict=False))
     for name, place in executors:
         party = f"{name} on {place.partition(':')[0]}"
+        # The array executor on a GPU refuses images: CuPy does not decode.
         if (name, place) == ("array", "cpu") or name == "dali":
             yield from _compare_executor(title, source, whole, (height, width), (name, place), party, parts)
 
@@ -165,6 +167,7 @@ def _compare_executor(
         window = whole[top : top + region[0], left : left + region[1]]
         yield measure(f"{title}, a region", party, "array on cpu", bound, [pixels], [window])
     except gl.GpuloadError as error:
+        # Pillow alone decodes these two; that an executor without it refuses them is no fault.
         yield failure(title, party, "array on cpu", bound, error, is_refusal=title.endswith(("GIF", "AVIF")))
 
 
@@ -183,6 +186,7 @@ def _by_pillow(data: bytes) -> Pixels:
 
     try:
         with Image.open(io.BytesIO(data)) as file:
+            # gpuload and OpenCV turn an image as EXIF says; Pillow by itself does not.
             image = ImageOps.exif_transpose(file)
             if image.mode.startswith("I;16"):
                 return _eight(np.repeat(np.asarray(image)[..., None], 3, axis=2))
@@ -194,6 +198,7 @@ def _by_pillow(data: bytes) -> Pixels:
 def _by_opencv(data: bytes) -> Pixels:
     import cv2
 
+    # Without ANYDEPTH OpenCV cuts 16 bits down to 8 itself, and does not round.
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:

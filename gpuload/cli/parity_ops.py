@@ -73,6 +73,7 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Attribute):
         return getattr(_value(node.value), node.attr)
     if isinstance(node, ast.Name):
+        # Nothing else can be named: the text of a docstring is data here, and `eval` would run any of it.
         return {"gl": gl, "np": np}[node.id]
     if isinstance(node, (ast.List, ast.Tuple)):
         values = [_value(element) for element in node.elts]

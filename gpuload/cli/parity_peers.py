@@ -145,6 +145,7 @@ def _gray(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 
 
 def _gamma(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
+    # 255.999: torchvision's adjust_gamma multiplies by it before it cuts fractions off, so that 255 keeps its place.
     table = [min(255, int(255.999 * (level / 255) ** float(draw["factor"]))) for level in range(256)]
     return np.asarray(_pillow(image).point(table * 3))
 
@@ -229,6 +230,7 @@ def _paste_partner(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[
 def _hue(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     import cv2
 
+    # In float32: OpenCV's HSV of bytes has 180 hues, too few to compare with.
     hsv = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
     hsv[..., 0] = (hsv[..., 0] + 360 * draw["shift"]) % 360
     rgb = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)

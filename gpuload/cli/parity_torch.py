@@ -65,6 +65,7 @@ def _window(functions: Any, op: Any, draw: Row, x: Any) -> Any:
     height, width = draw["shape"].tolist() if "shape" in draw else (op.height, op.width)
     right, bottom = left + width - x.shape[2], top + height - x.shape[1]  # of the window, beyond the image
     fill = float(getattr(op, "fill", 0))
+    # torchvision's crop fills what lies beyond the image with zeros; other fills have to be padded before.
     x = functions.pad(x, [max(-left, 0), max(-top, 0), max(right, 0), max(bottom, 0)], fill=fill)
     return functions.crop(x, max(top, 0), max(left, 0), height, width)
 
@@ -150,6 +151,7 @@ def _timm(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 def _sign_in_timm(module: Any, level: float) -> Iterator[None]:
     """Have timm, which draws the sign of a level when it makes arguments of it, draw that of this level."""
     generator = module.random
+    # timm draws from the global `random` of the module: replacing it is the only way to hand in a sign.
     module.random = SimpleNamespace(random=lambda: 0.9 if level < 0 else 0.1)
     try:
         yield

@@ -30,6 +30,7 @@ def command(
     PATH: files of one format, wildcards in quotes, or a folder of them. The page shows stored records, and the
     results of the ops in the first epochs.
     """
+    # Before the files are read: a slip in the name must not cost that time.
     check_page_name(out)
     ops = find_ops(ops_name) if ops_name else []
     source = gl.open(paths[0] if len(paths) == 1 else list(paths))

@@ -24,6 +24,8 @@ def find_ops(text: str) -> list[gl.ops.Op]:
     folder = ""  # the working folder, as `python -m` has it
     if module_name.endswith(".py"):
         try:
+            # `import` would only say that there is no such module; this says whether the file is missing or may not be
+            # read.
             open(module_name, "rb").close()
         except OSError as error:
             raise open_error(os.path.abspath(module_name), error) from None
@@ -31,6 +33,7 @@ def find_ops(text: str) -> list[gl.ops.Op]:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
+        # This runs the module, as `python augment.py` would: that is what --ops is for.
         value = pkgutil.resolve_name(f"{module_name}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
         raise SpecError(f"--ops {text}", cause=str(error), remedy=remedy) from None

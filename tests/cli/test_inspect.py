@@ -235,6 +235,28 @@ print(main(["inspect", "photos"]), main(["inspect", "photos", "--picture", "x.pn
     assert not (files / "x.png").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "call"),
+    [
+        ("no header.csv", b"1,2\n3,4\n", lambda path: gl.csv(path, header=False)),
+        ("raw.bin", bytes(range(248, 256)) * 2, lambda path: gl.fixed(path, [("x", "u1", 8)])),
+    ],
+    ids=["csv", "raw"],
+)
+def test_a_remedy_in_python_says_how_a_verb_gets_at_it(name, content, call, tmp_path, capsys):
+    path, manifest = tmp_path / name, tmp_path / "x.manifest"
+    path.write_bytes(content)
+
+    assert cli.main(["inspect", str(path), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"]["remedy"].endswith(cli.IN_PYTHON)
+    assert captured.err.rstrip().endswith(cli.IN_PYTHON)
+
+    call(path).index(manifest)
+    assert cli.main(["inspect", str(manifest)]) == 0
+    assert "2 records in 1 file" in capsys.readouterr().out
+
+
 def test_files_of_one_length_are_shown_with_one_length(tmp_path, capsys):
     Image.fromarray(SMOOTH).save(tmp_path / "0.bmp")
     assert inspect(tmp_path) == 0
