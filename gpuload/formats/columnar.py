@@ -361,8 +361,8 @@ def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
 
 def dtype_of_bytes(arrow_type: Any) -> np.dtype[Any] | None:
     """Return the dtype whose elements have the bytes of a column's values; None if there is none."""
-    kind = _kind(arrow_type)
-    return None if kind in ("bool", "date32", "time32") else _dtype(kind, _plain_type(arrow_type))
+    kind = str(arrow_type).partition("[")[0]  # of a dictionary, or of run ends, the bytes are numbers of values
+    return None if kind in ("bool", "date32", "time32") else _dtype(kind, arrow_type)
 
 
 def _refusal(name: str, arrow_type: Any, cause: str) -> SpecError:

@@ -36,6 +36,7 @@ from gpuload.storage.objects import names_of
 from tests.objectserver import ObjectServer
 
 pytest.importorskip("obstore")
+pa = pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("clean_stores")]
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -140,6 +141,10 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
                 archive.addfile(member, io.BytesIO(b"x" * number))
     if find_spec("h5py"):
         gl.convert(source, str(tmp_path / "a.h5"))
+    columns = {"x": pa.array(arrays["x"].tolist(), pa.list_(pa.int32(), 6)), "s": [f"text {i}" for i in range(count)]}
+    for name, make in (("a.arrow", pa.ipc.new_file), ("a.stream", pa.ipc.new_stream)):
+        with make(tmp_path / name, pa.table(columns).schema) as writer:
+            writer.write_table(pa.table(columns), max_chunksize=7)
     serve_folder(server, tmp_path)
     dtype = [("x", "<i4", (6,)), ("y", "<f4")]
     openings: list[tuple[Callable[[Any], gl.Source], str]] = [
@@ -152,11 +157,14 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
         (gl.text, "a.txt"),
         (gl.idx, "a.idx"),
         (gl.parquet, "a.parquet"),
+        (gl.arrow, "a.arrow"),
+        (gl.arrow, "a.stream"),
         (gl.webdataset, "a.tar"),
         (gl.webdataset, "a.tar.gz"),
         *([(gl.hdf5, "a.h5")] if find_spec("h5py") else []),
         (gl.open, "a.npz"),
         (gl.open, "a.tfrecord"),
+        (gl.open, "a.arrow"),
     ]
     for open_source, name in openings:
         local, far = open_source(str(tmp_path / name)), open_source(f"{server.url}/{name}")

@@ -2,43 +2,47 @@
 
 Layout  record batches, in which each column is one piece of memory as Arrow lays it out, or a compressed one.
 Access  a column of numbers, or of lists of one size, that is not compressed and has no missing value is read where it
-        lies, row by row, as NPY files are: PyArrow opens a map of the file, and its addresses say where. All other
-        columns are decoded a record batch at a time (`blocks.py`), through PyArrow, and checked before they are used.
+        lies, row by row, as NPY files are: the metadata of the record batches say where (`messages.py`). All other
+        columns are decoded a record batch at a time (`blocks.py`), through PyArrow, and checked before they are used:
+        of a record batch only the bytes of that column are read.
+Opening reads the schema, the dictionaries, and the metadata of each record batch: of a file all together, since its
+        footer has their places; of a stream one behind the other, from an object store by a request each.
 Fields  `formats/columnar.py` says what columns become.
 Memory  some numbers a record batch, and ``cache_bytes`` of decoded columns.
-Limits  A file that is cut short while it is opened, through a map, ends the process; later it is an error as for other
-        files. Streams have dictionaries only in their first batch's company, so columns of these are refused there.
+Limits  Streams may have dictionaries anywhere, so columns of these are refused there.
 Needs   PyArrow.
 Source  https://arrow.apache.org/docs/format/Columnar.html, "Serialization and Interprocess Communication"
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gpuload.errors import DamagedBlockError, GpuloadError, SpecError
+from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError
 from gpuload.formats import columnar
 from gpuload.formats.arrow import FILE_MAGIC
+from gpuload.formats.arrow.messages import WINDOW_BYTES, Batches, Message, WrongMessage, read_batches, width
 from gpuload.formats.columnar import Column
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Opening
-from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
+from gpuload.sources.leaf import Array, Bytes, Indices, Leaf, starts_of
 from gpuload.sources.rows import Form, RowLeaf
 from gpuload.spec import Layout, Part
 from gpuload.storage import open_storage
-from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand, look_at
-from gpuload.storage.stores import is_remote
+from gpuload.storage.extents import Extents, Storage
+from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at
+from gpuload.storage.inflate import limit_bytes, too_large
 
 CALL = "gl.arrow"
-HEAD_BYTES = 8
+PEEK_BYTES = 1 << 16  # of the values of a column that are read for the first one
+LENGTH_BYTES = 8  # in front of a compressed buffer: its bytes when it is unpacked, int64
 
 
 def arrow(
@@ -64,7 +68,7 @@ def arrow(
         cache_bytes: of decoded columns of record batches that are kept.
 
     Raises:
-        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files differ, or are remote.
+        SpecError: an argument is wrong; a column cannot be a field, or has missing values; files differ.
         UnknownFieldError: there is no such column.
         FormatError: a file is no Arrow file or stream, or is cut short.
         FileError: a file is missing, a directory, or cannot be read.
@@ -73,55 +77,46 @@ def arrow(
     arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes)
     columnar.import_arrow(CALL)
     names = expand(paths)
-    files, heads = look_at(names, HEAD_BYTES, lambda path, size, head: head)
-    tables = [_Table.open(files, number, head) for number, head in enumerate(heads)]
-    columns = columnar.columns_of_files(tables, arguments)
-    blocks = [(table, number) for table in tables for number in range(len(table.batches))]
-    starts = starts_of([table.batches[number].num_rows for table, number in blocks])
-    cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
+    files, heads = look_at(names, WINDOW_BYTES, lambda path, size, head: head)
     storage = open_storage(files)
-    leaves = [
-        _leaf(storage, blocks, starts, [part[key] for part in columns], cache, key) for key in range(len(columns[0]))
-    ]
-    counts = [sum(batch.num_rows for batch in table.batches) for table in tables]
-    opening = Opening(arrow, {"paths": tuple(names), **arguments})
+    tables = by_chunks(
+        lambda chunk: [_Table.open(storage, number, heads[number]) for number in chunk], range(len(files))
+    )
+    columns = columnar.columns_of_files(tables, arguments)
+    cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
+    leaves = [_leaf(tables, [part[key] for part in columns], cache, key) for key in range(len(columns[0]))]
     for table in tables:
-        table.forget_maps()
+        table.batches.forget_buffers()
+    counts = [int(table.batches.rows.sum()) for table in tables]
+    opening = Opening(arrow, {"paths": tuple(names), **arguments})
     about = sorted(arguments["defaults"].items()) or None
     return ColumnSource(files, opening, storage, leaves, counts, tables[0].description.classes, about=about)
 
 
-@dataclass
-class _Batch:
-    """A record batch: its rows, the bytes of a stream that hold it, and PyArrow's view of it in the map."""
-
-    num_rows: int
-    begin: int
-    end: int
-    view: Any
-
-
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Table:
     """A file or stream.
 
     Attributes:
-        files, number: the files of the source, and which of them it is.
+        storage: of the files of the source.
+        number: which of these it is.
         schema: PyArrow's.
-        schema_bytes: of a stream the bytes of its schema, which stands first; 0 for a file.
-        batches: those with rows.
-        address: of the map's first byte.
-        map: PyArrow's map of the file, while it is opened.
+        is_file: False for a stream.
+        batches: its record batches.
+        widths: the nodes and buffers of each column; None if they are not the same in all record batches.
     """
 
-    files: Files
+    storage: Storage
     number: int
     schema: Any
-    schema_bytes: int
-    batches: list[_Batch]
-    address: int
-    map: Any
+    is_file: bool
+    batches: Batches
+    widths: list[tuple[int, int]] | None
     title: ClassVar[str] = "Arrow"
+
+    @property
+    def files(self) -> Files:
+        return self.storage.files
 
     @property
     def path(self) -> str:
@@ -132,156 +127,207 @@ class _Table:
         return columnar.describe_features(self.schema.metadata)
 
     @classmethod
-    def open(cls, files: Files, number: int, head: bytes) -> _Table:
+    def open(cls, storage: Storage, number: int, head: bytes) -> _Table:
         """Return a file with its record batches, of which only the metadata were read.
 
         Raises:
             FormatError: it is no Arrow file or stream.
-            SpecError: it is remote.
         """
-        path, pyarrow = files.paths[number], columnar.import_arrow(CALL)
-        if is_remote(path):
-            raise SpecError(
-                f"{path} as an Arrow file",
-                cause="its record batches are found by a map, and remote files have none",
-                remedy="copy it to a disk, or write Parquet, which is read from stores",
-            )
-        with columnar.as_refusal(cls.title, files, number):
-            file = pyarrow.memory_map(path)
-            address = file.read_buffer(1).address
-            file.seek(0)
-            if head.startswith(FILE_MAGIC):
-                reader = pyarrow.ipc.open_file(file)
-                views = map(reader.get_batch, range(reader.num_record_batches))
-                batches, schema_bytes = [_Batch(view.num_rows, 0, 0, view) for view in views], 0
-            else:
-                reader = pyarrow.ipc.open_stream(file)
-                schema_bytes = file.tell()
-                batches = list(_read_stream(file, reader))
-        files.check(number)
-        return cls(files, number, reader.schema, schema_bytes, batches, address, file)
+        path, size = storage.files.paths[number], int(storage.files.sizes[number])
 
-    def forget_maps(self) -> None:
-        """Let go of the map, and close it: threads of PyArrow may refer to it for some time."""
-        for batch in self.batches:
-            batch.view = None
-        self.map.close()
-        self.map = None
+        def read(begins: Indices, lengths: Indices) -> Bytes:
+            content = np.empty(int(lengths.sum()), np.uint8)
+            extents = Extents(np.full(begins.size, number, np.int64), begins, lengths)
+            storage.read(extents, content, starts_of(lengths.tolist())[:-1])
+            return content
+
+        with columnar.as_refusal(cls.title, storage.files, number):
+            try:
+                batches = read_batches(read, size, head)
+            except WrongMessage as error:
+                raise FormatError(
+                    f"{path} is no Arrow file to read",
+                    cause=f"{error}; it has {size} bytes",
+                    remedy="it was cut short, or is still being written, or is something else: gl.open(path) finds out",
+                ) from None
+            ipc = columnar.import_arrow(CALL).ipc
+            schema = ipc.open_stream(batches.prefix).schema
+            if batches.footer and not schema.equals(ipc.open_file(batches.footer).schema):
+                raise FormatError(
+                    f"{path} has two schemas",
+                    cause="that of its footer is another one than that at its beginning: it is damaged",
+                    remedy="copy it again",
+                )
+            try:
+                widths = [width(field.type) for field in schema]
+            except WrongMessage:
+                widths = []
+        is_regular = batches.has(tuple(sum(counts) for counts in zip(*widths, strict=True)))
+        is_file = head.startswith(FILE_MAGIC)
+        return cls(storage, number, schema, is_file, batches, widths if is_regular else None)
 
     def first(self, path: columnar.Path) -> list[Any]:
-        """Return the value of a column in the first row that the file has."""
-        for batch in self.batches:
-            if batch.num_rows:
-                with columnar.as_damage(self.path, self.files, self.number):
-                    row = batch.view.slice(0, 1).select([path[0]])
-                    row.validate(full=True)
-                    return columnar.python_values(path, row)
+        """Return the value of a column in the first row that the file has; of a long one the beginning is enough."""
+        for number in np.flatnonzero(self.batches.rows)[:1].tolist():
+            begin, end = self.span(path[0])[number].tolist()
+            buffers = self._buffers(path[0])
+            if buffers is not None and not self.batches.is_packed[number]:
+                places, lengths = buffers[number].T
+                ends = places + np.append(lengths[:-1], PEEK_BYTES)  # the values are the last buffer of a column
+                end = min(end, int(ends.max()))
+            with columnar.as_damage(f"{self.path}, record batch {number}", self.files, self.number):
+                row = self._decode(path[0], number, begin, end).slice(0, 1)
+                row.validate(full=True)
+                return columnar.python_values(path, row)
         return []
 
-    def decode(self, column: Column, block: int) -> Any:
-        """Return a record batch with a column alone, checked."""
-        pyarrow, number = columnar.import_arrow(CALL), self.schema.get_field_index(column.path[0])
-        options = pyarrow.ipc.IpcReadOptions(included_fields=[number], use_threads=False)
-        with self.files.open_binary(self.number) as file:
-            if not self.schema_bytes:
-                batch = pyarrow.ipc.open_file(file, options=options).get_batch(block)
-            else:
-                place = self.batches[block]
-                content = file.read(self.schema_bytes)
-                file.seek(place.begin)
-                content += file.read(place.end - place.begin)
-                batch = pyarrow.ipc.open_stream(pyarrow.BufferReader(content), options=options).read_next_batch()
+    def decode(self, column: str, number: int, span: Indices) -> Any:
+        """Return a record batch with a column alone, checked.
+
+        Args:
+            column: its name.
+            number: of the record batch.
+            span: of it from `span`.
+        """
+        batch = self._decode(column, number, *span.tolist())
         batch.validate(full=True)
         return batch
 
+    def _decode(self, column: str, number: int, begin: int, end: int) -> Any:
+        """Return a record batch with a column alone, of whose body some bytes are read; the others are zeros."""
+        arrow, prefix, at = columnar.import_arrow(CALL), self.batches.prefix, int(self.batches.begins[number])
+        metadata, body = int(self.batches.metadata[number]), int(self.batches.bodies[number])
+        content = np.zeros(len(prefix) + metadata + body, np.uint8)
+        content[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+        begins, lengths = np.array([0, metadata + begin]), np.array([metadata, end - begin])
+        owner = np.full(2, self.number, np.int64)
+        self.storage.read(Extents(owner, at + begins, lengths), content, len(prefix) + begins)
+        if self.batches.is_packed[number]:
+            self._check_size(column, number, content[len(prefix) :])
+        options = arrow.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(column)], use_threads=False)
+        return arrow.ipc.open_stream(arrow.py_buffer(content), options=options).read_next_batch()
 
-def _read_stream(file: Any, reader: Any) -> Iterator[_Batch]:
-    """Yield the record batches of a stream, with the bytes where each lies."""
-    begin = file.tell()
-    for view in reader:
-        end = file.tell()
-        yield _Batch(view.num_rows, begin, end, view)
-        begin = end
+    def _check_size(self, column: str, number: int, message: Bytes) -> None:
+        """Refuse a column that unpacks to more bytes than is allowed: each buffer says its own in front.
+
+        Raises:
+            FormatError: it does.
+        """
+        metadata, num_bytes = int(self.batches.metadata[number]), 0
+        buffers = Message.parse(message[:metadata].tobytes()).buffers
+        if self.widths is not None:
+            _, first, count = self._first(column)
+            buffers = buffers[first : first + count]
+        for begin in buffers[(buffers > [-1, 0]).all(axis=1), 0].tolist():
+            head = message[metadata + begin : metadata + begin + LENGTH_BYTES].tobytes()
+            num_bytes += max(0, int.from_bytes(head, "little", signed=True))
+        if num_bytes > limit_bytes(packed_bytes := int(self.files.sizes[self.number])):
+            raise too_large(f"{self.path}, record batch {number}", packed_bytes, num_bytes, unpack="with PyArrow")
+
+    def _first(self, column: str) -> tuple[int, int, int]:
+        """Return the number of the first node of a column, of its first buffer, and how many buffers it has."""
+        place, widths = self.schema.get_field_index(column), self.widths or []
+        return sum(nodes for nodes, _ in widths[:place]), sum(count for _, count in widths[:place]), widths[place][1]
+
+    def _buffers(self, column: str) -> Indices | None:
+        """Return place and bytes of the buffers of a column in each record batch, ``[n, num_buffers, 2]``."""
+        if self.widths is None:
+            return None
+        _, first, count = self._first(column)
+        return self.batches.buffers[:, first : first + count]
+
+    def span(self, column: str) -> Indices:
+        """Return where the bytes of a column begin and end in the body of each record batch, int64 ``[n, 2]``.
+
+        Raises:
+            FormatError: they lie outside of it.
+        """
+        bodies, buffers = self.batches.bodies[:, None], self._buffers(column)
+        if buffers is None:
+            return np.concatenate([np.zeros_like(bodies), bodies], axis=1)
+        begins, lengths = buffers.transpose(2, 0, 1)
+        is_outside = (lengths != 0) & ((begins < 0) | (lengths < 0) | (begins > bodies) | (lengths > bodies - begins))
+        lengths_differ = self.batches.nodes[:, self._first(column)[0], 0] != self.batches.rows
+        is_wrong = is_outside.any(axis=1) | lengths_differ
+        if is_wrong.any():
+            raise FormatError(
+                f"{self.path}, record batch {int(is_wrong.argmax())}: column {column!r} lies outside of it, or has "
+                "another length",
+                cause="its metadata say so: they are damaged",
+                remedy="copy the file again",
+            )
+        first = np.where(lengths, begins, bodies).min(axis=1)
+        after = np.where(lengths, begins + lengths, 0).max(axis=1)
+        return np.stack([np.minimum(first, after), after], axis=1)
+
+    def places(self, column: Column) -> Indices | None:
+        """Return the byte where the values of a column begin in each record batch; None if they must be decoded."""
+        field, batches, buffers = column.field, self.batches, self._buffers(column.path[0])
+        if len(column.path) > 1 or not field.has_rows or not field.dtype.itemsize or 0 in field.fixed_shape:
+            return None
+        if buffers is None or batches.is_packed.any() or not batches.is_little:
+            return None
+        missing = batches.nodes[:, self._first(column.path[0])[0] :, 1]
+        arrow_type, count, depth = self.schema.field(column.path[0]).type, 1, 0  # of lists in one another
+        while hasattr(arrow_type, "storage_type") or str(arrow_type).startswith("fixed_size_list<"):
+            if hasattr(arrow_type, "storage_type"):
+                arrow_type = arrow_type.storage_type
+            else:
+                arrow_type, count, depth = arrow_type.value_type, count * arrow_type.list_size, depth + 1
+        is_binary = str(arrow_type).startswith("fixed_size_binary[")
+        row_bytes = count * (arrow_type.byte_width if is_binary else field.dtype.itemsize)
+        is_same = is_binary or columnar.dtype_of_bytes(arrow_type) == field.dtype
+        if not is_same or row_bytes != Part(field, field.dtype, 0).num_bytes:
+            return None
+        # Each list has one buffer, the bits of missing lists; the values have such a buffer, too, in front of theirs.
+        begins, lengths = buffers[:, depth + 1].T
+        fits = (missing[:, : depth + 1] == 0).all(axis=1) & (batches.rows <= lengths // row_bytes)
+        if not fits[batches.rows > 0].all():
+            return None
+        return np.where(batches.rows > 0, batches.begins + batches.metadata + begins, 0)
 
 
-def _leaf(
-    storage: Storage,
-    blocks: Sequence[tuple[_Table, int]],
-    starts: Indices,
-    columns: Sequence[Column],
-    cache: BlockCache,
-    key: int,
-) -> Leaf:
+def _leaf(tables: Sequence[_Table], columns: Sequence[Column], cache: BlockCache, key: int) -> Leaf:
     """Return the leaf of a column: of rows where they lie, if all batches have them so, else of decoded batches."""
-    field = columns[0].field
-    places = [_place(columns[table.number], table, table.batches[number].view) for table, number in blocks]
+    field, storage = columns[0].field, tables[0].storage
+    blocks = [(table, number) for table in tables for number in range(table.batches.rows.size)]
+    rows = np.concatenate([table.batches.rows for table in tables])
+    spans = np.concatenate([table.span(column.path[0]) for table, column in zip(tables, columns, strict=True)])
+    places = [table.places(column) for table, column in zip(tables, columns, strict=True)]
     offsets = [place for place in places if place is not None]
-    if places and len(offsets) == len(places):
+    if blocks and len(offsets) == len(places):
         part = Part(field, field.dtype, 0)
         owners = np.array([table.number for table, _ in blocks], np.int64)
-        return RowLeaf(
-            Form(Layout(part.num_bytes, (part,))), storage, owners, np.diff(starts), np.array(offsets, np.int64)
-        )
-    for table in {id(table): table for table, _ in blocks}.values():
-        path = columns[table.number].path
-        if table.schema_bytes and "dictionary<" in str(table.schema.field(path[0]).type):
+        return RowLeaf(Form(Layout(part.num_bytes, (part,))), storage, owners, rows, np.concatenate(offsets))
+    for table, column in zip(tables, columns, strict=True):
+        arrow_type = table.schema.field(column.path[0]).type
+        if not table.is_file and "dictionary<" in str(arrow_type):
             raise SpecError(
-                f"{table.path}: column {field.name!r} is {table.schema.field(path[0]).type}",
+                f"{table.path}: column {field.name!r} is {arrow_type}",
                 cause="the values of a dictionary stand anywhere in a stream",
                 remedy="write it as an Arrow file or as Parquet, with PyArrow",
             )
-    rows = int(np.diff(starts).max(initial=0))
     return BlockLeaf(
         field,
-        starts,
-        partial(_decode, blocks, columns),
+        starts_of(rows.tolist()),
+        partial(_decode, blocks, columns, spans),
         cache,
         key,
-        f"record batches of up to {rows} rows, decoded by PyArrow",
-        lambda block: (blocks[block][0].path, blocks[block][0].batches[blocks[block][1]].begin),
+        f"record batches of up to {int(rows.max(initial=0))} rows, decoded by PyArrow",
+        lambda block: (blocks[block][0].path, int(blocks[block][0].batches.begins[blocks[block][1]])),
     )
 
 
-def _place(column: Column, table: _Table, view: Any) -> int | None:
-    """Return the byte of a file where the values of a column in a record batch begin; None if they must be decoded."""
-    field = column.field
-    if len(column.path) > 1 or not field.has_rows or not field.dtype.itemsize or 0 in field.fixed_shape:
-        return None
-    if not view.num_rows:
-        return 0
-    array, count = view.column(column.path[0]), view.num_rows
-    begin = 0  # of the first value, in values of the innermost list
-    while hasattr(array, "storage"):
-        array = array.storage
-    while str(array.type).startswith("fixed_size_list<") and not array.null_count:
-        size = array.type.list_size
-        begin, count, array = (begin + array.offset) * size, count * size, array.values
-    kind = str(array.type)
-    size = array.type.byte_width if kind.startswith("fixed_size_binary") else field.dtype.itemsize
-    is_same = kind.startswith("fixed_size_binary") or columnar.dtype_of_bytes(array.type) == field.dtype
-    if not is_same or array.null_count:
-        return None
-    buffer = array.buffers()[1]
-    if buffer is None:
-        return None
-    first = (begin + array.offset) * size
-    offset = buffer.address - table.address + first
-    inside_buffer, num_bytes = first + count * size <= buffer.size, int(table.files.sizes[table.number])
-    is_inside = inside_buffer and offset >= 0 and offset + count * size <= num_bytes
-    return offset if is_inside and count * size == view.num_rows * Part(field, field.dtype, 0).num_bytes else None
-
-
-def _decode(blocks: Sequence[tuple[_Table, int]], columns: Sequence[Column], block: int) -> Array | Ragged:
+def _decode(
+    blocks: Sequence[tuple[_Table, int]], columns: Sequence[Column], spans: Indices, block: int
+) -> Array | Ragged:
     """Return the values of a column in a record batch."""
     table, number = blocks[block]
-    place, column, expected = (
-        f"{table.path}, record batch {number}",
-        columns[table.number],
-        table.batches[number].num_rows,
-    )
+    place, column = f"{table.path}, record batch {number}", columns[table.number]
+    expected = int(table.batches.rows[number])
     try:
         with columnar.as_damage(place, table.files, table.number):
-            batch = table.decode(column, number)
+            batch = table.decode(column.path[0], number, spans[block])
             if batch.num_rows == expected:
                 return columnar.values_of(column, batch)
     except GpuloadError as error:
