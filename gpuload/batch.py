@@ -164,6 +164,7 @@ class Batch:
             epoch=self.epoch,
             step=self.step,
             event=self._event,
+            # Not `self.drawn`, which explains by an error why there are none.
             drawn=self.__dict__.get("drawn"),
             spec=self._spec,
         )

@@ -16,6 +16,7 @@ Memory   some megabytes of records, and one decoded image, for each thread; the 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +90,7 @@ class Findings(Iterator[Finding]):
     def __init__(self, target: Source | Paths, num_threads: int) -> None:
         self.num_records = self.num_unopened = 0
         self._num_threads = num_threads
+        self._counting = threading.Lock()
         self._reported = set[tuple[str | None, str]]()  # a file that is gone is told once, not for each of its records
         if isinstance(target, Source):
             target.check_open()
@@ -173,7 +175,8 @@ class Findings(Iterator[Finding]):
 
             def look(numbers: Numbers) -> list[Finding]:
                 chunk_findings = list(_look(source, numbers, images_of, is_whole))
-                self.num_records += numbers.size
+                with self._counting:  # several threads count, and a sum must not be lost
+                    self.num_records += numbers.size
                 progress.show(self.num_records, length, "records")
                 return chunk_findings
 
@@ -269,6 +272,7 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
         if numbers.size == 1:
             yield _of_record(source, int(numbers[0]), error, is_whole)
             return
+        # The error names one record, others may be damaged, too: halves, down to single records.
         for half in (numbers[: numbers.size // 2], numbers[numbers.size // 2 :]):
             yield from _look(source, half, images_in, is_whole)
         return

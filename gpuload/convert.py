@@ -292,6 +292,7 @@ def _checked_path(out: str | os.PathLike[str]) -> str:
             cause="it is a URL, and files are written to paths of this machine alone",
             remedy="write to a local folder, and copy the files from there",
         )
+    # `abspath` cuts off the slash by which a folder is known.
     return os.path.join(os.path.abspath(text), "") if text.endswith(os.sep) else os.path.abspath(text)
 
 
@@ -536,6 +537,7 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
             _refuse_foreign(
                 work, writer, journal, [file for file in present if not journal.is_finished(file.name, file.path)]
             )
+        # Once more: files that a killed call left whole have been noted above.
         left = [file for file in left if not is_whole(file)]
         if not left:
             log.info("%s: all %d files were finished before", path, len(files))
@@ -577,10 +579,13 @@ def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, b
                 _compare(part, file, writer, work)
             for suffix, content in beside.items():
                 small_part = f"{file.path}{suffix}{part_suffix}"
+                # The file itself is renamed last: when it is there, what it needs beside it is there.
                 parts = {small_part: file.path + suffix, **parts}
                 with open(small_part, "xb") as small:
                     small.write(content)
             for part_path, final in parts.items():
+                # Before it has its name: after a crash of the machine a name must not stand for bytes that were still
+                # in memory.
                 _flush(part_path)
                 os.replace(part_path, final)
     finally:
@@ -772,6 +777,8 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         if not goes_on:
             with _writing(folder):
                 journal.remove_parts()
+            # With a note that an old folder is to be replaced: a call that goes on after a kill finds it there, and may
+            # remove it.
             journal.begin({**about, "replaces": True} if os.path.lexists(folder) else about)
         part = folder + journal.part_suffix()
         finished_pieces = set(journal.names()) if os.path.isdir(part) else set()
@@ -799,6 +806,7 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         with _writing(folder):
             writer.finish(part, source)
             if os.path.lexists(folder):
+                # `rename` does not take the place of a folder that has entries (POSIX).
                 shutil.rmtree(folder)
             os.replace(part, folder)
         journal.begin({**about, "finished": True})

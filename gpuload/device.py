@@ -31,9 +31,8 @@ from gpuload.errors import ClosedError, DeviceError, SpecError, install_command,
 PAGE_BYTES = 4096
 INSTALL = install_command("cuda12")
 CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
-FOREIGN_GROUP = (
-    8  # so many arrays that foreign streams read are freed together, by a thread that waits for the whole GPU
-)
+# So many arrays that foreign streams read are freed together, by a thread that waits for the whole GPU.
+FOREIGN_GROUP = 8
 MAX_FOREIGN = 64  # of these arrays; at that number the lane itself waits, too
 MOST_IDLE_PINNED_BYTES = 1 << 29  # of page-locked memory that waits for its next use
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams by larger numbers

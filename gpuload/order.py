@@ -144,6 +144,7 @@ class Buckets:
                 cause="it is the name of a field, or an array with the length of each record, whole numbers",
                 remedy="write gl.Buckets('tokens', chunk=64), say",
             )
+        # A copy, also of int64: the caller may change the array, and the order of a run must not.
         _keep(self, "by", lengths.astype(np.int64))
 
     @property
@@ -315,6 +316,7 @@ class Plan:
         for name in ("batch_size", "num_shards"):
             _keep(self, name, check_count(name, getattr(self, name)))
         _keep(self, "seed", rng.checked_word(self.seed, "seed"))
+        # States and repr have True, and not np.True_.
         if isinstance(self.shuffle, np.bool_):
             _keep(self, "shuffle", bool(self.shuffle))
         if not isinstance(self.shuffle, (bool, Blocks, Buckets)):
@@ -370,6 +372,7 @@ class Plan:
             RecordIndexError: the epoch has no such step.
             SpecError: the step is no whole number.
         """
+        # A negative number is whole, too: the next check says which steps there are.
         if not is_whole(step, least=-MAX_LENGTH):
             raise SpecError(
                 f"step = {short_repr(step)}",
@@ -589,6 +592,7 @@ class Plan:
         in_steps = positions < self.later(start, self.end(start)).offset
         places, in_shard = places[in_steps], self._in_shard(positions[in_steps], start)
         windows = places // self._window
+        # Counted from 0: `bincount` would have an entry for each window of the epoch before these.
         windows -= windows.min(initial=self.length)
         sizes = np.bincount(windows)
         enough = np.bincount(windows, in_shard) >= MIN_SHARE * sizes

@@ -151,6 +151,7 @@ class Ragged:
             return self.payload[int(self.offsets[selection]) : int(self.offsets[selection + 1])]
         if selection.step != 1:
             raise SpecError(f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values")
+        # A slice that ends before its beginning is empty.
         return Ragged(self.payload, self.offsets[selection.start : max(selection.start, selection.stop) + 1])
 
     def __iter__(self) -> Iterator[Any]:
@@ -176,6 +177,7 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
     if not len(flat) or not length:
         return xp.full(shape, value, dtype=flat.dtype)
     inside = place < ragged.lengths[:, None]
+    # Element 0 stands where a row is filled up: an index has to lie inside, and the mask replaces what it takes.
     index = np.where(inside, (ragged.offsets[:-1] - ragged.offsets[0])[:, None] + place, 0)
     mask = xp.asarray(inside.reshape(*inside.shape, *(1,) * (len(shape) - 2)))
     return xp.where(mask, flat[xp.asarray(index)], xp.asarray(value, dtype=flat.dtype))
@@ -189,6 +191,7 @@ def holds(dtype: np.dtype[Any], value: Any) -> bool:
     if isinstance(value, (str, bytes)):
         return False
     try:
+        # NumPy warns of a cast that overflows; the comparison below finds it.
         with np.errstate(all="ignore"):
             array = np.asarray(value).astype(dtype)
     except (TypeError, ValueError, OverflowError):

@@ -68,6 +68,7 @@ def _heads(field: Field, payload: Bytes, begins: Int64s, ends: Int64s) -> tuple[
     counts[whole] = _numbers(payload, begins[whole])
     num_texts = math.prod(_inner(field)) if field.ragged else math.prod(field.fixed_shape)
     fits = counts % num_texts == 0 if field.ragged and num_texts else counts == num_texts
+    # Before the lengths are read: a damaged number would point beyond the memory.
     whole &= fits & (counts >= 0) & (counts <= (ends - begins) // NUMBER_BYTES - 1)
     _check(whole, field)
     owners = offsets_of(counts)[:-1]
@@ -77,6 +78,7 @@ def _heads(field: Field, payload: Bytes, begins: Int64s, ends: Int64s) -> tuple[
     totals = np.zeros(counts.size, np.int64)
     np.add.at(totals, rows, lengths)
     outside = np.zeros(counts.size, np.bool_)
+    # Each by itself as well: damaged lengths may run over, and their sum be right.
     outside[rows[(lengths < 0) | (lengths > payload.size)]] = True
     _check((firsts + totals == ends) & ~outside, field)
     return counts, lengths, firsts
@@ -105,6 +107,7 @@ def _objects(field: Field, payload: Bytes, begins: Int64s, lengths: Int64s, rows
         objects[:] = [data[begin:end] for begin, end in spans]
         return objects
     try:
+        # In ASCII a byte is a character: bounds in bytes cut the text, too.
         text = data.decode("ascii")  # the usual case, several times as fast as text by text
     except UnicodeDecodeError:
         objects[:] = _decode_texts(field, data, list(spans), rows)
@@ -196,6 +199,7 @@ def _check_texts(field: Field, row: int, texts: Any) -> NDArray[Any]:
 
 def _join(texts: Sequence[bytes]) -> Ragged:
     lengths = np.array([len(text) for text in texts], np.int64)
+    # A bytearray: of bytes NumPy makes an array that cannot be written to.
     return Ragged(np.frombuffer(bytearray(b"".join(texts)), np.uint8), offsets_of(lengths))
 
 
@@ -222,6 +226,7 @@ def _encode_text(field: Field, row: int, value: Any) -> bytes:
 
 def _windows(payload: Bytes, *, writeable: bool = False) -> NDArray[np.uint8]:
     """Return the eight bytes from each byte on, as rows."""
+    # A number may lie at any byte: a view as int64 begins at each eighth one alone.
     return as_strided(payload, (payload.size - NUMBER_BYTES + 1, NUMBER_BYTES), (1, 1), writeable=writeable)
 
 

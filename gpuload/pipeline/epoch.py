@@ -83,7 +83,7 @@ class _Run:
 
     Attributes:
         cursor: where the iterator is.
-        reached: where it takes the loader, if not to ``cursor``.
+        loader_cursor: where it takes the loader, if not to ``cursor``.
         end: the number of steps of the epoch.
         joining: which steps are done together.
         batches: the threads that make them.

@@ -588,7 +588,7 @@ class Selected(Composed):
 
     Args:
         source: with the records to select from.
-        chosen: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to ``len(source) - 1``.
+        selection: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to ``len(source) - 1``.
     """
 
     def __init__(self, source: Source, selection: Selection) -> None:

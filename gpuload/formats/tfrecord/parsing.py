@@ -1,7 +1,7 @@
 """Parsing: the values of each wanted feature of some records, in the core or in plain Python, with the same result.
 
 records, uint8                   one after the other, as they were read
-Found                            the values of one feature of all records, one after the other, and how many of each
+ValueLists                       the values of one feature of all records, one after the other, and how many of each
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def fields(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, i
     Groups are skipped.
 
     Raises:
-        Damaged: there is no field where one should be.
+        WireError: there is no field where one should be.
     """
     while place < end:
         number, kind, first, after, place = _field(data, place, end)
