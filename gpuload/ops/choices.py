@@ -469,6 +469,8 @@ class OneOf(_Choice):
     def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
         """See ``_Choice``."""
         weights = np.asarray(self.weights or (1.0,) * len(self.ops))
+        # Without the last end: rounding could put it below a number that is nearly 1, and there would be a choice too
+        # many.
         ends = np.cumsum(weights)[:-1] / weights.sum()
         return np.searchsorted(ends, u, side="right").astype(np.int32)
 
@@ -557,6 +559,7 @@ class Shuffle(_Nest):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``order``, int32 ``[N, number of ops]``: the numbers of the ops in order; and their draws."""
+        # Stable: equal numbers, too, give one order on every machine.
         draw = {ORDER: np.argsort(u[:, : len(self.ops)], axis=1, kind="stable").astype(np.int32)}
         rows = np.arange(len(u))
         for number in range(len(self.ops)):

@@ -180,6 +180,7 @@ def gray(xp: ModuleType, x: Any) -> Any:
         return x.astype(xp.float32)
     red, green, blue = (x[..., channel : channel + 1] for channel in range(3))
     total = red.astype(xp.float32) * np.float32(GRAY[RED])
+    # By way of float64: one rounding for product and sum, as torch's vectors have it (`Bits`, above).
     for part, share in ((green, GRAY[GREEN]), (blue, GRAY[BLUE])):
         total = (total.astype(xp.float64) + part.astype(xp.float64) * np.float64(np.float32(share))).astype(xp.float32)
     return xp.floor(total) if x.dtype == np.uint8 else total
@@ -201,6 +202,7 @@ def blend(xp: ModuleType, x: Any, base: Any, factor: Any) -> Any:
         base: float32, of the same shape, or of a shape that is broadcast to it.
         factor: 0 gives ``base``, 1 gives ``x``, more goes on beyond ``x``.
     """
+    # The sum by way of float64, as in `gray`.
     first = x.astype(xp.float32) * across(xp, factor)
     total = first.astype(xp.float64) + base.astype(xp.float64) * _across(xp, weight(factor))
     return _bounded(total.astype(xp.float32), x.dtype)
@@ -209,6 +211,7 @@ def blend(xp: ModuleType, x: Any, base: Any, factor: Any) -> Any:
 @_quiet
 def mean(xp: ModuleType, x: Any) -> Any:
     """Return the mean of each image of one channel, float32 ``[..., 1, 1, 1]``."""
+    # In float64, so that the order of the pixels, another one on each executor, does not show behind the rounding.
     total = x.astype(xp.float64).sum(axis=(-3, -2, -1), keepdims=True).astype(xp.float32)
     return total / np.float32(x.shape[-3] * x.shape[-2])
 
@@ -232,6 +235,7 @@ def _rgb(xp: ModuleType, turns: Any, saturations: Any, values: Any) -> Any:
     unity, six = np.float32(1), turns * np.float32(6)
     sector = xp.floor(six)
     rest = six - sector
+    # A hue of a whole turn, which rounding may give, is sector 6: the first again.
     sector = sector.astype(xp.int32) % 6
     ramp, pale = saturations * rest, unity - saturations
     falling = ((unity - ramp) * values).clip(0, 1)

@@ -42,6 +42,7 @@ DTYPES = ("uint8", "uint16")
 # nvImageCodec 0.9.0 is reported (its issue 55) to end the process on H100 and B200 where a region of a JPEG is decoded
 # on the GPU, and to fail with its error 8 on A100. 0.8.0 is fine, but DALI 2.4 takes 0.9 alone.
 REGIONS_ON_GPU = "whole images are decoded and cut there: nvImageCodec 0.9.0 ends the process at a region of a JPEG"
+# In a region of one column of a 4:2:0 JPEG, libjpeg-turbo has no neighbour to make the colours of: see Region, above.
 LEAST_PIXELS = 2  # of a region along each side, where the image has as many
 
 
@@ -200,6 +201,7 @@ class Decode(Op):
 
         On a GPU a region is cut from the whole image: see `REGIONS_ON_GPU`.
         """
+        # Unless it is asked, DALI makes the colours of a 4:2:0 JPEG in a plainer way on a GPU than on a CPU.
         settings: dict[str, Any] = {"device": "cpu", "jpeg_fancy_upsampling": True}
         if self.dtype == "uint16":
             settings["dtype"] = dali.types.UINT16

@@ -187,6 +187,7 @@ class Elastic(Warp):
         height, width = size
         count = height * width
         words = noise.words(xp, draw["key"][None], count).view(xp.uint32)[0, : 2 * count]
+        # 24 bits, which float32 holds exactly: no executor rounds them otherwise.
         numbers = (words >> xp.uint32(8)).astype(f32) * f32(2.0**-23) - f32(1)
         line = weights(np.array([self.sigma]), self._side)[0]
         displacements = []

@@ -269,6 +269,7 @@ class MoveAnnotations(Follower):
             draw: rows of the draws, one a record.
         """
         rows = values.reshape(-1, values.shape[-1])
+        # A value may be several points, `[M, K, 2]`: from here on rows count.
         lengths = lengths * (len(rows) // max(len(values), 1))
         before, after = (np.repeat(draw[key], lengths, axis=0) for key in (BEFORE, AFTER))
         is_points = self.kind.endswith("xy") and not self.kind.endswith("xyxy")
@@ -308,6 +309,7 @@ def check_boxes(
     """
     width, height = size[:, 1], size[:, 0]
     left, top, right, bottom = corners.T
+    # Boxes with nan are found by `is_finite`; the comparisons need not warn of them.
     with np.errstate(invalid="ignore"):
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(corners).all(axis=1))
         is_ordered = (right >= left) & (bottom >= top)

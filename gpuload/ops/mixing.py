@@ -245,6 +245,7 @@ class CutMix(_Mix):
 
 def _paste_boxes(images: Any, partners: NDArray[np.int32], boxes: NDArray[np.int32], field: Field) -> Any:
     """Return images, each with the pixels of its partner in its box; an image without a partner stays."""
+    # Partners are read as they were: both of a pair change.
     result = images.copy()
     for row in np.flatnonzero(partners).tolist():
         top, left, bottom, right = boxes[row].tolist()
@@ -322,6 +323,7 @@ def _beta_table(alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     x = t ** (1 / power)
     density = (1 - x) ** (alpha - 1) * x ** (alpha - power)
     below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) * np.diff(t) / 2)])
+    # By symmetry half of it lies below 1/2: that scales the table, and no function of scipy's is needed.
     return below * (0.5 / below[-1]), t
 
 

@@ -241,6 +241,7 @@ def words(xp: ModuleType, key: Keys, count: int) -> Any:
         return xp.ascontiguousarray(word_blocks(xp, key, count)[:, :count])
     pairs = np.ascontiguousarray(key).view(np.uint64).reshape(-1, 2)
     record = np.zeros(1, np.int64)
+    # A record's key takes the places of seed and stream: they are Philox's key.
     rows = [rng.bits(count, seed=seed, epoch=0, records=record, stream=stream) for seed, stream in pairs.tolist()]
     return xp.asarray(np.concatenate(rows))
 
@@ -270,6 +271,7 @@ def quantiles() -> NDArray[np.float32]:
     places = (np.arange(LEVELS // 2) + 0.5) / LEVELS
     lower = np.array([NormalDist().inv_cdf(place) for place in places.tolist()])
     numbers = np.concatenate([lower, -lower[::-1]])
+    # Without their tails the numbers deviate by a little less than 1.
     return np.asarray(numbers / numbers.std(), f32)
 
 

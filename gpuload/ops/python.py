@@ -530,6 +530,7 @@ def _array(xp: ModuleType, value: Any) -> NDArray[Any]:
         )
     array = np.asarray(value)
     if array.dtype.kind in "US" and isinstance(value, (str, bytes, list, tuple)) and not isinstance(value, np.generic):
+        # NumPy would give them one fixed length, that of the longest, and drop zeros at the end of bytes.
         array = np.array(value, object)
     return array
 

@@ -98,6 +98,7 @@ class Resize(Op):
         if self._is_fixed:
             return np.broadcast_to(np.array([self.height, self.width], np.int32), size.shape)
         sides = size.astype(np.int64).clip(1)
+        # In whole numbers: a quotient of floats may lie just beside a half, and round to the other side.
         before, after = self._scale(sides)
         half = before if self.rounding == "nearest" else 0
         return np.asarray(arguments.check_sides(self, (2 * sides * after + half) // (2 * before)), np.int32).clip(1)
