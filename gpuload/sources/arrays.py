@@ -181,6 +181,7 @@ def _is_of_file(array: Array) -> bool:
     """Return True if the elements lie in a map of a file: the array, or the array that it is a view of, is one."""
     base: Any = array
     while isinstance(base, np.ndarray):
+        # The class alone says nothing: a copy of a memmap, which lies in memory, is one, too.
         if isinstance(base, np.memmap) and getattr(base, "_mmap", None) is not None:
             return True
         base = base.base

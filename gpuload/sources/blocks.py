@@ -70,8 +70,10 @@ class BlockCache:
         with self._lock:
             entry = self._entries.pop(key, None) or _Entry()
             self._entries[key] = entry
+        # A lock for each block: who wants another one does not wait until this one is decoded.
         with entry.lock:
             if entry.error is not None:
+                # A copy: each thread gives what it raises a traceback, and a place, of its own.
                 raise copy.copy(entry.error)
             if entry.block is None:
                 try:
@@ -137,6 +139,7 @@ class BlockLeaf(Leaf):
             part = Part(fields, fields.dtype, 0)
             self.layout = Layout(part.num_bytes, (part,))
         self.spec = fields.spec if isinstance(fields, Layout) else Spec((fields,))
+        # Where all blocks stay decoded, records in any order cost each of them once.
         self.block_records = 0 if cache.is_complete else int(np.diff(starts).max(initial=0))
         self._starts, self._decode, self._cache, self._key, self._place = starts, decode, cache, key, place
 

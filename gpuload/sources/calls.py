@@ -62,6 +62,7 @@ def to_json(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _value(value: Any, depth: int) -> Any:
+    # Not `isinstance`: a subclass, as numpy.float64 is of float, would come back as another kind.
     if value is None or type(value) in (bool, int, float, str):
         return value
     if (isinstance(value, np.dtype) and not value.hasobject and value.kind != "V") or _is_structured(value):

@@ -176,6 +176,7 @@ class ColumnLeaf(FormLeaf):
     def _read_records(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         """Copy records, which come in the order of the files: item k of neighbours is one extent."""
         size, owners = self._item.itemsize, self._owners(numbers)
+        # Before the first record stands -2, behind which none comes: that record begins a run, too.
         runs = np.flatnonzero((np.diff(numbers, prepend=-2) != 1) | (np.diff(owners, prepend=-1) != 0))
         lengths = np.diff(runs, append=numbers.size) * size
         owners = owners[runs]

@@ -62,8 +62,10 @@ class Weights:
                 cause="a weight is a number of at least 0, and one of them is larger",
                 remedy="pass 0 for a record that is never drawn",
             )
+        # So many bits that the sum of all cannot run over, each as large as the largest.
         bits = SUM_BITS - 1 - length.bit_length()
         whole = np.rint(np.ldexp(exact / exact.max(), bits)).astype(np.int64)
+        # A weight that rounds to 0 keeps 1: its record is drawn seldom, but not never.
         return cls(np.cumsum(np.maximum(whole, exact > 0)), rng.checked_word(seed, "seed"))
 
     def at(self, numbers: Indices) -> Indices:
