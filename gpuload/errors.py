@@ -194,6 +194,11 @@ def short_repr(value: object, max_characters: int = MAX_CHARACTERS) -> str:
         return f"a {type(value).__name__} with an integer of too many digits to show"
 
 
+def line_of(error: Exception) -> str:
+    """Return the first line of an error of another library, or its kind if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_CHARACTERS]
+
+
 def add_note(error: Exception, note: str) -> Exception:
     """Add a note to an error of the user's own code and return the error; Python 3.10 has no ``add_note`` itself."""
     error.__notes__ = [*getattr(error, "__notes__", ()), note]

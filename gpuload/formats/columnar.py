@@ -30,9 +30,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import signalsafe, strings
-from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError, UnknownFieldError, missing_package
+from gpuload.errors import (
+    DamagedBlockError,
+    FormatError,
+    GpuloadError,
+    SpecError,
+    UnknownFieldError,
+    line_of,
+    missing_package,
+)
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged, concatenate
+from gpuload.sources.blocks import check_cache_bytes
+from gpuload.sources.columns import differing_files
 from gpuload.sources.leaf import UINT8, gather_pieces
 from gpuload.spec import Field, is_whole
 from gpuload.storage.files import Files, open_error
@@ -40,7 +50,6 @@ from gpuload.storage.files import Files, open_error
 Array = NDArray[Any]
 Path = tuple[str, ...]
 Shapes = Mapping[str, tuple[int, ...]]
-MAX_CHARACTERS = 200  # of an error of PyArrow's
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 
 
@@ -113,15 +122,11 @@ def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_by
             raise SpecError(
                 f"{call}: {name} = {value!r}", cause="it is a dict from names of columns", remedy='write {"x": ...}'
             )
-    if not is_whole(cache_bytes):
-        raise SpecError(
-            f"{call}: cache_bytes = {cache_bytes!r}", cause="it is a number of bytes", remedy="leave it out"
-        )
     return {
         "fields": None if fields is None else tuple(fields),
         "shapes": dict(shapes or {}),
         "defaults": dict(defaults or {}),
-        "cache_bytes": int(cache_bytes),
+        "cache_bytes": check_cache_bytes(call, cache_bytes),
     }
 
 
@@ -160,11 +165,7 @@ def columns_of_files(
         columns.append(file_columns)
         for column, expected in zip(file_columns, columns[0], strict=True):
             if column.field != expected.field:
-                raise SpecError(
-                    f"{table.path} has {column.field}, {tables[0].path} has {expected.field}",
-                    cause="the files of a source have the same columns",
-                    remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
-                )
+                raise differing_files(f"{table.path} has {column.field}", f"{tables[0].path} has {expected.field}")
     return columns
 
 
@@ -388,11 +389,11 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
         raise
     except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
         if files is not None:
+            # Before it is called damage: the file may be another one by now.
             files.check(number)
         if files is not None and isinstance(error, OSError) and error.errno is not None:
             raise open_error(files.paths[number], error) from None
-        lines = str(error).splitlines() or [type(error).__name__]
-        cause = f"PyArrow cannot decode it: {lines[0][:MAX_CHARACTERS]}"
+        cause = f"PyArrow cannot decode it: {line_of(error)}"
         raise DamagedBlockError(place, cause=cause, remedy="copy the file again, or write it anew") from None
 
 
@@ -454,6 +455,8 @@ def values_of(column: Column, batch: Any) -> Array | Ragged:
     plain = _present(column, array)
     if "list" not in _kind(plain.type):
         return _bytes_of(plain)
+    # A slice of an array keeps the offsets of the whole, and the first need not be 0; `flatten` gives the elements of
+    # the slice alone, where `values` would give all.
     offsets = plain.offsets.to_numpy().astype(np.int64)
     inner = field.with_(shape=(field.shape or ())[1:])
     elements = _flat(column, _elements(column, plain.flatten())).reshape(-1, *inner.fixed_shape)
@@ -506,10 +509,12 @@ def _flat(column: Column, array: Any) -> Array:
     kind = _kind(array.type)
     if kind == "fixed_size_binary":
         size = array.type.byte_width
+        # The buffer itself: PyArrow makes Python's objects of these values, too.
         raw = array.buffers()[1]
         begin = array.offset * size
         return np.frombuffer(raw or b"", UINT8)[begin : begin + len(array) * size]
     if kind in ("time32", "time64"):
+        # PyArrow makes Python's objects of times of day.
         array = array.view(f"int{kind[-2:]}")
         return array.to_numpy(zero_copy_only=False).astype(np.int64).view(column.field.dtype)  # type: ignore[no-any-return]
     return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
@@ -517,6 +522,7 @@ def _flat(column: Column, array: Any) -> Array:
 
 def _bytes_of(array: Any) -> Ragged:
     """Return strings or binary values as their bytes."""
+    # Offsets of 32 bits and views come to one form, with offsets of 64.
     large = array.cast("large_binary" if "binary" in str(array.type) else "large_string")
     _, offsets, payload = large.buffers()
     ends = np.frombuffer(offsets or bytes(8), np.int64)[large.offset : large.offset + len(large) + 1]

@@ -19,15 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
+from gpuload.errors import line_of as line_of
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
-from gpuload.sources.blocks import BlockCache, BlockLeaf
-from gpuload.sources.columns import ColumnSource
+from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
+from gpuload.sources.columns import ColumnSource, differing_files
 from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
 from gpuload.sources.rows import Form, RowLeaf
-from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, is_whole
+from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import limit_bytes, too_large
@@ -35,7 +36,6 @@ from gpuload.storage.inflate import limit_bytes, too_large
 BLOCK_BYTES = 1 << 20  # of rows that are decoded together where the file has no blocks of its own
 MOST_BLOCKS = 1 << 24  # of an array: the places of more take gigabytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
-MAX_CHARACTERS = 200  # of an error of another library
 Objects = NDArray[np.object_]
 
 
@@ -111,12 +111,8 @@ def check_arguments(call: str, fields: Any, group: Any, cache_bytes: Any) -> dic
         )
     if not isinstance(group, str):
         raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
-    if not is_whole(cache_bytes):
-        raise SpecError(
-            f"{call}: cache_bytes = {cache_bytes!r}", cause="it is a number of bytes", remedy="leave it out"
-        )
     pairs = None if names is None else {str(name): str(path) for name, path in names}
-    return {"fields": pairs, "group": group, "cache_bytes": int(cache_bytes)}
+    return {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
 
 
 def source_of(
@@ -144,11 +140,7 @@ def source_of(
         _check_lengths(path, table)
         for member, first in zip(table, tables[0], strict=True):
             if member.spec != first.spec:
-                raise SpecError(
-                    f"{member.title} is {member.spec}, {first.title} is {first.spec}",
-                    cause="the files of a source have the same fields",
-                    remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
-                )
+                raise differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
     cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
     leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]
     classes = [member.classes for member in tables[0] if member.classes]
@@ -311,8 +303,3 @@ def varying_of(values: Objects, dtype: np.dtype[Any]) -> Ragged:
         for value in values
     ]
     return Ragged.of(arrays, dtype)
-
-
-def line_of(error: Exception) -> str:
-    """Return the first line of an error of another library, or its kind if it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_CHARACTERS]

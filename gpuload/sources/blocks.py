@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.errors import DamagedBlockError
+from gpuload.errors import DamagedBlockError, SpecError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.leaf import (
     UINT8,
@@ -34,10 +34,21 @@ from gpuload.sources.leaf import (
     gather_rows,
 )
 from gpuload.sources.memory import step_room
-from gpuload.spec import Field, Layout, Part, Spec
+from gpuload.spec import Field, Layout, Part, Spec, is_whole
 
 CACHE_BYTES = 1 << 28  # of decoded blocks, if the user does not say another number
 Decode = Callable[[int], Any]  # an array or a Ragged
+
+
+def check_cache_bytes(call: str, value: Any) -> int:
+    """Return the argument ``cache_bytes`` of a call that opens such records.
+
+    Raises:
+        SpecError: it is no number of bytes.
+    """
+    if not is_whole(value):
+        raise SpecError(f"{call}: cache_bytes = {value!r}", cause="it is a number of bytes", remedy="leave it out")
+    return int(value)
 
 
 class BlockCache:

@@ -10,10 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpuload.errors import SpecError
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, names_of
+
+
+def differing_files(found: str, expected: str) -> SpecError:
+    """Return the error for files of one source that differ in a field: each with its field, and the first one's."""
+    return SpecError(
+        f"{found}, {expected}",
+        cause="the files of a source have the same fields",
+        remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
+    )
 
 
 class ColumnSource(FileSource):

@@ -37,6 +37,7 @@ from gpuload.errors import (
     MissingPackageError,
     SpecError,
     UnknownFieldError,
+    line_of,
     missing_package,
 )
 from gpuload.formats import members
@@ -178,7 +179,7 @@ def _refusal(files: Files, number: int, subject: str, error: Exception, size: st
         return open_error(files.paths[number], error)
     return FormatError(
         subject,
-        cause=f"h5py refuses it: {members.line_of(error)}{size}",
+        cause=f"h5py refuses it: {line_of(error)}{size}",
         remedy="it was cut short, is damaged or still being written: copy it again; gl.open(path) says what it is",
     )
 
@@ -349,7 +350,7 @@ def _member(place: _Place, file: Any, names: Sequence[str]) -> Member:
             dtype = dataset.dtype
         except TypeError as error:
             raise SpecError(
-                "its elements are none of NumPy's", cause=members.line_of(error), remedy="convert it with h5py"
+                "its elements are none of NumPy's", cause=line_of(error), remedy="convert it with h5py"
             ) from None
         filters = _filters_of(dataset)
         if not dataset.id.get_storage_size() and dataset.size:
