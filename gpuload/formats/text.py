@@ -204,6 +204,5 @@ def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:
         )
 
 
-TEXT = Format(
-    "text", text, compressions=("gzip",), call=text
-)  # any text may be lines, so `gl.open` never takes it for that
+# Any text may be lines, so `gl.open` never takes it for that.
+TEXT = Format("text", text, compressions=("gzip",), call=text)

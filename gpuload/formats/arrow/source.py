@@ -190,6 +190,7 @@ class _Table:
             span: of it from `span`.
         """
         batch = self._decode(column, number, *span.tolist())
+        # PyArrow itself believes the offsets of a file, and would read behind the memory by them.
         batch.validate(full=True)
         return batch
 

@@ -144,6 +144,8 @@ def _check_character(argument: str, value: Any, usual: str) -> None:
 
 def _codec(encoding: Any) -> str:
     try:
+        # Python imports a codec at its first use. Not all are of text: hex and rot13 are found, too, and fail at the
+        # next line.
         codec = signalsafe.call(lambda: codecs.lookup(encoding)).name
         "a,1".encode(codec).decode(codec)
     except (LookupError, TypeError, ValueError) as error:
@@ -152,6 +154,7 @@ def _codec(encoding: Any) -> str:
             cause=f"Python knows no encoding of text by this name: {error}",
             remedy='pass "utf-8", "latin-1", "cp1252" or "utf-16", say',
         ) from None
+    # ASCII is UTF-8, and the mark that utf-8-sig leaves out the stream leaves out itself.
     return "utf-8" if codec in ("utf-8", "utf-8-sig", "ascii") else codec
 
 

@@ -302,6 +302,7 @@ class _Stream:
         is_first = True
         for piece in text:
             if not is_first:
+                # A piece is held back until there is another one: only then it is known not to be the last.
                 yield before, False
             before, is_first = piece, False
         yield before, True
@@ -314,6 +315,7 @@ class _Stream:
             yield first
             yield from raw
             return
+        # This closes the file, which the unpacking opens by itself.
         raw.close()
         self.is_plain = False
         yield from self._inflate()
@@ -328,6 +330,7 @@ class _Stream:
                 files.read(number, descriptor, memoryview(piece), offset)
                 offset += len(piece)
                 yield piece
+            # Behind the last byte: a file that was written meanwhile may have pieces of both versions.
             files.check_descriptor(number, descriptor)
 
     def _inflate(self) -> Iterator[Piece]:

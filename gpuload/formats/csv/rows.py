@@ -220,6 +220,7 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
             check_count(path, part.bad[: MOST_BAD + 1])
             part.count += block_rows.count
             part.longest = [max(pair) for pair in zip(part.longest, block_rows.longest, strict=True)]
+            # Once the form was widened, the rows are of no use: the rest of the file is only looked at.
             ready += [block_rows] if wider is form else []
             if block.offset >= 0:
                 progress.show((before + block.offset) >> 20, total >> 20, "MB")
@@ -504,6 +505,7 @@ class _Text:
         if not payload.size or int(payload.max()) < 0x80:
             return cls(payload, texts.offsets)
         begins = np.zeros(payload.size + 1, np.int64)  # characters in front of each byte
+        # In UTF-8 a byte 10xxxxxx goes on with a character, any other begins one.
         np.cumsum((payload & 0xC0) != 0x80, out=begins[1:])
         codes = np.frombuffer(payload.tobytes().decode("utf-8").encode(UTF32), np.uint32)
         return cls(codes.astype(np.min_scalar_type(codes.max())), begins[texts.offsets])
@@ -619,6 +621,7 @@ def _rows(
     job: Job, values: Sequence[Any], dtype: np.dtype[Any], first: int, after: int
 ) -> tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]:
     """Return some records of a block as rows, and the bytes that they refer to."""
+    # Gaps for alignment go to the table, too: they are zeros, and not what the memory held before.
     has_gaps = sum(dtype[place].itemsize for place in range(len(job.columns))) < dtype.itemsize
     rows, payloads = (np.zeros if has_gaps else np.empty)(after - first, dtype), {}
     for place, (column, column_values) in enumerate(zip(job.columns, values, strict=True)):

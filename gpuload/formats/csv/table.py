@@ -77,6 +77,7 @@ class Writer:
         with contextlib.ExitStack() as stack:
             self._file = stack.enter_context(keptfile.Writer(self._path, self._made_of))
             if self._has_payload:
+                # Beside the table, and not in TMPDIR, which may be small, or lie in memory.
                 home = os.path.dirname(self._path)
                 self._spool: Any = stack.enter_context(tempfile.TemporaryFile(dir=home))
             yield self

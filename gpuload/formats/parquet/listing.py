@@ -59,6 +59,7 @@ def from_manifest(listing: Manifest, arguments: Mapping[str, Any]) -> tuple[list
     counts = listing.numbers("row_groups", 0, MAX_LENGTH)
     num_bytes = listing.numbers("unpacked_bytes", 0, LARGEST_BYTES).tolist()
     rows = listing.array("rows", "<i8", -1)
+    # In float64: sums of damaged numbers could run over in int64, and fit again.
     if counts.sum(dtype=np.float64) != rows.size or (rows < 0).any() or rows.sum(dtype=np.float64) >= MAX_LENGTH:
         raise listing.error("it has other row groups than it counts, or rows that cannot be")
     pieces = np.split(rows, np.cumsum(counts)[:-1])

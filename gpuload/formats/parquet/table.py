@@ -87,7 +87,9 @@ class Table:
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
                 file,
                 metadata=footer,
+                # Without a buffer PyArrow reads the whole column of a row group first, which is too much for one value.
                 buffer_size=PEEK_BYTES if rows == 1 else 0,
+                # No threads of PyArrow's: blocks are decoded side by side by ours.
                 pre_buffer=False,
                 page_checksum_verification=True,
             )

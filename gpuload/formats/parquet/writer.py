@@ -91,6 +91,7 @@ def _array(arrow: Any, field: Field, values: Values, count: int) -> Any:
         return arrow.array([value.tobytes() for value in values], arrow.binary())
     if isinstance(values, Ragged):
         elements = _elements(arrow, values.flat, values.payload.shape[1:])
+        # Large lists: their offsets are int64, as ours.
         return arrow.LargeListArray.from_arrays(values.offsets - values.offsets[0], elements)
     array = np.asarray(values)
     if array.dtype.kind == "U":
