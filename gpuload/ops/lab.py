@@ -23,12 +23,8 @@ from numpy.typing import NDArray
 WHITE = (0.950456, 1.0, 1.088754)  # X, Y and Z of D65
 TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))
 FROM_XYZ = ((3.240479, -1.53715, -0.498535), (-0.969256, 1.875991, 0.041556), (0.055648, -0.204043, 1.057311))
-ONE_LINEAR, ONE_ROOT, ONE_LIGHT, ONE_RESULT = (
-    255 << 3,
-    1 << 15,
-    1 << 14,
-    1 << 12,
-)  # the number that stands for 1 in each table
+# The number that stands for 1 in each table.
+ONE_LINEAR, ONE_ROOT, ONE_LIGHT, ONE_RESULT = 255 << 3, 1 << 15, 1 << 14, 1 << 12
 MATRIX_BITS = 12
 LEAST_ROOT, NUM_LIGHTS = -8145, ONE_LIGHT * 9 // 4  # of the table of third powers: its first root, and its length
 SCALE, SHIFT = (116 * 255 + 50) // 100, (16 * 255 * ONE_ROOT + 50) // 100  # of L: 1.16 root - 0.16, from 0 to 255

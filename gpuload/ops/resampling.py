@@ -105,11 +105,8 @@ TABLES: dict[str, NDArray[np.float32]] = {
     "cubic": _cubic(),
     "lanczos": _lanczos(),
 }
-WIDTHS = {
-    "linear": 2.0,
-    "cubic": 4.0,
-    "lanczos": 6.0,
-}  # of the filter, in source pixels, where the image does not become smaller
+# Of the filter, in source pixels, where the image does not become smaller.
+WIDTHS = {"linear": 2.0, "cubic": 4.0, "lanczos": 6.0}
 
 
 def filter_of(n_in: Any, n_out: Any, interpolation: str, antialias: bool) -> tuple[Any, Any, Any]:

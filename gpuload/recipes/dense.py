@@ -15,11 +15,8 @@ from gpuload.ops import Op
 from gpuload.recipes.code import Ops
 from gpuload.recipes.form import IMAGE, IMAGENET_MEAN, IMAGENET_STD, Form, Numbers
 
-CAFFE_MEAN = (
-    123.0,
-    117.0,
-    104.0,
-)  # of ImageNet, in whole numbers: SSD subtracts it, and detectors fill with it around images
+# Of ImageNet, in whole numbers: SSD subtracts it, and detectors fill with it around images.
+CAFFE_MEAN = (123.0, 117.0, 104.0)
 MASK = "mask"
 
 

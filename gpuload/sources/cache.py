@@ -48,10 +48,8 @@ UNITS |= {f"{unit}iB": 1024**power for power, unit in enumerate("KMGT", 1)}
 AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
 IN_MEMORY = "cached in memory"
 INDEX, FORMAT, VERSION = "cache.json", "gpuload cache", 2
-MARK, OLD_MARK = (
-    b'{"format": "gpuload cache"',
-    b'{\n "format": "gpuload cache"',
-)  # of an index; the old one of version 1
+# The beginning of an index; the old one is that of version 1.
+MARK, OLD_MARK = b'{"format": "gpuload cache"', b'{\n "format": "gpuload cache"'
 LARGEST_INDEX_BYTES = 1 << 24
 log = logging.getLogger("gpuload")
 AT_ONCE = 1 << 20  # records of which it is asked how long they are

@@ -198,6 +198,7 @@ class ImageStage(Stage):
         draws = _rows(plan, rows)
         out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
         if self.decoding is None:
+            # The core reads rows without gaps; an op before may have given a view of a larger image.
             x = [np.ascontiguousarray(image) for image in x]
         elif not isinstance(x, Ragged):
             x = Ragged.of(x, self.before.dtype)
@@ -563,6 +564,7 @@ def _image_stage(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> ImageS
         if rest and isinstance(rest[0], WalkStage):
             walking = rest.pop(0)
     is_single = len(stages) == 1 and (walking is not None or editing is not None)
+    # A walk alone, or edits alone, are one pass in their own stages already.
     if core.native is None or rest or is_single or stages[-1].after.dtype not in walk.DTYPES:
         return None
     ops, places = sum((stage.ops for stage in stages), ()), sum((stage.places for stage in stages), ())
@@ -598,6 +600,7 @@ def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Wal
 
 def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
     longer = op.fold(now, draw)
+    # A walk over bytes fills with a byte, and any other number has to be refused, or cut, as the op itself does it.
     return None if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256) else longer
 
 

@@ -251,6 +251,7 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
 
 def _unpickle(path: str, raw: bytes) -> Any:
     try:
+        # The bytes that the digest is of: under the path there may be another file by now.
         content = np.load(io.BytesIO(raw), allow_pickle=True)
         if not isinstance(content, np.lib.npyio.NpzFile):
             return (

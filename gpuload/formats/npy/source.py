@@ -32,10 +32,8 @@ from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 
-UNTYPED = {
-    "void8": "float8_e4m3fn",
-    "void16": "bfloat16",
-}  # in files of numpy.save: dtypes unknown to it
+# In files of numpy.save: dtypes unknown to it.
+UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}
 log = logging.getLogger("gpuload")
 
 

@@ -275,6 +275,7 @@ def _compression_of(path: str, size: int, head: bytes) -> str:
         return ""
     if is_gzip(head):
         return "gzip"
+    # RFC 1950: the first two bytes, as a number, are a multiple of 31.
     return "zlib" if head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0 else ""
 
 

@@ -139,6 +139,7 @@ def _cast(column: FeatureColumn, lists: ValueLists) -> Array:
     if dtype.kind != "f" and values.size:
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         if int(values.min()) < low or int(values.max()) > high:
+            # Values are int64: NumPy would compare them with a limit beyond that as float64, or refuse to.
             place = int(((values < low) | (values > min(high, 2**63 - 1))).argmax())
             row = int(np.searchsorted(np.cumsum(np.maximum(lists.counts, 0)), place, side="right"))
             raise RowError(
