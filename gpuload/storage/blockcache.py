@@ -203,6 +203,7 @@ class BlockCache:
     def store(self, block: Block, content: memoryview) -> None:
         """Write a block; where that is not possible the log says so, once."""
         path = self._path(block)
+        # Another process may have read the same block meanwhile.
         if self._is_off or os.path.exists(path):
             return
         part = os.path.join(self._parts, f"{machine()}-{os.getpid()}-{PROCESS}{os.urandom(4).hex()}")
@@ -233,11 +234,13 @@ class BlockCache:
         with self._locked() as sum_file:
             text = sum_file.read(SUM.size) or b""
             total = SUM.unpack(text)[0] if len(text) == SUM.size else -1
+            # Also where the sum is lost or damaged: then the files are counted.
             if not 0 <= total <= self.limit_bytes - num_bytes:
                 total = self._make_room(num_bytes)
             sum_file.seek(0)
             sum_file.write(SUM.pack(total + num_bytes))
             descriptor = open_new(part)
+            # At its full size from the start: whoever adds up the parts meanwhile counts what is still to come.
             os.truncate(descriptor if os.truncate in os.supports_fd else part, num_bytes)
             return descriptor
 
@@ -252,6 +255,7 @@ class BlockCache:
         total += sum(size for _, size, _ in files)
         if total > self.limit_bytes - num_bytes:
             for _, size, path in sorted(files):
+                # More than it has to: else each block that follows would list all files again.
                 if total <= self.limit_bytes * 7 // 8 - num_bytes:
                     break
                 with contextlib.suppress(OSError):

@@ -189,6 +189,7 @@ def _read(path: str) -> tuple[NDArray[np.uint8], Any]:
     checksums = [number for piece in parallel_map(keptfile.checksums_of, pieces, num_cores()) for number in piece]
     if num_read != content.size or not np.array_equal(checksums, seal.checksums):
         raise _error(path, "its bytes do not have their checksum")
+    # Sources keep views of these bytes for as long as they live.
     content.flags.writeable = False
     return content, about
 
@@ -214,6 +215,7 @@ def _parse(path: str, content: NDArray[np.uint8], about: Any) -> Manifest:
         raise draft.error("it lists no files, or files of a folder that it does not list")
     if bool((names_of_files.payload == SLASH).any()) or not (np.diff(names_of_files.bounds) > 0).all():
         raise draft.error("the name of a file is empty, or holds a slash")
+    # In float64: a sum of int64 could run over, and look small again.
     if int(stamps[:, 0].min()) < 0 or float(stamps[:, 0].sum(dtype=np.float64)) >= 2.0**62:
         raise draft.error("the size of a file is negative, or that of all together beyond any disk")
     base = path[: path.rfind("/") + 1]
@@ -229,6 +231,7 @@ def _array_of(path: str, content: NDArray[np.uint8], entry: Any) -> tuple[str, N
     try:
         name, text, shape, offset = entry
         lengths = tuple(shape)
+        # `isinstance` would take JSON's true for a number; and a view of int64 has to begin at a multiple of 8.
         whole = all(type(number) is int and 0 <= number < 1 << 62 for number in (*lengths, offset))
         if not (isinstance(name, str) and text in DTYPES and whole and len(lengths) in (1, 2) and offset % 8 == 0):
             raise ValueError
@@ -301,6 +304,7 @@ def write(
             f"{path} is there already", cause="it is no manifest", remedy="choose another name, or move it away"
         )
     try:
+        # 0o666, less the umask: a manifest is for all who may read the files, unlike what lies in the cache folder.
         with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, ORIGIN, 0o666) as writer:
             entries = []
             for name, array in {**_file_arrays(path, files), **arrays}.items():

@@ -85,6 +85,7 @@ class RemoteStorage:
     def _way(self, number: int, path: str) -> int:
         if not is_remote(path):
             return LOCAL
+        # This makes the cache's folder: what is wrong with it is said when the source is opened.
         return RANGES if objects.open_blocks(path, self.files.stamp(number)) is None else BLOCKS
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
@@ -162,6 +163,7 @@ def requests_of(extents: Extents) -> list[Request]:
     is_long = extents.lengths > PIECE_BYTES
     is_new = np.ones(len(extents), bool)
     is_new[1:] = (np.diff(extents.files) != 0) | (extents.offsets[1:] - reach[:-1] > GAP_BYTES)
+    # A run ends at each multiple of PIECE_BYTES: several connections bring it sooner than one.
     is_new[1:] |= is_long[1:] | is_long[:-1] | (np.diff(extents.offsets // PIECE_BYTES) != 0)
     edges = [*np.flatnonzero(is_new).tolist(), len(extents)]
     requests = list[Request]()

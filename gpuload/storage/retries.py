@@ -60,6 +60,7 @@ def request(url: str, function: Callable[[], Result]) -> Result:
     for tries in range(1, MOST_TRIES + 1):
         try:
             return function()
+        # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once, Ctrl-C as well.
         except BaseException as error:
             if not _is_of_store(error):
                 raise
@@ -105,6 +106,7 @@ def _is_final(error: BaseException) -> bool:
     status = status_of(error)
     kinds = ValueError, FileNotFoundError, import_package("obstore.exceptions").NotSupportedError
     return (
+        # 408 and 429 say: later; 401 and 403 get another try with new credentials.
         (400 <= status < 500 and status not in (401, 403, 408, 429))
         or WRONG_REGION.search(str(error)) is not None
         or isinstance(error, kinds)

@@ -79,6 +79,7 @@ class Remote:
     def __post_init__(self) -> None:
         is_single = isinstance(self.urls, (str, bytes, os.PathLike)) or not isinstance(self.urls, Iterable)
         urls = (self.urls,) if is_single else tuple(self.urls)
+        # Frozen, as settings are a key of `_clients`; this is the one moment when they change.
         object.__setattr__(self, "urls", urls)
         schemes = {self._scheme(url) for url in urls}
         for name, value, kinds in (
@@ -244,6 +245,7 @@ def place_of(url: str) -> Place:
         )
     scheme, host, key = parts.groups()
     version = None if scheme in WEB else VERSION.search(key)
+    # A key may hold a question mark itself: only such words at its very end name a version.
     if version is None or version.end() != len(key):
         return Place(scheme, host, key)
     return Place(scheme, host, key[: version.start()], version[1])
@@ -306,6 +308,7 @@ def _new_client(place: Place, remote: Remote) -> Any:
         "connect_timeout": timedelta(seconds=CONNECT_S),
     }
     endpoints = (remote.endpoint or "", os.environ.get("AWS_ENDPOINT_URL", ""))
+    # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself.
     if place.scheme == "http" or any(text.startswith("http://") for text in endpoints):
         transport["allow_http"] = True
     options: dict[str, Any] = {
