@@ -50,6 +50,7 @@ def read(view: memoryview) -> Head:
     if not height or not width:
         raise HeadError(f"it would be {height} x {width} pixels")
     check_size(height * width)
+    # The bit high_bitdepth of the configuration of AV1 (AV1 in ISOBMFF, section 2.3).
     if b"av1C" in places and view[places[b"av1C"] + 2] & 0x40:
         raise HeadError("it has more than 8 bits per sample, which would be cut")
     if b"clap" in places:

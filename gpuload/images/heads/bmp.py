@@ -51,6 +51,7 @@ def read(view: memoryview) -> Head:
         raise HeadError(f"its pixels begin at byte {begin}; its header ends at {behind}, the file at {len(view)}")
     if compression == RLE8:
         _check_runs(view, begin, rows, width)
+    # Each row ends at a multiple of four bytes.
     elif begin + rows * ((width * bits + 31) // 32 * 4) > len(view):
         raise HeadError(f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off")
     form = "one colour" if bits == colours == 1 else ""

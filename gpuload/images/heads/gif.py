@@ -40,6 +40,7 @@ def read(view: memoryview) -> Head:
 
 
 def _palette_bytes(flags: int) -> int:
+    # 2 ** (number + 1) colours, of three bytes each.
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 

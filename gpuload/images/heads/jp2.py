@@ -114,6 +114,7 @@ def _codestream(view: memoryview) -> Head:
     if forms or form[0] not in (7, 15) or form[1:] != b"\1\1":
         raise HeadError("its channels differ, or are signed, or have other than 8 or 16 bits")
     num_tiles = -(-height // tile_height) * -(-width // tile_width)
+    # Their numbers have 16 bits (SOT, A.4.2).
     if num_tiles > 65535:
         raise HeadError(f"it has {num_tiles} tiles; there are 65535 at most")
     coding = _Coding(view, height, width, channels)
@@ -163,10 +164,13 @@ class _Coding:
         elif marker in (QCD, QCC):
             begin += marker == QCC
             self._check(marker == QCD or self.view[begin - 1] < self._channels, marker, place)
+            # T.800, A.6.4: a number for each subband, three a level and one, of 1 byte if nothing is quantized, else of
+            # 2; or one number for all.
             sizes = {0: range(1, 98), 1: (2,), 2: range(2, 195, 2)}.get(self.view[begin] & 31, ())
             self._check(end - begin - 1 in sizes, marker, place)
         elif marker == TLM and not in_tile:
             form = self.view[begin + 1]
+            # T.800, A.7.1: a tile's number has 0, 1 or 2 bytes, the length of its part 2 or 4.
             step = 2 + 2 * (form >> 6 & 1) + (form >> 4 & 3)
             self._check(form & 0x8F == 0 and form >> 4 & 3 < 3 and (end - begin - 2) % step == 0, marker, place)
         else:
@@ -180,11 +184,13 @@ class _Coding:
     def _check_style(self, place: int, end: int, has_precincts: int, channels: int, marker: int) -> None:
         levels, wide, high, style, transform = self.view[place : place + 5]
         self._check(levels < MAX_RESOLUTIONS and end == place + 5 + (levels + 1) * has_precincts, marker, place)
+        # T.800, A.6.1: a side of a code block is 2 ** (number + 2), 1024 at most, and a block has 4096 samples at most.
         blocks = wide <= 8 and high <= 8 and wide + high <= 8
         self._check(blocks and style < 64 and transform <= 1, marker, place)
         packets = 0
         for level in range(levels + 1):
             exponents = self.view[place + 5 + level] if has_precincts else 0xFF
+            # A precinct of one sample is allowed at the lowest resolution alone (table A.21).
             self._check(level == 0 or (exponents & 15 > 0 and exponents >> 4 > 0), marker, place)
             tall, broad = (-(-side // (1 << levels - level)) for side in self._size)
             packets += -(-tall // (1 << (exponents >> 4))) * -(-broad // (1 << (exponents & 15)))

@@ -127,6 +127,7 @@ class _Tags:
                 raise HeadError(f"its tag {tag} is {number} values of type {kind}")
             dtype = np.dtype(order + DTYPES[kind])
             numbers = np.frombuffer(view, dtype, number, start)
+            # So that the sum of a place and a length cannot run over int64.
             if dtype.itemsize == 8 and (numbers >= 2**62).any():
                 raise HeadError(f"its tag {tag} holds {numbers.max()}")
             values[tag] = numbers.astype(np.int64)
@@ -202,6 +203,7 @@ def _check_pixels(
     bits *= channels // planes  # of a pixel
     if TILE_WIDTH in tags.values:
         wide, high = tags.first(TILE_WIDTH, "width of tiles"), tags.first(TILE_HEIGHT, "height of tiles")
+        # TIFF 6.0, section 15.
         if not wide or not high or wide % 16 or high % 16:
             raise HeadError(f"its tiles are {high} x {wide} pixels; both are multiples of 16")
         across, down, places, counts = -(-width // wide), -(-height // high), TILE_OFFSETS, TILE_BYTE_COUNTS

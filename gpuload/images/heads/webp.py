@@ -43,6 +43,7 @@ def read(view: memoryview) -> Head:
             channels = 4 if has_alpha or flags & HAS_ALPHA else 3
         elif name == b"EXIF" and flags & HAS_EXIF:
             turn = _turn(bytes(view[place : place + length]))
+        # Chunks of RIFF begin at even bytes.
         place += length + length % 2
     if size is None:
         raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
@@ -55,10 +56,12 @@ def read(view: memoryview) -> Head:
 def _lossy(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:
     if length < 10 or view[place] & 1 or view[place + 3 : place + 6] != KEY_FRAME:
         raise HeadError("its chunk VP8 does not begin with a key frame")
+    # The upper 19 bits of a frame's first three bytes (RFC 6386, section 9.1).
     first_bytes = int.from_bytes(view[place : place + 3], "little") >> 5
     if first_bytes > length - 10:
         raise HeadError("its chunk VP8 is shorter than its first part")
     width, height = struct.unpack_from("<HH", view, place + 6)
+    # The two bits above are a scale for displays.
     return _check_sides(height & 0x3FFF, width & 0x3FFF), False
 
 
