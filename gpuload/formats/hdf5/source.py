@@ -362,6 +362,8 @@ def _member(place: _Place, file: Any, names: Sequence[str]) -> Member:
         if dtype.hasobject and dtype.names is None:
             return _varying(place, dataset, dtype)
         layout = members.row_layout(place.name, dtype, dataset.shape[1:])
+        # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal one is read
+        # without h5py.
         is_plain = dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and layout.record_bytes > 0
         plain = _without_metadata(dtype)
         if dataset.chunks and is_plain and filters is not None and not file.userblock_size:

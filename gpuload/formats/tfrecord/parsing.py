@@ -169,6 +169,7 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureCol
                         kind, items = wire.feature_of(data, span, is_entry=column.section != LISTS)
                     if kind not in (0, column.kind):
                         raise _other_kind(row, column, kind, len(items))
+                    # A feature with none of the three lists is missing, as it is to TensorFlow.
                     counts[number].append(len(items) if kind else MISSING)
                     if kind == BYTES_LIST:
                         values[number] += (begin + first for first, _ in items)

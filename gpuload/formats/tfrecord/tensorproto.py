@@ -43,7 +43,7 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
     """Return a serialized tensor, of the dtype and a shape that fits.
 
     Raises:
-        Damaged: the bytes are no message.
+        WireError: the bytes are no message.
         Unfit: it is another tensor, or a cut one.
     """
     code, dims, content = 0, list[int](), None
@@ -69,6 +69,7 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
         raise Unfit(f"it is a tensor of shape {tuple(dims)[:8]}, not of {shape}")
     count = math.prod(dims)
     little = native_dtype.newbyteorder("<")
+    # An empty `tensor_content` says nothing: the values may stand in the lists.
     if content is not None and (content or not count):
         if len(content) != count * native_dtype.itemsize:
             raise Unfit(
@@ -80,6 +81,7 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
         raise Unfit(f"it has {values.size} elements for a shape of {tuple(dims)}, which has {count}")
     whole = np.empty(count, native_dtype)
     whole[: values.size] = values
+    # The short form of tensor.proto: the last value in a list stands for all behind it.
     whole[values.size :] = values[-1:] if values.size else 0
     return _shaped(whole, dims)
 
@@ -88,7 +90,7 @@ def dtype_and_shape(data: bytes) -> tuple[str, tuple[int, ...]]:
     """Return dtype and shape that a serialized tensor says it has.
 
     Raises:
-        Damaged: the bytes are no message.
+        WireError: the bytes are no message.
         Unfit: it has another dtype than numbers, or its shape is unknown.
     """
     code, dims = 0, list[int]()
