@@ -3,7 +3,7 @@
 Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload | places,
          int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at its end.
 Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an Arrow file, asks for
-         one a column: measured on 10^6 records of ten columns, shuffled, see `benchmarks/csv.py`.
+         one a column: measured on 10^6 records of ten columns, shuffled, see `benchmarks/csv_rows.py`.
 Trust    all bytes have checksums; a table that does not fit them is made anew. While it is read its file is watched
          like those of the user.
 """
