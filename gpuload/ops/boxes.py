@@ -76,4 +76,5 @@ def _scale(size: Sizes) -> NDArray[np.float64]:
 
 
 def _as_dtype(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    # Cut off, and not rounded, boxes of whole numbers would move to the upper left.
     return np.rint(values).astype(dtype) if dtype.kind in "iu" else values.astype(dtype)

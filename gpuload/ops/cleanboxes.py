@@ -127,6 +127,7 @@ def are_large(corners: Boxes, size: Sizes, min_size: float, min_area: float) -> 
     """
     sides = corners[:, 2:] - corners[:, :2]
     inside = (corners[:, :2] >= -OUTSIDE).all(axis=1) & (corners[:, 2:] <= size[:, ::-1] + OUTSIDE).all(axis=1)
+    # A box with a NaN goes: each comparison with it is false.
     large: NDArray[np.bool_] = inside & (sides >= min_size).all(axis=1) & (sides.prod(axis=1) >= min_area)
     return large
 

@@ -211,4 +211,5 @@ def _gray_into(x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
 
 
 def _orders(keys: NDArray[np.float32], channels: int) -> NDArray[np.int32]:
+    # As float32 two keys can be equal, which a sort that is not stable puts in any order.
     return np.asarray(keys[..., :channels].argsort(axis=-1, kind="stable"), np.int32)

@@ -139,6 +139,7 @@ class RandomCrop(_Crop):
         lengths, numbers = self.window_of(size), np.zeros(size.shape)
         pad: Any = np.array([self.pad, self.pad, 0][: size.shape[1]], np.int32)
         if self.pad_if_needed:
+            # As torchvision: what is lacking is added on both sides, so that the image lies anywhere in the window.
             pad = pad + np.maximum(lengths - (size + 2 * pad), 0)
         numbers[:, : u.shape[1]] = u[:, : size.shape[1]]
         start = (numbers * self._places(size, pad)).astype(np.int32) - pad
@@ -188,5 +189,6 @@ class CenterCrop(_Crop):
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels; of volumes as `RandomCrop`."""
         left_over = self._places(size, 0) - 1
+        # torchvision takes Python's round(), and np.rint rounds halves to even as that does.
         start = left_over // 2 if self.rounding == "down" else np.rint(left_over / 2)
         return window.with_shape(start.astype(np.int32), self.window_of(size))

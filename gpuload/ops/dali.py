@@ -76,6 +76,8 @@ class Dali(Op):
                 "write gl.ops.Dali('gaussian_blur', sigma=1.5), say",
             )  # fmt: skip
         arguments.keep(self, out=arguments.output(self, self.out))
+        # What the name tells is refused here, before DALI is imported; `_check_random` finds the others in the
+        # pipeline.
         if "seed" in self.settings or (isinstance(self.fn, str) and any(word in self.fn for word in RANDOM)):
             raise self._is_random(self.fn if isinstance(self.fn, str) else "an operator with a seed")
 
@@ -125,6 +127,7 @@ class Dali(Op):
         """The operator."""
         if field.shape is not None and len(field.shape) == 3 and not field.encoded:
             x = dali.fn.reshape(x, layout="CHW" if field.is_channels_first else "HWC")
+        # The numbers that are drawn come as DataNodes, in place of the `Numbers` of the same names.
         settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()} | draw
         operator = self._operator(dali) if isinstance(self.fn, str) else self.fn
         self._check_settings(dali.backend.TryGetSchema(getattr(operator, "_schema_name", "")))

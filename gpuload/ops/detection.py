@@ -219,8 +219,10 @@ class RandomIoUCrop(Region):
             fits = (sides > 0).all(axis=1) & (ratios >= self.ratio[0]) & (ratios <= self.ratio[1])
             centres = (boxes[:, :2] + boxes[:, 2:]) / 2
             inside = ((crops[:, None, :2] < centres) & (centres < crops[:, None, 2:])).all(axis=2)
+            # -1 for a box whose centre lies outside: with 0 it would do where the least overlap is 0.
             fits &= (np.where(inside, _overlaps(crops, boxes), -1.0) >= least).any(axis=1)
             if fits.any():
+                # The first that fits, as if they had been drawn one after the other.
                 crop: list[int] = crops[int(fits.argmax())].tolist()
                 return crop
         return None

@@ -128,6 +128,7 @@ class Erasing(_Cover):
             arguments.between((math.log(self.ratio[0]), math.log(self.ratio[1])), numbers[..., TRIES : 2 * TRIES])
         )
         tries = np.rint(np.sqrt(np.stack([area * ratio, area / ratio], axis=-1)))
+        # As torchvision: a box as high or as wide as the image is not taken, and the first that fits is.
         fits = (tries < sides).all(axis=-1)
         shape = np.take_along_axis(tries, fits.argmax(axis=-1)[..., None, None], axis=2)[:, :, 0]
         begin = np.floor(numbers[..., 2 * TRIES :] * (sides[:, :, 0] - shape + 1))
@@ -289,6 +290,7 @@ class GridMask(_Cover):
         """
         low, high = self.unit
         unit = low + np.floor(u[:, 1] * (high - low + 1))
+        # Rounded and bounded as in the authors' code: min(max(int(d * ratio + 0.5), 1), d - 1).
         stays = np.floor(unit * self.ratio + 0.5).clip(1, unit - 1)
         begin = np.floor(u[:, 2:] * unit[:, None])
         grid = np.concatenate([unit[:, None], stays[:, None], begin], axis=1)

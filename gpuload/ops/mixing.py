@@ -285,6 +285,7 @@ def blend(xp: ModuleType, x: Any, partners: NDArray[np.int32], weight: NDArray[n
     """
     wide = np.float64 if x.dtype == np.float64 else np.float32
     if xp is np:  # a row at a time stays in the cache
+        # All are read from x: both of a pair change.
         result = x.copy()
         for row in np.flatnonzero(partners).tolist():
             partner, share = x[row + partners[row]].astype(wide, copy=False), weight[row]

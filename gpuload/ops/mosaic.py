@@ -199,10 +199,13 @@ class Mosaic(Op):
                 _, (rows, columns) = _overlap(piece, sizes[piece.row], self.canvas)
                 begin = piece.top * down[piece.row] + piece.left * across[piece.row]
                 table[row, number] = (
+                    # Where row 0 and column 0 of the result would lie in the image, maybe before its first byte: the
+                    # kernel counts from there, and reads only between the rows and columns that follow.
                     addresses[piece.row] - begin * dtype.itemsize, down[piece.row], across[piece.row], deep[piece.row],
                     rows.start, columns.start, rows.stop, columns.stop,
                 )  # fmt: skip
         out = xp.empty((len(x), *self.canvas, len(color)), dtype)
+        # One copy to the GPU for both. The colour is copied, for a broadcast array cannot be viewed as bytes.
         uploads = xp.asarray(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
         blocks = -(-int(np.prod(out.shape[1:])) // cuda.THREADS)
         device.kernel(cuda.mosaic(dtype), "mosaic")(
@@ -216,6 +219,7 @@ def _overlap(piece: Piece, size: Any, canvas: tuple[int, int]) -> tuple[tuple[sl
     """Return which rows and columns of an image lie in the result, and where they lie there."""
     inside, outside = [], []
     for begin, length, canvas_length in zip(piece[1:], size, canvas, strict=True):
+        # An image wholly outside the result gives empty slices, never an end before the begin.
         low, high = max(begin, 0), max(min(begin + int(length), canvas_length), max(begin, 0))
         inside.append(slice(low - begin, high - begin))
         outside.append(slice(low, high))
