@@ -360,6 +360,16 @@ def parallel_map(
     return results
 
 
+async def aside(function: Callable[..., R], *arguments: Any) -> R:
+    """Return the result of a function that a thread of the running event loop calls, while the loop goes on.
+
+    For libraries that ask by coroutines, in event loops of their own; gpuload has none.
+    """
+    import asyncio  # the loop that runs this has imported it, and no signal handler runs in its thread
+
+    return await asyncio.to_thread(function, *arguments)
+
+
 def num_cores() -> int:
     """Return how many cores this process may use, at least 1: the least of these limits.
 

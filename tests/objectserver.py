@@ -73,6 +73,7 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else each body waits 40 ms for an answer to its headers
 
         def log_message(self, *arguments: object) -> None:
             pass
@@ -157,11 +158,17 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 self._refuse(404, "ContainerNotFound" if is_azure else "NoSuchBucket")
                 return
             keys = [key for key in keys if key.startswith(query.get("prefix", ""))]
+            folders = list[str]()
+            if "delimiter" in query:
+                level = len(query.get("prefix", ""))
+                folders = sorted({key[: key.index("/", level) + 1] for key in keys if "/" in key[level:]})
+                keys = [key for key in keys if "/" not in key[level:]]
             begin = int(query.get("continuation-token") or query.get("marker") or 0)
             page, after = keys[begin : begin + server.page_keys], begin + server.page_keys
             contents = [(escape(key), server.objects[root + key]) for key in page]
             texts = _azure_page if "comp" in query else _s3_page
-            body = texts(contents, str(after) if after < len(keys) else "").encode()
+            prefixes = [escape(folder) for folder in folders] if not begin else []
+            body = texts(contents, prefixes, str(after) if after < len(keys) else "").encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/xml")
             self.send_header("Content-Length", str(len(body)))
@@ -171,12 +178,13 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _s3_page(contents: list[tuple[str, bytes]], token: str) -> str:
+def _s3_page(contents: list[tuple[str, bytes]], folders: list[str], token: str) -> str:
     entries = "".join(
         f"<Contents><Key>{key}</Key><LastModified>{ISO_TIME}</LastModified><ETag>&quot;{tag_of(content)}&quot;</ETag>"
         f"<Size>{len(content)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
         for key, content in contents
     )
+    entries += "".join(f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in folders)
     more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
     is_truncated = "true" if token else "false"
     return (
@@ -186,7 +194,7 @@ def _s3_page(contents: list[tuple[str, bytes]], token: str) -> str:
     )
 
 
-def _azure_page(contents: list[tuple[str, bytes]], marker: str) -> str:
+def _azure_page(contents: list[tuple[str, bytes]], folders: list[str], marker: str) -> str:
     entries = "".join(
         f"<Blob><Name>{key}</Name><Properties><Creation-Time>{formatdate(TIME_S, usegmt=True)}</Creation-Time>"
         f"<Last-Modified>{formatdate(TIME_S, usegmt=True)}</Last-Modified><Etag>{tag_of(content)}</Etag>"
@@ -194,6 +202,7 @@ def _azure_page(contents: list[tuple[str, bytes]], marker: str) -> str:
         "<BlobType>BlockBlob</BlobType></Properties></Blob>"
         for key, content in contents
     )
+    entries += "".join(f"<BlobPrefix><Name>{folder}</Name></BlobPrefix>" for folder in folders)
     return (
         '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ServiceEndpoint="http://server/" '
         f'ContainerName="data"><Blobs>{entries}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>'

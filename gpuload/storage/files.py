@@ -42,7 +42,7 @@ from gpuload.progress import Progress
 from gpuload.storage import objects
 from gpuload.storage.memory import cache_bytes
 from gpuload.storage.paths import CHUNK, PackedPaths
-from gpuload.storage.stores import SCHEMES, Remote, Stamp, is_remote
+from gpuload.storage.stores import SCHEMES, Remote, Stamp, is_remote, like
 from gpuload.threads import parallel_map
 
 try:
@@ -133,7 +133,7 @@ def expand_folders(paths: Paths) -> list[str]:
 
     Raises:
         MissingFileError: a wildcard matches no folder.
-        SpecError: no path at all, something that is no path or lies on another machine, or a folder named twice.
+        SpecError: no path at all, something that is no path, or a folder named twice.
     """
     folders = [folder for name in _as_list(paths) for folder in _matching_folders(name)]
     if not folders:
@@ -142,15 +142,32 @@ def expand_folders(paths: Paths) -> list[str]:
     return folders
 
 
+def join(folder: str, *names: str) -> str:
+    """Return the path of a file in a folder, or its URL; names are parts of paths with slashes."""
+    if is_remote(folder):
+        return like(folder, "/".join([folder.rstrip("/"), *names]))
+    return os.path.join(folder, *(part for name in names for part in name.split("/")))
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names of the files and folders in a folder; none if there is no such folder."""
+    return objects.names_in(folder) if is_remote(folder) else [entry.name for entry in _entries(folder, "*")]
+
+
+def files_below(folder: str) -> list[str]:
+    """Return the paths of all files below a folder, also of hidden ones."""
+    if is_remote(folder):
+        return objects.names_below(folder)
+    return [os.path.join(inner, name) for inner, _, names in os.walk(folder) for name in names]
+
+
 def _matching_folders(name: Path) -> list[str]:
     """Return the absolute paths of one folder or wildcard."""
+    if isinstance(name, Remote):
+        return [folder for url in name.object_urls() for folder in objects.folders_of(url)]
     text = os.path.expanduser(os.fspath(name)) if isinstance(name, (str, os.PathLike)) else name
-    if isinstance(text, Remote) or (isinstance(text, str) and is_remote(text)):
-        raise SpecError(
-            f"{text} as a folder",
-            cause="it is a URL, and these folders are read from the disks of this machine alone",
-            remedy="copy it to a disk",
-        )
+    if isinstance(text, str) and is_remote(text):
+        return objects.folders_of(text)
     if not isinstance(text, str) or not text or not WILDCARDS.intersection(text) or os.path.lexists(text):
         return _matches(name)
     folders, path = [os.sep], os.path.abspath(text)
@@ -519,9 +536,13 @@ class Files:
             text.update(part.encode("utf-8", "surrogateescape"))
         # Little-endian, so that a state goes on on a machine of the other kind.
         text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
-        for piece in by_chunks(
-            lambda chunk: [self._sample(number) for number in chunk], _spread(len(self), SAMPLED_FILES)
-        ):
+        numbers = _spread(len(self), SAMPLED_FILES)
+        pieces = (
+            parallel_map(self._sample, numbers, objects.REQUESTS)
+            if any_is_remote([self.paths[number] for number in numbers])
+            else by_chunks(lambda chunk: [self._sample(number) for number in chunk], numbers)
+        )
+        for piece in pieces:
             text.update(piece)
         return text.hexdigest()[:16]
 
@@ -716,6 +737,29 @@ def read_bytes(path: str, num_bytes: int) -> bytes:
             return file.read(num_bytes)
     except OSError as error:
         raise open_error(path, error) from None
+
+
+def read_file(path: str) -> tuple[Files, bytes]:
+    """Return a file, and all of its bytes as they were then."""
+    files, [head] = look_at([path], ONE_REQUEST_BYTES, lambda path, size, head: head)
+    content = bytearray(int(files.sizes[0]))
+    content[: len(head)] = head
+    if len(head) < len(content):
+        with files.open_file(0) as handle:
+            files.read(0, handle, memoryview(content)[len(head) :], len(head))
+            files.check_descriptor(0, handle)
+    return files, bytes(content)
+
+
+def exists(path: str) -> bool:
+    """Return True if there is a file of this path or URL."""
+    if not is_remote(path):
+        return os.path.isfile(path)
+    try:
+        objects.look(path, 0)
+    except MissingFileError:
+        return False
+    return True
 
 
 def open_error(path: str, error: OSError) -> FileError:

@@ -138,7 +138,7 @@ def _missing(url: str, error: BaseException) -> MissingFileError:
     return MissingFileError(
         f"{url} is missing",
         cause=f"the store has no such object, or hides it: {_first_line(error)}",
-        remedy="check the URL",
+        remedy="check the URL; that of a folder ends in a slash",
     )
 
 

@@ -74,6 +74,19 @@ def serve_folder(server: ObjectServer, folder: Path) -> list[str]:
     return [f"{server.url}/{path.relative_to(folder)}" for path in files]
 
 
+def write_arrow(path: Path) -> None:
+    with pa.ipc.new_file(path, pa.schema({"x": pa.int64(), "s": pa.string()})) as writer:
+        writer.write_table(pa.table({"x": range(20), "s": [f"text {i}" for i in range(20)]}), max_chunksize=7)
+
+
+def write_zarr(folder: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    array = zarr.open_group(str(folder), mode="w").create_array(
+        "x", shape=(20, 3), chunks=(2, 3), shards=(8, 3), dtype="i4"
+    )
+    array[...] = np.arange(1, 61).reshape(20, 3)
+
+
 def test_rows_are_those_of_the_files(server: ObjectServer, rows: list[np.ndarray], tmp_path: Path) -> None:
     for name, array in zip("abc", rows, strict=True):
         np.save(tmp_path / f"{name}.npy", array)
@@ -408,7 +421,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Callable[...,
         server.stop()
 
 
-def test_s3(bucket: tuple[str, Callable[..., object]]) -> None:
+def test_s3(bucket: tuple[str, Callable[..., object]], tmp_path: Path) -> None:
     url, put = bucket
     arrays = [np.random.default_rng(i).integers(0, 255, (20, 5), np.uint8) for i in range(3)]
     for name, array in zip(("x/a.npy", "x/b.npy", "x/deep/er/c.npy"), arrays, strict=True):
@@ -426,6 +439,12 @@ def test_s3(bucket: tuple[str, Callable[..., object]]) -> None:
         source.read([25])
     with pytest.raises(MissingFileError, match="no object matches"):
         gl.npy(f"{url}/y/*.npy")
+    if find_spec("zarr"):
+        write_zarr(tmp_path / "a.zarr")
+        for path in filter(Path.is_file, tmp_path.rglob("*")):
+            put(f"x/{path.relative_to(tmp_path)}", path.read_bytes())
+        for groups in (gl.zarr(f"{url}/x/*.zarr"), gl.open(f"{url}/x/a.zarr/")):
+            assert_batches_equal(groups, gl.zarr(tmp_path / "a.zarr"))
     with pytest.raises(MissingFileError):
         gl.npy("s3://no-such-bucket/a.npy")
 
@@ -465,6 +484,13 @@ def test_nginx(rows: list[np.ndarray], tmp_path: Path) -> None:
             time.sleep(0.05)
         far = gl.npy([f"http://127.0.0.1:{port}/{name}.npy" for name in "abc"])
         assert_batches_equal(far, gl.npy(str(tmp_path / "www" / "*.npy")))
+        write_arrow(tmp_path / "www" / "a.arrow")
+        far = gl.open(f"http://127.0.0.1:{port}/a.arrow")
+        assert_batches_equal(far, gl.open(tmp_path / "www" / "a.arrow"))
+        if find_spec("zarr"):
+            write_zarr(tmp_path / "www" / "a.zarr")
+            far = gl.zarr(f"http://127.0.0.1:{port}/a.zarr", ["x"])
+            assert_batches_equal(far, gl.zarr(tmp_path / "www" / "a.zarr"))
     finally:
         process.terminate()
         process.wait(60)

@@ -38,7 +38,6 @@ MOST_METADATA_BYTES = 1 << 26  # of messages that are read together
 BLOCK = np.dtype([("begin", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), ("body", "<i8")])
 PAIR = np.dtype("<i8")
 WITHOUT_VALIDITY = ("null", "sparse_union", "dense_union", "run_end_encoded")  # types that have no such buffer here
-VIEWS = ("string_view", "binary_view")  # have as many buffers as they like
 
 Read = Callable[[Indices, Indices], NDArray[np.uint8]]  # returns the bytes at places, of lengths, all in a row
 
@@ -199,16 +198,10 @@ def _stack(pairs: Sequence[Indices]) -> Indices:
 
 
 def width(arrow_type: Any) -> tuple[int, int]:
-    """Return how many nodes and buffers a column of a type has.
-
-    Raises:
-        WrongMessage: that differs from record batch to record batch.
-    """
+    """Return how many nodes and buffers a column of a type has; views have more buffers if their texts are long."""
     while hasattr(arrow_type, "storage_type"):
         arrow_type = arrow_type.storage_type
     kind = str(arrow_type).partition("<")[0]
-    if kind in VIEWS:
-        raise WrongMessage(f"{kind} has any number of buffers")
     inner = [width(arrow_type.field(number).type) for number in range(arrow_type.num_fields)]
     nodes, buffers = (sum(counts) for counts in zip(*inner, strict=True)) if inner else (0, 0)
     return 1 + nodes, arrow_type.num_buffers - (kind in WITHOUT_VALIDITY) + buffers

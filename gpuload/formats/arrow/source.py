@@ -158,10 +158,7 @@ class _Table:
                     cause="that of its footer is another one than that at its beginning: it is damaged",
                     remedy="copy it again",
                 )
-            try:
-                widths = [width(field.type) for field in schema]
-            except WrongMessage:
-                widths = []
+            widths = [width(field.type) for field in schema]
         is_regular = batches.has(tuple(sum(counts) for counts in zip(*widths, strict=True)))
         is_file = head.startswith(FILE_MAGIC)
         return cls(storage, number, schema, is_file, batches, widths if is_regular else None)

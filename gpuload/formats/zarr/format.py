@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-
 from gpuload import lazy
 from gpuload.errors import MissingFileError
 from gpuload.formats.base import Folder, Format
 from gpuload.formats.zarr import METADATA
 from gpuload.sources.base import Source
+from gpuload.storage.files import exists, join
 
 zarr = lazy.function("gpuload.formats.zarr.source", "zarr")
 
 
 def _is_store(folder: str) -> bool:
-    return any(os.path.isfile(os.path.join(folder, name)) for name in METADATA)
+    return any(exists(join(folder, name)) for name in METADATA)
 
 
 def _open_folder(folder: str) -> Source:

@@ -4,9 +4,10 @@ Layout  A group is a folder of arrays, each a folder with a file of metadata and
         shard of many chunks. A chunk without a file has the fill value.
 Access  Arrays whose chunks hold whole rows, without compression or other codecs, are read where they lie. All others
         are decoded by the library zarr, the chunks of some rows at a time, for several threads side by side.
-Files   All chunks are listed when a group is opened: so a file that changed or disappeared is an error, where zarr
-        would give the fill value.
-Refused stores that are no folders, as ZIP archives and object stores; codecs that unpickle, which would run any code.
+Files   All chunks are listed when a group is opened, and zarr reads them through `store.py`: so a file that changed or
+        disappeared is an error, where zarr would give the fill value. In an object store the listing of an array tells
+        the ETags of its chunks; a web server lists nothing, and is asked for each chunk.
+Refused stores that are no folders, as ZIP archives; codecs that unpickle, which would run any code.
 Fork    zarr starts its own thread anew in a child.
 Needs   zarr 3, and so Python 3.11.
 Source  https://zarr-specs.readthedocs.io
@@ -18,7 +19,7 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import signalsafe
+from gpuload import lazy, signalsafe
 from gpuload.errors import (
     DamagedBlockError,
     FormatError,
@@ -46,13 +47,16 @@ from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Opening
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Field, Layout
-from gpuload.storage import open_storage
-from gpuload.storage.files import Files, Paths, expand_folders, look_at
+from gpuload.storage import objects, open_storage
+from gpuload.storage.files import Files, Paths, exists, expand_folders, files_below, join, look_at
+from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
+from gpuload.threads import parallel_map
 
 CALL = "gl.zarr"
 MAJOR = 3  # version of the library
 FIELD = "x"  # the name of the field of an array without a group
 TEXTS, BYTES = "VariableLengthUTF8", "VariableLengthBytes"  # zarr's names of types
+folder_store = lazy.function("gpuload.formats.zarr.store", "FolderStore")
 log = logging.getLogger("gpuload")
 
 
@@ -68,13 +72,15 @@ def zarr(
         gl.zarr("train.zarr")
         gl.zarr("shards/*.zarr", ["image", "label"])                            these arrays alone
         gl.zarr("all.zarr", {"image": "x", "label": "meta/y"}, group="train")
+        gl.zarr("s3://bucket/train.zarr")
 
     ``source.describe()`` says which arrays are read where they lie, and which are decoded a block of rows at a time.
     With the latter a shuffle of all rows decodes a block for each of them, unless they fit into the cache:
     ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a block, decodes each once.
 
     Args:
-        paths: a folder, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
+        paths: a folder, its URL, a string with wildcards, or a list of these; a list keeps its order, a wildcard is
+            sorted.
         fields: the paths of arrays in the group, in this order; or a dict from names of fields to these. By default all
             arrays of the group itself that have an axis.
         group: the path of the group.
@@ -100,9 +106,12 @@ def zarr(
     files, _ = look_at(path_list, 0, lambda path, size, head: None)
     roots = [store.folder for store in stores for _ in store.files]
     files = replace(files, names=tuple(_name(root, path) for root, path in zip(roots, path_list, strict=True)))
+    storage = open_storage(files)
+    for store, first in zip(stores, numbers, strict=True):
+        store.reading.settle(storage, dict(zip(store.files, itertools.count(first), strict=False)))
     tables = [store.members(files, first) for store, first in zip(stores, numbers, strict=True)]
     opening = Opening(zarr, {"paths": tuple(names), **arguments})
-    return members.source_of(files, open_storage(files), opening, tables, names, arguments)
+    return members.source_of(files, storage, opening, tables, names, arguments)
 
 
 def _import_zarr() -> ModuleType:
@@ -119,7 +128,7 @@ def _import_zarr() -> ModuleType:
 
 def _name(folder: str, path: str) -> str:
     """Return the name of a file of a store in errors and in the digest."""
-    return f"{os.path.basename(folder)}/{os.path.relpath(path, folder)}"
+    return f"{os.path.basename(folder)}/{path[len(folder) + 1 :]}"
 
 
 @dataclass(frozen=True)
@@ -141,9 +150,16 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Store:
-    """A folder: its arrays that are fields, by the name of the field."""
+    """A folder.
+
+    Attributes:
+        folder: its path or URL.
+        reading: the store through which zarr reads it.
+        arrays: its arrays that are fields, by the name of the field.
+    """
 
     folder: str
+    reading: Any
     arrays: dict[str, _Array]
 
     @classmethod
@@ -154,18 +170,22 @@ class _Store:
             FormatError: it is no Zarr group.
             UnknownFieldError: there is no such array.
         """
-        if not os.path.isdir(folder):
+        if not is_remote(folder) and not os.path.isdir(folder):
             raise _no_folder(folder)
-        package = _import_zarr()
+        package, store, lists = _import_zarr(), folder_store(folder), _lists(folder)
         try:
-            node = package.open(store=folder, path=group.strip("/"), mode="r", use_consolidated=False)
+            options = {"mode": "r", "use_consolidated": False if lists else None}  # None: where it is there
+            node = package.open(store=store, path=group.strip("/"), **options)
+        except GpuloadError:
+            raise
         except FileNotFoundError:
-            is_store = any(os.path.exists(os.path.join(folder, name)) for name in METADATA)
             raise (
                 UnknownFieldError(f"{folder} has no group {group!r}", cause="nothing is there", remedy="name another")
-                if is_store
+                if any(exists(join(folder, name)) for name in METADATA)
                 else FormatError(
-                    f"{folder} is no Zarr group", cause=f"it has none of {METADATA}", remedy="check the path"
+                    f"{folder} is no Zarr group",
+                    cause=f"it has none of {METADATA}; {store.missing}",
+                    remedy="check the path",
                 )
             ) from None
         except Exception as error:
@@ -187,7 +207,8 @@ class _Store:
                 cause=f"it has the groups {sorted(name for name, _ in node.groups())}",
                 remedy="name the group, group='train', or the arrays: fields={'x': 'train/x'}",
             )
-        return cls(folder, {name: _listing(folder, path, array) for name, (path, array) in nodes.items()})
+        arrays = {name: _listing(folder, path, array) for name, (path, array) in nodes.items()}
+        return cls(folder, store, arrays)
 
     def only(self, names: Mapping[str, str]) -> _Store:
         """Return the store with some of its fields."""
@@ -198,7 +219,7 @@ class _Store:
                 cause=f"it has {list(self.arrays)}",
                 remedy="name those that all groups have: fields=[...]",
             )
-        return _Store(self.folder, {name: self.arrays[name] for name in names})
+        return replace(self, arrays={name: self.arrays[name] for name in names})
 
     @property
     def files(self) -> list[str]:
@@ -238,7 +259,7 @@ def _find(folder: str, node: Any, path: str) -> Any:
 
 def _listing(folder: str, path: str, array: Any) -> _Array:
     """Return an array with the files of its chunks."""
-    root = os.path.join(folder, *array.path.split("/")) if array.path else folder
+    root = join(folder, array.path) if array.path else folder
     lengths = array.shards or array.chunks
     counts = [-(-length // max(step, 1)) for length, step in zip(array.shape, lengths, strict=True)]
     if math.prod(counts) > members.MOST_BLOCKS:
@@ -247,17 +268,35 @@ def _listing(folder: str, path: str, array: Any) -> _Array:
             cause=f"that are more than {members.MOST_BLOCKS}; or its shape is damaged",
             remedy="write it anew in larger chunks or shards",
         )
-    paths = {os.path.join(inner, name) for inner, _, names in os.walk(root) for name in names}
-    chunks = dict[int, str]()
-    for number, place in enumerate(itertools.product(*map(range, counts))):
-        file = os.path.join(root, *array.metadata.encode_chunk_key(place).split("/"))
-        if file in paths:
-            chunks[number] = file
+    about = [join(root, name) for name in METADATA]
+
+    def names() -> Iterator[str]:
+        return (join(root, array.metadata.encode_chunk_key(place)) for place in itertools.product(*map(range, counts)))
+
+    paths = {path: path for path in (files_below(root) if _lists(root) else _look_for([*about, *names()]))}
+    chunks = {number: paths[name] for number, name in enumerate(names()) if name in paths}
     if len(chunks) < math.prod(counts):
         num_missing = math.prod(counts) - len(chunks)
         log.info("%s, %s: %d chunks are not there, and have the fill value", folder, path, num_missing)
-    metadata = next(name for name in METADATA if os.path.join(root, name) in paths)
-    return _Array(array, path, os.path.join(root, metadata), chunks)
+    metadata = next(paths[name] for name in about if name in paths)
+    return _Array(array, path, metadata, chunks)
+
+
+def _lists(folder: str) -> bool:
+    """Return True for a folder whose files can be listed."""
+    return not is_remote(folder) or place_of(folder).scheme not in WEB
+
+
+def _look_for(urls: Sequence[str]) -> Iterable[str]:
+    """Yield those of the URLs that are there, each with its stamp."""
+
+    def look(url: str) -> str | None:
+        try:
+            return ObjectURL(url, remote_of(url), objects.look(url, 0)[0])
+        except MissingFileError:
+            return None
+
+    return filter(None, parallel_map(look, urls, objects.REQUESTS))
 
 
 def _no_folder(path: str) -> GpuloadError:
@@ -312,21 +351,17 @@ class _Chunks:
         place = f"{self.title}, rows {begin} to {end - 1}"
         try:
             values = np.asarray(self.array[begin:end])
+        except GpuloadError:
+            raise
         except Exception as error:  # a codec may raise any
-            self._check(begin, end)
             cause = f"zarr cannot decode it: {members.line_of(error)}"
             raise DamagedBlockError(place, cause=cause, remedy="copy the files again") from None
-        self._check(begin, end)
         if isinstance(field, Field):
             return members.texts_of(values) if field.text else members.varying_of(values, field.dtype)
         if values.dtype != self.array.dtype or values.shape != (end - begin, *self.array.shape[1:]):
             cause = f"it has become {values.dtype} {values.shape}, and was {self.array.dtype}"
             raise DamagedBlockError(place, cause=cause, remedy="copy the files again")
         return np.ascontiguousarray(values, field)
-
-    def _check(self, begin: int, end: int) -> None:
-        for number in (self.metadata, *self.files_of(begin, end)):
-            self.files.check(number)
 
     def origin(self, starts: Indices, block: int) -> tuple[str, int]:
         """Return the first file of a block."""
