@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import signalsafe, threads
+from gpuload import core, signalsafe, threads
 from gpuload.errors import ClosedError, DeviceError, SpecError, install_command, missing_package
 
 PAGE_BYTES = 4096
@@ -206,6 +206,17 @@ def page_aligned(num_bytes: int) -> NDArray[np.uint8]:
     memory = np.empty(num_bytes + PAGE_BYTES, np.uint8)
     begin = -memory.ctypes.data % PAGE_BYTES
     return memory[begin : begin + num_bytes]
+
+
+def offer(memory: NDArray[np.uint8]) -> bool:
+    """Let the system take the pages of page-aligned memory when it is short of it; their bytes may become zeros.
+
+    Memory that is written again before that costs nothing, while the system clears every page of new memory.
+
+    Returns:
+        False where the system does not do that.
+    """
+    return core.native is not None and core.native.offer_pages(memory)
 
 
 def pinned(num_bytes: int) -> NDArray[np.uint8]:

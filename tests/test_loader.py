@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import device
 from gpuload import loader as loader_module
 from gpuload.errors import (
     ClosedError,
@@ -162,7 +163,9 @@ def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
 
 
 @pytest.mark.parametrize("leave", ["at the end", "early", "by an error"])
-def test_a_loader_between_two_epochs_keeps_no_memory_for_steps(leave):
+def test_a_loader_between_two_epochs_keeps_only_memory_that_the_system_may_take(leave, monkeypatch):
+    offered, offer = [], device.offer
+    monkeypatch.setattr(device, "offer", lambda memory: offered.append(_address(memory)) or offer(memory))
     load = loader(2000, batch_size=4)
     batches = []
     with contextlib.suppress(KeyError):
@@ -176,11 +179,21 @@ def test_a_loader_between_two_epochs_keeps_no_memory_for_steps(leave):
     memories = [weakref.ref(_memory(batch["image"])) for batch in batches]
     batches.clear()
     for _ in range(1000):
-        alive = sum(memory() is not None for memory in memories)
-        if not alive and not load._session.ring.num_idle_bytes:
+        waiting = [_address(memory) for slots in load._session.ring._idle.values() for memory in slots]
+        num_alive = len({_address(alive) for memory in memories if (alive := memory()) is not None})
+        if num_alive <= len(waiting):
             break
         threading.Event().wait(0.01)
-    assert (alive, load._session.ring.num_idle_bytes) == (0, 0)
+    assert num_alive <= len(waiting)
+    assert set(waiting) <= set(offered)
+    alive = None
+    load.close()
+    assert load._session.ring.num_idle_bytes == 0
+    assert not any(memory() is not None for memory in memories)
+
+
+def _address(memory):
+    return memory.__array_interface__["data"][0]
 
 
 def _memory(values):

@@ -291,7 +291,10 @@ class Native(Protocol):
     def num_free_maps(self) -> int:
         """Return how many more files can be mapped in this process."""
 
-    def crc32(self, data: Bytes | bytes | memoryview, before: int = 0) -> int | None:
+    def offer_pages(self, memory: Bytes) -> bool:
+        """Let the system take whole pages of some memory when it is short of it; False if it does not do that."""
+
+    def crc32(self, data: Bytes | bytes | bytearray | memoryview, before: int = 0) -> int | None:
         """Return the CRC-32 of bytes whose first part has the checksum ``before``; None where zlib's is as fast."""
 
     def crc32_by_128_bits(self, data: Bytes | bytes | memoryview, before: int = 0) -> int | None:

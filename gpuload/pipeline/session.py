@@ -76,6 +76,7 @@ class Session:
             idle_bytes=0,
             crowded_bytes=0,
             allocate=devices.page_aligned if recipe.device == "cpu" else devices.pinned,
+            offer=devices.offer if recipe.device == "cpu" else None,
             counters=counters,
         )
         self.tuning = Tuning(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import zlib
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gpuload import core
 
 LONG_BYTES = 1 << 12  # below that a call costs as much as the sum
 
 
-def crc32(data: bytes | bytearray | memoryview | NDArray[np.uint8], before: int = 0) -> int:
+def crc32(data: bytes | bytearray | memoryview, before: int = 0) -> int:
     """Return the checksum of bytes whose first part has the checksum ``before``, 0 if there is no first part."""
     if core.native is not None and len(data) >= LONG_BYTES and (crc := core.native.crc32(data, before)) is not None:
         return crc

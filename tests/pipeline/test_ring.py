@@ -5,18 +5,25 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpuload.device import PAGE_BYTES, page_aligned
+from gpuload.device import PAGE_BYTES, offer, page_aligned
 from gpuload.errors import TooLargeError
 from gpuload.pipeline.ring import ALIGN_BYTES, Ring, size_class
 from gpuload.stats import Counters
 
 
-def ring(idle_bytes=4096, crowded_bytes=1 << 30):
-    return Ring(idle_bytes=idle_bytes, crowded_bytes=crowded_bytes, allocate=page_aligned, counters=Counters())
+def ring(idle_bytes=4096, crowded_bytes=1 << 30, offer=None):
+    return Ring(
+        idle_bytes=idle_bytes,
+        crowded_bytes=crowded_bytes,
+        allocate=page_aligned,
+        offer=offer,
+        counters=Counters(),
+    )
 
 
 def whole(slot, num_bytes=1024):
@@ -133,6 +140,49 @@ def test_with_the_last_iterator_the_memory_goes():
     assert alive(living) == 1  # kept for the next step
 
 
+def lazily_freed_bytes():
+    """Return how much memory of this process the system may take; None where it does not say it."""
+    rollup = Path("/proc/self/smaps_rollup")
+    lines = rollup.read_text().splitlines() if rollup.exists() else []
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("LazyFree:")), None)
+
+
+def test_with_the_last_iterator_the_system_may_take_the_memory():
+    if (before := lazily_freed_bytes()) is None or not offer(page_aligned(PAGE_BYTES)):
+        pytest.skip("a system, or a core, that offers no memory")
+    slots, size = (
+        Ring(idle_bytes=1 << 26, crowded_bytes=1 << 30, allocate=page_aligned, offer=offer, counters=Counters()),
+        8 << 20,
+    )
+    slots.begin()
+    slots.begin()
+    address = slots.take(size).address
+    whole(slots.take(size), size).fill(1)
+    slots.end()
+    assert lazily_freed_bytes() - before < size / 2
+    slots.end()
+    assert lazily_freed_bytes() - before > size / 2
+    assert slots.num_idle_bytes == size
+    slots.begin()
+    slot = slots.take(size)
+    assert slot.address == address  # and memory that is written is nobody else's again
+    whole(slot, size).fill(2)
+    assert lazily_freed_bytes() - before < size / 2
+    assert (whole(slot, size) == 2).all()
+    slots.end()
+    del slot
+    assert slots.num_idle_bytes == 0
+
+
+def test_memory_that_cannot_be_offered_is_freed_with_the_last_iterator():
+    slots = ring(offer=lambda memory: memory.size > 1024)
+    slots.begin()
+    loans = [slots.take(1024), slots.take(2048)]
+    loans.clear()
+    slots.end()
+    assert slots.num_idle_bytes == 2048
+
+
 def test_memory_that_is_not_there_is_an_error_with_a_remedy():
     def allocate(num_bytes):
         raise MemoryError("no memory")
@@ -161,29 +211,21 @@ def test_a_ring_is_crowded_while_much_is_lent():
     assert not slots.crowded
 
 
-def test_steps_that_take_more_than_was_known_raise_both_bounds_until_the_last_iterator_ends():
+def test_steps_that_take_more_than_was_known_raise_both_bounds():
     slots, living = ring(idle_bytes=0, crowded_bytes=0), []
     slots._allocate = counted(slots._allocate, living)
     slots.resize(idle_bytes=1024, crowded_bytes=1024, num_steps=3)
     slots.begin()
     slots.expect(2048)
-    slots.expect(1024)  # the largest counts
+    slots.expect(1024)  # the largest of them counts
     loans = [slots.take(1024) for _ in range(7)]
     assert not slots.crowded
     loans.append(slots.take(1024))
     assert slots.crowded
     loans.clear()
     assert slots.num_idle_bytes == 7 * 1024
-    slots.begin()
-    slots.end()
-    assert slots.num_idle_bytes == 7 * 1024
     slots.end()
     assert alive(living) == 0
-    slots.begin()
-    loans = [slots.take(1024) for _ in range(7)]
-    assert slots.crowded
-    loans.clear()
-    assert slots.num_idle_bytes == 1024
 
 
 def test_a_larger_slot_is_used_again_unless_it_is_twice_as_large():

@@ -32,6 +32,7 @@
 #include "jpeg.hpp"
 #include "lzw.hpp"
 #include "maps.hpp"
+#include "pages.hpp"
 #include "pilresize.hpp"
 #include "queue.hpp"
 #include "random.hpp"
@@ -334,6 +335,11 @@ class PyCopies {
     std::list<Array<uint8_t, 1>> memory_;
     std::unique_ptr<core::Copies> copies_;
 };
+
+bool offer_pages(const Array<uint8_t, 1>& memory) {
+    Release lock;
+    return core::offer_pages(memory.data(), size_t(memory.size()));
+}
 
 // --- checksums and TFRecord
 
@@ -891,6 +897,7 @@ NB_MODULE(_native, module) {
         .def("spans", &PyCopies::spans)
         .def_prop_ro("wait_s", &PyCopies::wait_s);
 
+    module.def("offer_pages", offer_pages, "memory"_a);
     module.def("crc32", crc32, "data"_a, "before"_a = 0);
     module.def("crc32_by_128_bits", crc32_by_128_bits, "data"_a, "before"_a = 0);
     module.def("crc32c", crc32c, "data"_a, "before"_a = 0);
