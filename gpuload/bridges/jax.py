@@ -142,6 +142,7 @@ def _global_converter(loader: Loader, sharding: Any) -> common.Convert:
         loader.count("tensors_copied")
         shape = (num_records, *values.shape[1:])
         result = jax.make_array_from_process_local_data(sharding, values, shape)
+        # JAX makes 32 bits of 64 in silence, unless jax_enable_x64 is set.
         if result.dtype != values.dtype:
             raise _narrowing_error(f"an array of {values.dtype}", values.dtype)
         return result

@@ -166,6 +166,7 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
 
 def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: int) -> Leaf:
     """Return the leaf of a member of each file: of rows where they lie if all files have them so, else of blocks."""
+    # An empty one lies nowhere: with it the rows of the others could not be read where they lie.
     members = [member for member in members if member.length] or members[:1]
     first = members[0].fields
     is_same = all(
@@ -186,6 +187,7 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
                 cause="compounds of one source are stored alike: in byte order and places",
                 remedy="open the files one by one, and join them: gl.concat(a, b)",
             )
+        # The files store it in other byte orders: blocks are decoded, and turned into this machine's.
         first, dtype = compact_layout(first), first.parts[0].field.dtype
     num_blocks = starts_of([member.block_starts.size - 1 for member in members])
     firsts = starts_of([member.length for member in members])

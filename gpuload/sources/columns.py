@@ -17,10 +17,10 @@ from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, names_of
 
 
-def differing_files(found: str, expected: str) -> SpecError:
+def differing_files(of_file: str, of_first: str) -> SpecError:
     """Return the error for files of one source that differ in a field: each with its field, and the first one's."""
     return SpecError(
-        f"{found}, {expected}",
+        f"{of_file}, {of_first}",
         cause="the files of a source have the same fields",
         remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
     )

@@ -32,6 +32,7 @@ def matching_records(source: Readable, keep: Callable[[dict[str, Any]], ArrayLik
             )
         return np.flatnonzero(_mask(keep, len(source), f"source.filter of a source of {len(source)} records"))
     names = _names(source, fields)
+    # An empty one first: a source without records gives no masks, and np.concatenate refuses an empty list.
     masks = [np.zeros(0, np.bool_)]
     for numbers in chunks(source, names):
         read = source.read_groups(numbers, names)

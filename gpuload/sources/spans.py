@@ -151,6 +151,7 @@ def walk_files(files: Files, title: str, look: Callable[[int, Show, Callable[[],
         look: called with the number of a file, a function that shows the progress, and a function that raises an error
             if the work should end.
     """
+    # All keys are there from the beginning: threads change values alone, so that it can be summed meanwhile.
     places, stop_flags = dict.fromkeys(range(len(files)), 0), list[bool]()
     total = max(int(files.sizes.sum()) // MIB, 1)
     with Progress(title) as progress:

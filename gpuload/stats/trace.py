@@ -75,6 +75,7 @@ class Trace:
                 "ts": round(1e6 * begin_s, 3), "dur": round(1e6 * max(end_s - begin_s, 0.0), 3),
                 "args": {"epoch": epoch, "step": step, "num_steps": num_steps},
             }
+            # A copy, for other threads append meanwhile.
             for name, begin_s, end_s, thread, epoch, step, num_steps in list(self._events)
         ]  # fmt: skip
         return {

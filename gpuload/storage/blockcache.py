@@ -170,6 +170,7 @@ class BlockCache:
                     cause=str(error.strerror or error),
                     remedy="name a folder that can be written: gl.Remote(..., cache=...)",
                 ) from None
+            # A cache that is there but cannot be written to still gives its blocks.
             self._stop_writing(error)
         for path in (self._home, *([above] if above != folder else [])):
             check_private(path)

@@ -106,6 +106,7 @@ class RemoteStorage:
 
         def fetch(request: Request) -> None:
             url, stamp = self.files.paths[request.file], self.files.stamp(request.file)
+            # One extent comes straight to its place; those that share a request are copied out of what came.
             if request.after == request.first + 1:
                 begin = int(begins[request.first]) + request.begin - int(extents.offsets[request.first])
                 objects.fetch(url, stamp, memory[begin : begin + request.end - request.begin], request.begin)

@@ -106,6 +106,7 @@ class _TooLarge(Exception):
 
 def _in_tables(job: Job, progress: Progress) -> CsvRows:
     """Return the rows of the files in tables; a missing table is made."""
+    # Whatever changes the rows: who has another version, machine or question makes tables of his own.
     about = ("csv", table.VERSION, parse.version(), sys.byteorder, job.dialect, job.names, job.columns, job.keeps_bad)
     keys = [key_of(job.files, number, *about) for number in range(len(job.files))]
     if not any(map(is_found, job.columns)):
@@ -148,6 +149,7 @@ def _tables(
     job: Job, keys: Sequence[str], form: Form, progress: Progress
 ) -> tuple[list[Part], None, tuple[Table, ...]]:
     row_bytes = row_dtype(job.columns, form).itemsize
+    # A file has another form among other files, and a table for each.
     digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
     places = [cache_path(f"{key}-{digest}-{name[:100]}.rows") for key, name in zip(keys, job.files.names, strict=True)]
     tables, eager = [], keptfile.is_small(places)

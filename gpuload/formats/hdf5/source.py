@@ -424,6 +424,7 @@ def _varying(place: _Place, dataset: Any, dtype: np.dtype[Any]) -> Member:
                 remedy="write it anew in the byte order of this machine",
             )
         field = members.varying_field(place.name, base, dataset.shape[1:], dataset[:1])
+    # How many bytes the heaps hold for this dataset is not written anywhere: the whole file is the most it can be.
     rows = members.rows_of_block(place.file_bytes + REFERENCE_BYTES * length, length)
     starts = place.starts(length, rows, REFERENCE_BYTES)
     return Member(
@@ -444,6 +445,7 @@ def _chunked(place: _Place, dataset: Any, layout: Layout, dtype: np.dtype[Any], 
     shape, chunk = (*map(int, dataset.shape), *inner), (*map(int, dataset.chunks), *inner)
     starts = place.starts(shape[0], chunk[0], layout.record_bytes)
     infos = list[Any]()
+    # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred times as slow.
     dataset.id.chunk_iter(infos.append)
     chunks = [((*info.chunk_offset, *(0 for _ in inner)), *info[1:]) for info in infos]
     grid = Grid(
@@ -497,6 +499,7 @@ def _whole(place: _Place, dataset: Any, layout: Layout, dtype: np.dtype[Any], *,
         places = Places(*(np.array([value], np.int64) for value in (place.number, length, offset)))
 
     def origin(block: int) -> tuple[str, int]:
+        # 0: HDF5 decodes it, and gives no place to name.
         return place.file, offset and offset + int(starts[block]) * layout.record_bytes
 
     return Member(

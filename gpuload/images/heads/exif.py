@@ -33,6 +33,7 @@ def orientation(block: bytes) -> int:
     value, is_damaged = 0, len(entries) < 12 * count
     for tag, _, number, place in struct.iter_unpack(order + "HHII", entries + bytes(-len(entries) % 12)):
         if tag == ORIENTATION:
+            # The orientation has 2 bytes, which stand first in the 4 bytes of an entry's value, in either byte order.
             value = value or (place & 0xFFFF if order == "<" else place >> 16) or MISSING
         elif _outside(tag, number, place, len(block)):
             is_damaged = True

@@ -113,6 +113,7 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
     Source: PNG 3rd edition, section 11.3.4; OpenCV 4.13, grfmt_png.cpp.
     """
     pixel_parts: list[memoryview] = []
+    # 33: behind the signature of 8 bytes and the chunk IHDR of 25.
     name, num_frames, has_control, place = b"", 0, False, 33
     while name != b"IEND" and not (pixel_parts and name == b"fcTL"):
         length, name = CHUNK.unpack_from(view, place)
