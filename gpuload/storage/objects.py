@@ -58,9 +58,11 @@ def names_of(url: str) -> list[str]:
     patterns = place.key.split("/")
 
     def entries() -> list[Any]:
+        # A page of S3's listing has 1,000 names at most (ListObjectsV2).
         chunks: Iterable[Any] = obstore().list(client(url), prefix or None, chunk_size=1000)
         return [entry for chunk in chunks for entry in chunk if _matches(entry["path"].split("/"), patterns)]
 
+    # All pages are one try: a listing that broke off begins anew, and gives no name twice.
     matches = sorted(request(url, entries), key=lambda entry: str(entry["path"]))
     if not matches:
         raise MissingFileError(
@@ -80,6 +82,7 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
         is_shown = pattern.startswith(".") or not names[0].startswith(".")
         return is_shown and fnmatch.fnmatchcase(names[0], pattern) and _matches(names[1:], rest)
     depths = itertools.takewhile(lambda depth: not depth or not names[depth - 1].startswith("."), range(len(names) + 1))
+    # A `**` at the end means each object below.
     return any(_matches(names[depth:], rest or ["*"]) for depth in depths)
 
 
@@ -227,6 +230,7 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
     def send() -> None:
         answer = _get(url, {"range": (offset, offset + len(memory))})
         now = _stamp(answer.meta)
+        # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
         if now != stamp:
             raise changed(url, stamp, now)
         memory[:] = _whole(answer, len(memory))
@@ -326,6 +330,7 @@ class Reader:
         length = min(len(memory), max(0, self.stamp[0] - offset))
         end = offset + length
         if not self._begin <= offset <= end <= self._begin + len(self._ahead):
+            # A library that jumps, to an index and back, would pay for bytes that it never reads.
             goes_on = offset == self._next
             want = max(length, min(AHEAD_BYTES, self.stamp[0] - offset)) if goes_on else length
             self._ahead, self._begin = bytearray(want), offset
@@ -395,6 +400,7 @@ def _stamp(meta: Any) -> Stamp:
 @functools.lru_cache(maxsize=1 << 10)  # the answers for one object have the same
 def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
     tag = tag.strip('"')
+    # Signed, since a stamp is a row of int64.
     digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True) if tag else 0
     return size, int(time.timestamp()) * 1_000_000_000, digest
 

@@ -36,6 +36,7 @@ from gpuload.errors import (
     MissingPackageError,
     SpecError,
     UnknownFieldError,
+    line_of,
     missing_package,
 )
 from gpuload.formats import members
@@ -107,6 +108,7 @@ def zarr(
     roots = [store.folder for store in stores for _ in store.files]
     files = replace(files, names=tuple(_name(root, path) for root, path in zip(roots, path_list, strict=True)))
     storage = open_storage(files)
+    # Before the members are made: what varies is tried on its first row, which must be of the files with these stamps.
     for store, first in zip(stores, numbers, strict=True):
         store.reading.settle(storage, dict(zip(store.files, itertools.count(first), strict=False)))
     tables = [store.members(files, first) for store, first in zip(stores, numbers, strict=True)]
@@ -174,6 +176,7 @@ class _Store:
             raise _no_folder(folder)
         package, store, lists = _import_zarr(), folder_store(folder), _lists(folder)
         try:
+            # Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
             options = {"mode": "r", "use_consolidated": False if lists else None}  # None: where it is there
             node = package.open(store=store, path=group.strip("/"), **options)
         except GpuloadError:
@@ -273,6 +276,7 @@ def _listing(folder: str, path: str, array: Any) -> _Array:
     def names() -> Iterator[str]:
         return (join(root, array.metadata.encode_chunk_key(place)) for place in itertools.product(*map(range, counts)))
 
+    # A URL from a listing is found by its plain text, and brings its stamp.
     paths = {path: path for path in (files_below(root) if _lists(root) else _look_for([*about, *names()]))}
     chunks = {number: paths[name] for number, name in enumerate(names()) if name in paths}
     if len(chunks) < math.prod(counts):
@@ -310,7 +314,7 @@ def _no_folder(path: str) -> GpuloadError:
 def _damage(folder: str, error: Exception) -> FormatError:
     return FormatError(
         f"{folder}: its metadata are damaged",
-        cause=f"zarr refuses them: {members.line_of(error)}",
+        cause=f"zarr refuses them: {line_of(error)}",
         remedy="copy it again",
     )
 
@@ -354,7 +358,7 @@ class _Chunks:
         except GpuloadError:
             raise
         except Exception as error:  # a codec may raise any
-            cause = f"zarr cannot decode it: {members.line_of(error)}"
+            cause = f"zarr cannot decode it: {line_of(error)}"
             raise DamagedBlockError(place, cause=cause, remedy="copy the files again") from None
         if isinstance(field, Field):
             return members.texts_of(values) if field.text else members.varying_of(values, field.dtype)
@@ -418,6 +422,7 @@ def _plain_files(chunks: _Chunks, row_bytes: int) -> Indices | None:
         return None
     files = np.array(list(chunks.numbers.values()), np.int64)
     is_whole = files.size == -(-array.shape[0] // array.chunks[0])
+    # The last chunk, too: zarr fills it up with rows that are none.
     is_whole = is_whole and bool((chunks.files.sizes[files] == array.chunks[0] * row_bytes).all())
     return files if is_whole else None
 

@@ -60,6 +60,7 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
     def __eq__(self, store: object) -> bool:
         return self is store
 
+    # A class with `__eq__` has no hash unless it names one.
     __hash__ = abc.Store.__hash__
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
