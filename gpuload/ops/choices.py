@@ -202,6 +202,7 @@ class _Nest(Op):
 
     def _columns(self) -> list[slice]:
         """Return which of the uniform numbers each op has."""
+        # Chosen or not, each op has numbers of its own: what one draws does not depend on which others are applied.
         ends = list(accumulate((op.num_uniforms for op in self.inner), initial=self._num_own))
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
@@ -211,6 +212,7 @@ class _Nest(Op):
         try:
             draw_rows = op.draw(u[rows, columns], size[rows])
         except RowError as error:
+            # The op counts the rows that it was given, the caller those of the batch.
             raise error.shift_rows(int(rows[error.row]) - error.row) from None
         draw = {}
         for name, values in draw_rows.items():
@@ -415,6 +417,7 @@ class _Choice(_Nest):
             return None
         if len(parts) == 1:
             return parts[0]
+        # They lie in the order of the lists: this brings them back into that of the batch.
         order = np.argsort(np.concatenate([rows for _, rows in passes]))
         return xp.concatenate(parts)[_indices(xp, order)]
 

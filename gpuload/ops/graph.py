@@ -217,6 +217,7 @@ class Graph:
             if field is not None and sizes[field].shape[1] == len(COLUMNS):
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
+            # Boxes are moved here only while an op behind still draws by them; else the op's follower moves them.
             for name in [name for name in on if name in boxes] if place < self._last_draw_of_boxes else ():
                 boxes[name] = self.op_on(place, name).array_batch(np, boxes[name], draws[-1])
             for name, fixed in fixed_sizes.items():
@@ -258,6 +259,7 @@ class Graph:
             raise no_partners(op)
         if op.group != 2:
             return records
+        # The distance is negative where the partner stands before the record.
         return records[np.arange(records.size) + np.minimum(partners[:, 0], 0)]
 
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
@@ -372,6 +374,8 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
         try:
             op = follow.with_masks(user_op, now)
             previous = now
+            # They stand before their op: its draw is made for the size that the image has before it, and the first
+            # makes it.
             for follower in follow.followers(op, previous, changed):
                 now = follower.spec_after(now)
                 entries.append((follower, follower.targets(now), now, numbers[place]))
