@@ -617,6 +617,7 @@ def _compare(path: str, file: _File, writer: Writer, work: _Work) -> None:
 
 
 def _flush(path: str) -> None:
+    # fsync is of the file: what the format's writer wrote by a descriptor of its own goes to the disk, too.
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -652,6 +653,7 @@ def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, ov
             cause=f"another conversion made it, as {journal.path} says: {journal.differences(about)}",
             remedy="choose another name, remove these files, or pass overwrite=True, which removes them",
         )
+    # Before the journal begins anew: after a crash in between it still names the files that are left.
     for name in present:
         path = os.path.join(folder, os.path.basename(name))
         if journal.is_finished(name, path):

@@ -228,6 +228,7 @@ def pinned(num_bytes: int) -> NDArray[np.uint8]:
     size = max(num_bytes, 1)
     idle = _idle_pinned[size]
     try:
+        # No look before it: another thread may take the last one in between, and no lock is held.
         memory = idle.pop()
     except IndexError:
         memory = _lock_pages(size)
@@ -640,6 +641,7 @@ class _Track:
 
     def wait_aside(self, releases: list[_Release]) -> None:
         """Have a thread wait for the readers of this memory; one at a time."""
+        # First, for the thread sets it back, maybe before `start` has returned.
         self.is_waiting = True
         try:
             threads.start(1, _wait_for_readers, self, releases, name="gpuload-readers", stop=_ignore_stop)
@@ -844,6 +846,7 @@ _idle_tracks: dict[tuple[int, int], deque[_Track]] = {}  # of each process and G
 
 def _take_track(number: int) -> _Track:
     try:
+        # No look before it, as in `pinned`.
         return _idle_tracks[os.getpid(), number].pop()
     except (KeyError, IndexError):
         track = _Track(number)

@@ -172,6 +172,7 @@ class _Starter:
                 if self._is_withdrawn:
                     break
                 thread.start()
+        # Whatever it is, it is raised in the thread that waits for the start.
         except BaseException as error:
             self.error = error
         finally:

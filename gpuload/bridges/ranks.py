@@ -174,6 +174,7 @@ class Launcher:
     def ranks(self, environment: Environment, *, is_named: bool) -> list[Rank]:
         """Return the ranks that it names; raises ``_PartError`` if a part is missing, of a named one ``SpecError``."""
         answers = []
+        # What the program has not imported knows of no ranks, and to import it would take seconds.
         if self.framework_rank and (self.framework in sys.modules or (is_named and not self.variables)):
             pair = self.framework_rank()
             answers = [] if pair is None else [Rank(f"{self.framework} itself", *pair)]

@@ -337,6 +337,7 @@ class _Pillow:
         if region is None:
             return pixels
         top, left, height, width = region
+        # A copy: a view would keep the whole image in memory.
         return pixels[top : top + height, left : left + width].copy()
 
     def _decode(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:

@@ -129,6 +129,7 @@ class CLAHE(Chance):
         if core.native is None:
             raise RuntimeError(f"CLAHE: {core.problem}")
         if draw["apply"]:
+            # A field of a record may begin at any byte, and the core reads whole numbers.
             core.native.clahe(x if x.flags.aligned else x.copy(), float(draw["clip_limit"]), *self._tiles, out)
         else:
             np.copyto(out, x)

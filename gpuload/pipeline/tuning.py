@@ -88,6 +88,7 @@ class Tuning:
 
     def look(self) -> Setting:
         """Return the setting that workers should follow; measure, if it is time for that."""
+        # Whoever comes second goes on: the other one measures. The next look is put off before the lock is free.
         if self._tunes and perf_counter() >= self._look_s and self._lock.acquire(blocking=False):
             try:
                 self._measure()

@@ -475,6 +475,7 @@ class Files:
         try:
             descriptor = os.open(self.paths[number], OPEN_FLAGS)
         except OSError as error:
+            # A file that changed or is gone is said to be that, whatever hinders the opening.
             self.check(number)
             raise open_error(self.paths[number], error) from None
         try:

@@ -209,6 +209,7 @@ def is_ours(path: str, *marks: bytes) -> bool:
     Only such a file may be replaced where somebody else may have files, too. A damaged one may have lost its end.
     """
     try:
+        # The open file is asked, not its path, which may be that of another one a moment later.
         with open(os.open(path, OPEN_FLAGS | NO_LINKS), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -395,6 +396,7 @@ def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
     except (OSError, ValueError):
         _warn(path, "its end is damaged, or an earlier version of gpuload wrote it")
         return None
+    # As JSON gives it back: tuples are lists there, and keys are texts.
     return None if origin != json.loads(json.dumps(made_of)) else KeptFile(path, stamp, seal, about)
 
 

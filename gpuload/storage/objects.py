@@ -309,6 +309,7 @@ def open_blocks(url: str, stamp: Stamp) -> CachedObject | None:
     remote = remote_of(url)
     if remote.cache is None:
         return None
+    # Without an ETag the blocks of an object that was replaced could not be told from the new ones.
     if not stamp[2]:
         _warn_of_tags(place_of(url).root)
         return None

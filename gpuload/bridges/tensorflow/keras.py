@@ -150,6 +150,7 @@ class Checkpoint(_Counting):
             if owner and privatefiles.is_left(old, *owner.groups()) and old.is_file() and not old.is_symlink():
                 old.unlink(missing_ok=True)
         draft = f"{self._path}.{privatefiles.machine()}-{os.getpid()}.tmp"
+        # "x": what has this name already, a link of somebody else say, is not written to.
         with open(draft, "x", encoding="utf-8") as file:
             file.write(text + "\n")
         os.replace(draft, self._path)

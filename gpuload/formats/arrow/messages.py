@@ -175,6 +175,7 @@ class Batches:
     def of(cls, prefix: bytes, footer: bytes, is_little: bool, places: Indices, messages: Sequence[Message]) -> Batches:
         """Return record batches at places ``[n, 3]``: where each begins, bytes of metadata, bytes of the body."""
         rows = np.array([message.rows for message in messages], np.int64)
+        # Added up as float64: the sum of damaged numbers would wrap round in int64, and look right.
         if rows.size and (int(rows.min()) < 0 or float(rows.sum(dtype=np.float64)) >= MOST_ROWS):
             raise WrongMessage("a record batch has a number of rows that cannot be")
         flags = np.array([message.is_packed for message in messages], np.bool_)

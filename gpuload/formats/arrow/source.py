@@ -202,6 +202,7 @@ class _Table:
         self.storage.read(Extents(owner, at + begins, lengths), content, len(prefix) + begins)
         if self.batches.is_packed[number]:
             self._check_size(column, number, content[len(prefix) :])
+        # One thread: the others decode other blocks meanwhile.
         options = arrow.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(column)], use_threads=False)
         return arrow.ipc.open_stream(arrow.py_buffer(content), options=options).read_next_batch()
 

@@ -172,6 +172,7 @@ def _hexadecimal(
 @cache
 def _arrow() -> ModuleType:
     try:
+        # `import pyarrow` brings neither of the two.
         signalsafe.import_package("pyarrow.compute")
         signalsafe.import_package("pyarrow.csv")
         return signalsafe.import_package("pyarrow")

@@ -114,6 +114,7 @@ class Grid:
         mask = int(self.masks[number])
         try:
             for place, (code, values) in reversed(list(enumerate(self.filters))):
+                # A filter that may be left out, and was for this chunk: it failed, or made the chunk larger.
                 if mask >> place & 1:
                     continue
                 if code == DEFLATE:

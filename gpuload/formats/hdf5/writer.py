@@ -53,6 +53,7 @@ def _write(path: str, records: Records) -> None:
         h5py = signalsafe.import_package("h5py")
     except ImportError as error:
         raise missing_package("h5py", needed_for="gl.convert to HDF5", extra="hdf5", error=error) from None
+    # The metadata of HDF5 1.8 and later have checksums, the earliest form, which h5py writes by default, has none.
     with h5py.File(path, "x", libver="v108") as file:
         datasets = {}
         for field in records.spec:
