@@ -122,6 +122,7 @@ def resnet50_v2(
     """
     form = Form("resnet50_v2", images, image, mean, std, dtype, layout, antialias)
     if not train:
+        # What torchvision's ResNet50_Weights.IMAGENET1K_V2 resizes to.
         return form.evaluation(size or 224, 232, "linear")
     steps = [
         ops.RandomResizedCrop(size or 176, antialias=antialias),
@@ -291,7 +292,9 @@ def deit(
     """
     form = Form("deit", images, image, mean, std, dtype, layout, antialias)
     if not train:
+        # The default of --eval-crop-ratio in DeiT's main.py.
         return form.evaluation(size, int(size / 0.875), "cubic")
+    # The areas and ratios are those of timm's RandomErasing, which DeiT calls with mode "pixel".
     erasing = ops.Erasing(p=0.25, scale=(0.02, 1 / 3), ratio=TIMM_RATIO, mode="pixel")
     labels = _Labels(form, label, num_classes, smoothing=0.1, mixup=0.8, cutmix=1.0)
     return labels.whole(_timm_steps(size, "rand-m9-mstd0.5-inc1", antialias), [erasing], repeats)
@@ -348,6 +351,7 @@ def _timm_steps(size: int, policy: str, antialias: bool | str) -> list[Op]:
 def _timm(labels: _Labels, train: bool, size: int, policy: str, repeats: int) -> Ops:
     """Return a recipe of "ResNet strikes back"; its evaluation cuts out 0.95 of the shorter side."""
     if not train:
+        # The test crop ratio of "ResNet strikes back".
         return labels.form.evaluation(size, int(size / 0.95), "cubic")
     return labels.whole(_timm_steps(size, policy, labels.form.antialias), [], repeats)
 

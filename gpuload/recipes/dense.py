@@ -122,6 +122,7 @@ def lsj(
     """
     form = Form("lsj", images, image, mean, std, dtype, layout, antialias)
     if not train:
+        # min_size and max_size of torchvision's GeneralizedRCNNTransform.
         return form.whole([ops.Resize(shorter=800, longer=1333, antialias=antialias, rounding="down")])
     crop = ops.RandomCrop(size, pad_if_needed=True, fill=CAFFE_MEAN)
     return _detection(form, [ops.ScaleJitter(size, antialias=antialias), crop, ops.RandomFlip()], [])

@@ -14,6 +14,7 @@ Numbers = float | tuple[float, ...]
 
 IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 times (0.485, 0.456, 0.406)
 IMAGENET_STD = (58.395, 57.12, 57.375)  # 255 times (0.229, 0.224, 0.225)
+# The mean in whole numbers, which timm fills with.
 IMAGENET_FILL = (124, 116, 104)
 IMAGES = ("encoded", "HWC", "CHW")
 LAYOUTS = ("NHWC", "NCHW")
@@ -99,6 +100,8 @@ class Form:
         """Return the form for evaluation: the shorter side resized, and the middle cut out, as torchvision and timm."""
         return self.whole(
             [
+                # torchvision cuts the longer side off to a whole number, and rounds the place of the crop as Python's
+                # round() does.
                 ops.Resize(shorter=resize, interpolation=interpolation, antialias=self.antialias, rounding="down"),
                 ops.CenterCrop(size, rounding="even"),
             ]
@@ -109,4 +112,5 @@ class Form:
 
     def _through(self, steps: Iterable[Op], last: Iterable[Op]) -> list[Op]:
         transpose = [ops.Transpose("CHW")] if self.layout == "NCHW" else []
+        # Transposed last, for ops on images take HWC.
         return [*steps, ops.Normalize(self.mean, self.std), *last, *transpose]

@@ -57,6 +57,7 @@ def simclr(
     """
     form = Form("simclr", images, image, mean, std, dtype, layout, antialias)
     if not train:
+        # CROP_PROPORTION in data_util.py of SimCLR.
         return form.evaluation(size, round(size / 0.875), "cubic")
     jitter = ops.ColorJitter(0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength)
     steps: list[Op] = [
@@ -66,6 +67,7 @@ def simclr(
         ops.Grayscale(p=0.2),
     ]
     if blur:
+        # SimCLR's radius is half of a tenth of the side, cut off.
         steps.append(ops.GaussianBlur(size // 10 // 2 * 2 + 1, SIGMA, p=blur))
     views = ("view_0", "view_1")
     copy = ops.Copy(image, to=views)
@@ -112,6 +114,7 @@ def dino(
     """
     form = Form("dino", images, image, mean, std, dtype, layout, antialias)
     if not train:
+        # As eval_linear.py of DINO: 256 for a crop of 224.
         return form.evaluation(size, round(size * 256 / 224), "cubic")
 
     def crop(side: int, part: tuple[float, float], blur: float, *last: Op) -> list[Op]:
@@ -172,6 +175,7 @@ def mae(
     """
     form = Form("mae", images, image, mean, std, dtype, layout, antialias)
     if not train:
+        # As build_transform in util/datasets.py of MAE, which cuts nothing off above 224.
         return form.evaluation(size, int(size / (224 / 256)) if size <= 224 else size, "cubic")
     return form.whole(
         [

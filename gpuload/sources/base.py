@@ -593,6 +593,7 @@ class Selected(Composed):
 
     def __init__(self, source: Source, selection: Selection) -> None:
         if isinstance(source, Selected) and (direct := source._select_from(selection)) is not None:
+            # A selection of a selection reads from the source itself: slices of slices add no work.
             source, selection = source._source, direct
         super().__init__(source.groups, source)
         self._source: Source = source
@@ -619,6 +620,7 @@ class Selected(Composed):
             first, after = (selection.start + selection.step * number for number in (subset.start, subset.stop))
             return range(first, after, selection.step * subset.step)
         if isinstance(selection, np.ndarray) and isinstance(subset, range):
+            # Not as a slice: the end of a range backwards may be -1, which a slice counts from the end.
             return selection[np.arange(subset.start, subset.stop, subset.step, dtype=np.int64)]
         return None
 
@@ -638,11 +640,13 @@ class Selected(Composed):
     def _digest(self) -> str:
         selection = self._selection
         if isinstance(selection, range):
+            # Of one record the step says nothing: ranges with the same records have one digest.
             return self._digest_with(
                 len(selection), *(selection[:1] or [0]), selection.step if len(selection) > 1 else 1
             )
         if isinstance(selection, Split):
             return self._digest_with("split", selection.length, selection.count, selection.seed, selection.second)
+        # In one byte order, so that the digest is the same on each machine.
         return self._digest_with(hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest())
 
 
@@ -815,6 +819,7 @@ class Cached(LeafSource, SameRecords):
         return self._source.raw if self.ops else self
 
     def _made_of(self) -> tuple[Any, ...]:
+        # The process that makes it once more may be in another folder.
         return self._source, self._memory, None if self._path is None else os.path.abspath(self._path)
 
     def _title(self) -> str:
