@@ -307,8 +307,8 @@ def _new_client(place: Place, remote: Remote) -> Any:
         "timeout": timedelta(seconds=ANSWER_S),
         "connect_timeout": timedelta(seconds=CONNECT_S),
     }
-    endpoints = (remote.endpoint or "", os.environ.get("AWS_ENDPOINT_URL", ""))
-    # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself.
+    # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself, by any name.
+    endpoints = (remote.endpoint or "", *(os.environ.get(name, "") for name in ENDPOINTS))
     if place.scheme == "http" or any(text.startswith("http://") for text in endpoints):
         transport["allow_http"] = True
     options: dict[str, Any] = {

@@ -150,6 +150,18 @@ def test_requests_are_signed_or_not(server: ObjectServer, rows: np.ndarray, monk
     assert "/eu-north-1/s3/" in server.headers[0]["authorization"]
 
 
+@pytest.mark.parametrize("name", stores.ENDPOINTS)
+def test_a_server_of_the_environment_may_speak_http(
+    server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for other in stores.ENDPOINTS:
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, server.url)
+    assert len(gl.npy(gl.Remote("s3://data/x y/0.npy", anonymous=True))) == len(
+        gl.npy(remote(server, "s3://data/x y/0.npy"))
+    )
+
+
 @dataclass
 class Login:
     """Credentials that expire after some requests, and a server that notices.
