@@ -257,6 +257,7 @@ def _common_folder(paths: list[str]) -> str:
     folders = [os.path.dirname(path) for path in paths]
     if not any(map(is_remote, paths)):
         return os.path.commonpath(folders)
+    # What the first and the last in order begin with, all between them begin with.
     first, last = min(folders).split("/"), max(folders).split("/")  # commonpath makes one slash of those at the store
     return "/".join(
         part for part, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))

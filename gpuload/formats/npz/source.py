@@ -153,6 +153,7 @@ class NpzSource(Zipped):
             entries = Entries(bad=self._files.paths[self._bad.numbers[0]])
         else:
             names = list(self._names)
+            # Read anew: the source keeps a few numbers of each archive, and a manifest takes more.
             files, archives = look_at(self._files.paths, HEAD_BYTES, partial(_arrays_in, tuple(names)))
             for number in range(len(files)):  # what was read now must be of the files that were opened
                 if differ(self._files.stamp(number), files.stamp(number)):
