@@ -188,13 +188,19 @@ class Journal:
             # file in this process is closed.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise JournalInUseError(
-                f"{self.path} is in use",
-                cause="another process, or another thread, converts to the same files now",
-                remedy="wait until it is done, or choose another name",
-            ) from None
+            raise self._in_use_error() from None
         except OSError:  # some network file systems have no locks
             pass
+        # A call that ended between our opening and our lock has removed the file: nobody would find what is written.
+        if not _is_at(self._descriptor, self.path):
+            raise self._in_use_error()
+
+    def _in_use_error(self) -> JournalInUseError:
+        return JournalInUseError(
+            f"{self.path} is in use",
+            cause="another process, or another thread, converts to the same files now",
+            remedy="wait until it is done, or choose another name",
+        )
 
     def _read(self) -> None:
         """Read the lines up to the first one that was cut short, and remove the rest."""
@@ -232,6 +238,14 @@ class Journal:
             self._end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
         except OSError as error:
             raise write_error(self.path, error) from None
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Return True if a file that is open is the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:

@@ -312,6 +312,19 @@ def test_the_unfinished_files_of_a_killed_call_go_and_those_of_others_stay(tmp_p
     assert [second.read_text() for second in rest] == ["mine"] * 3
 
 
+def test_a_journal_that_another_call_removes_as_it_ends_is_not_written_to(tmp_path, monkeypatch):
+    journal, path = sys.modules["gpuload.journal"], str(tmp_path / "a.jsonl")
+    lock = journal.fcntl.flock
+
+    def lock_after_the_end(descriptor, operation):
+        os.unlink(path)
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(journal.fcntl, "flock", lock_after_the_end)
+    with pytest.raises(FileError, match=r"a\.jsonl is in use"):
+        journal.Journal(path)
+
+
 def test_without_locks_a_call_that_was_taken_for_dead_names_no_unfinished_file_of_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["gpuload.journal"], "fcntl", None)  # as on some network file systems
     rows, begun, go_on = values(), [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
