@@ -273,10 +273,13 @@ def _read_stream(window: _Window, place: int, is_little: bool) -> Batches:
             break
         message = Message.parse(content)
         begin, place = place, body + message.body_bytes
+        # Nothing is read by this: it raises an error where the body does not end inside of the file.
         window.take(place, 0, 0)
         if message.kind == BATCH:
             places.append((begin, body - begin, message.body_bytes))
             messages.append(message)
+        # What stands before the first record batch is the prefix. Dictionaries behind it are not needed: `source.py`
+        # refuses columns of them in streams.
         elif not places:
             after = place
     prefix = window.take(0, after, 0)
@@ -313,6 +316,7 @@ def _places_of(blocks: NDArray[Any], size: int) -> Indices:
     places = np.stack([blocks[name].astype(np.int64) for name in ("begin", "metadata", "body")], axis=1)
     begins, metadata, bodies = places.T
     is_inside = (begins >= 0) & (metadata > HEAD_BYTES) & (bodies >= 0) & (metadata <= LARGEST_METADATA_BYTES)
+    # Each by itself before all together, whose sum could run over.
     is_inside &= (begins <= size) & (bodies <= size)
     is_inside &= begins + metadata + bodies <= size
     if not is_inside.all() or float((metadata + bodies).sum(dtype=np.float64)) > size:

@@ -106,6 +106,7 @@ def _payloads(raw: Ragged) -> tuple[Indices, Indices]:
 def _check(raw: Bytes, begins: Indices, ends: Indices, row: int, *, verify: bool) -> None:
     """Raise ``RowError`` if a record differs from its frame; ``row`` is added to the row that the error names."""
     headers = _slices(raw, begins - HEADER_BYTES, HEADER_BYTES)
+    # Read with a sign, as the index has it: a damaged length of 2 ** 63 or more is negative, and differs.
     expected, lengths = np.ascontiguousarray(headers[:, :8]).view("<i8")[:, 0], ends - begins
     wrong = expected != lengths
     if wrong.any():
