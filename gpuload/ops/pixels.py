@@ -85,6 +85,7 @@ class Pixels:
         if num_words % 2:  # numbers of eight bytes begin at their multiples
             rows.append(np.zeros((self.count, 1), np.int32))
         parts = [table.view(np.uint8), *([np.concatenate(rows, axis=1).reshape(-1).view(np.uint8)] if rows else [])]
+        # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
         upload = xp.asarray(np.concatenate(parts))
         self._inputs = upload, upload[table.nbytes :], np.int32(num_words + num_words % 2)
 

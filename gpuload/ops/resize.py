@@ -258,10 +258,12 @@ class RandomResizedCrop(Op):
         """Return the boxes: ``start`` (top, left) and ``shape`` (height, width), int32 ``[N, 2]``, pixels."""
         image = size.astype(np.float64)[:, None, :]
         area = image[..., 0] * image[..., 1] * (self.scale[0] + u[:, :TRIES] * (self.scale[1] - self.scale[0]))
+        # By logarithms, as torchvision: 3 / 4 is as likely as 4 / 3.
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         ratio = np.exp(low + u[:, TRIES : 2 * TRIES] * (high - low))
         tries = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], axis=-1)))
         fits = np.logical_and.reduce((tries >= 1) & (tries <= image), axis=2)
+        # The first that fits, as in torchvision's loop.
         boxes = tries[np.arange(len(u)), fits.argmax(axis=1)]
         any_fits = np.logical_or.reduce(fits, axis=1, keepdims=True)
         shape = np.where(any_fits, boxes, self._central(size)).astype(np.int32)
@@ -316,6 +318,7 @@ class RandomResizedCrop(Op):
     def _central(self, size: Sizes) -> NDArray[np.int64]:
         """Return the largest boxes whose width / height lies within ``ratio``, int64 ``[N, 2]``."""
         height, width = size[:, 0].astype(np.float64), size[:, 1].astype(np.float64)
+        # Rounded as Python's round() does, which torchvision calls.
         lower, upper = np.rint(width / self.ratio[0]), np.rint(height * self.ratio[1])
         box = np.stack([np.minimum(height, lower), np.minimum(width, upper)], axis=1)
         return box.clip(1, size.clip(1)).astype(np.int64)
