@@ -34,7 +34,7 @@ MOST_ROWS_BYTES = 1 << 26  # of their rows
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Rows of all files: in memory, with the bytes that they refer to, or in tables."""
+    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the text of the files."""
 
     form: Form
     parts: list[Part]
@@ -63,45 +63,56 @@ def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
     """Return the rows of small files; None if they are large."""
     form = guess(job)
     while True:
-        room, parts = _Room(), list[Part]()
+        room, parts = Room(MOST_ROWS_BYTES), list[Part]()
         try:
             for number in range(len(job.files)):
                 parts.append(convert(job, number, form, room, progress))
-        except _TooLarge:
+        except TooLarge:
             return None
         except Unfit as error:
             form = _widen_over_files(job, len(parts) + 1, error.form, progress)
             continue
         form = _resolve_huge(job, form)  # the rows are the same
-        dtype = row_dtype(job.columns, form)
-        rows = np.concatenate(room.pieces) if room.pieces else np.zeros(0, dtype)
-        return CsvRows(form, parts, rows=rows, payload=np.concatenate([np.zeros(0, np.uint8), *room.payloads]))
+        rows, payload = room.content(row_dtype(job.columns, form))
+        return CsvRows(form, parts, rows=rows, payload=payload)
 
 
-class _Room:
-    """Takes rows in memory: a `rows.Sink`."""
+class Room:
+    """Takes rows in memory: a `rows.Sink`.
 
-    def __init__(self) -> None:
-        self.pieces, self.payloads, self.num_bytes = list[NDArray[Any]](), list[NDArray[np.uint8]](), 0
+    Args:
+        most_bytes: of the rows and what they refer to; None: any number.
+    """
+
+    def __init__(self, most_bytes: int | None = None) -> None:
+        self._most_bytes, self._num_bytes = most_bytes, 0
+        self._pieces, self._payloads = list[NDArray[Any]](), list[NDArray[np.uint8]]()
 
     def rows(self, rows: NDArray[Any]) -> None:
-        self.pieces.append(rows)
+        """Take rows; raises `TooLarge`."""
+        self._pieces.append(rows)
         self._count(rows.nbytes)
 
     def payload(self, payload: NDArray[np.uint8]) -> int:
-        begin = sum(array.size for array in self.payloads)
-        self.payloads.append(payload)
+        """Take bytes that rows refer to; returns where they begin among all of these."""
+        begin = sum(array.size for array in self._payloads)
+        self._payloads.append(payload)
         self._count(payload.size)
         return begin
 
+    def content(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+        """Return the rows, and the bytes that they refer to."""
+        rows = np.concatenate(self._pieces) if self._pieces else np.zeros(0, dtype)
+        return rows, np.concatenate([np.zeros(0, np.uint8), *self._payloads])
+
     def _count(self, num_bytes: int) -> None:
-        self.num_bytes += num_bytes
-        if self.num_bytes > MOST_ROWS_BYTES:
-            raise _TooLarge
+        self._num_bytes += num_bytes
+        if self._most_bytes is not None and self._num_bytes > self._most_bytes:
+            raise TooLarge
 
 
-class _TooLarge(Exception):
-    """The rows of small files need much memory."""
+class TooLarge(Exception):
+    """Rows need more memory than they may."""
 
 
 def _in_tables(job: Job, progress: Progress) -> CsvRows:

@@ -284,6 +284,18 @@ def _write_rows(block_rows: _BlockRows, sink: Sink) -> None:
         sink.rows(rows)
 
 
+def write_block(job: Job, path: str, block: Block, form: Form, sink: Sink) -> bool:
+    """Write the rows of a block to a sink; return False if the form does not hold them.
+
+    Raises:
+        RecordError: a line is wrong; names file and line.
+    """
+    block_rows = _parse_block(replace(job, keeps_bad=False), path, block, form)
+    if isinstance(block_rows, _BlockRows):
+        _write_rows(block_rows, sink)
+    return isinstance(block_rows, _BlockRows)
+
+
 def _parse_block(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
     """Return a block as rows, or the form that it needs."""
     try:

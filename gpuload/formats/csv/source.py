@@ -3,6 +3,8 @@
 Once     each file is converted once, block by block: to rows of one size in a table in the cache folder
          (`storage/derivedfiles.py`), or in memory where files are small. From then on records are read like those of
          ``gl.fixed``. A file that changed is converted anew when it is opened; the table of the old one may be removed.
+Stores   Files in object stores that a manifest lists are not converted: it says where blocks of lines lie, and a block
+         is asked for, and parsed, when one of its records is wanted (`blocks.py`).
 Types    from the user, or found in the whole data (`kinds.py`), never in a sample of it.
 Errors   name the user's file and line, also where a table is read.
 """
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv import parse
+from gpuload.formats.csv.blocks import leaves_of
 from gpuload.formats.csv.columns import NA_VALUES, Columns, Defaults, FieldColumns, Header, dialect_of, select_columns
 from gpuload.formats.csv.fields import (
     PayloadLeaf,
@@ -30,9 +33,10 @@ from gpuload.formats.csv.fields import (
     spread,
 )
 from gpuload.formats.csv.headers import names_of
-from gpuload.formats.csv.keep import read_rows
+from gpuload.formats.csv.keep import CsvRows, read_rows
 from gpuload.formats.csv.kinds import Form
 from gpuload.formats.csv.lines import blocks, scan
+from gpuload.formats.csv.listing import entries_of, from_manifest
 from gpuload.formats.csv.rows import Job, Part
 from gpuload.formats.csv.table import Table
 from gpuload.sources.arrays import ArrayLeaf
@@ -42,7 +46,7 @@ from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.spec import Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, expand, look_at
+from gpuload.storage.files import Paths, any_is_remote, expand, look_at
 
 BAD_LINES = ("raise", "keep")
 log = logging.getLogger("gpuload")
@@ -99,13 +103,17 @@ def csv(
         raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
     dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
     parse.version()  # a missing PyArrow is an error before any file is opened
-    listing = manifest.load(paths, "csv")
-    files = listing.files if listing is not None else look_at(expand(paths), 0, lambda path, size, head: None)[0]
-    keeps_bad = bad_lines == "keep"
-    names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)
+    index, listing, keeps_bad = manifest.load(paths, "csv"), None, bad_lines == "keep"
+    files = look_at(expand(paths), 0, lambda path, size, head: None)[0] if index is None else index.files
+    if index is not None and any_is_remote(files.paths):
+        listing = from_manifest(index, dialect)
+    if listing is None:
+        names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)
+    else:
+        names = listing.names
     read, fields = select_columns(names, columns, defaults)
     arguments = {
-        "paths": files.paths if listing is None else listing.path,
+        "paths": files.paths if index is None else index.path,
         "columns": columns,
         "defaults": defaults,
         "header": header,
@@ -117,14 +125,15 @@ def csv(
         "bad_lines": bad_lines,
     }
     job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
-    return CsvSource(job, fields, Opening(csv, arguments))
+    selection = None if listing is None else listing.select(read)
+    content = read_rows(job) if selection is None else CsvRows(*selection)
+    return CsvSource(job, fields, Opening(csv, arguments), content)
 
 
 class CsvSource(FileSource):
     """Records of CSV files; made by ``gl.csv``."""
 
-    def __init__(self, job: Job, fields: Sequence[FieldColumns], opening: Opening) -> None:
-        content = read_rows(job)
+    def __init__(self, job: Job, fields: Sequence[FieldColumns], opening: Opening, content: CsvRows) -> None:
         _tell_of_words(job, content.form)
         longest = [max(lengths) for lengths in zip(*(part.longest for part in content.parts), strict=True)]
         groups = groups_of(job.columns, fields, content.form, longest)
@@ -132,13 +141,17 @@ class CsvSource(FileSource):
             Group(Spec((group.field,)), None) if isinstance(group, Reference) else Group.of(group.layout)
             for group in groups
         )
+        self._form = content.form
         storage: Storage
         self._leaves: tuple[Leaf, ...]
         if content.rows is not None:
             storage = open_storage(job.files)
             self._leaves = tuple(_in_memory(content.rows, content.payload, group) for group in groups)
-        else:
+        elif content.tables:
             self._leaves, storage = _of_tables(content.tables, groups)
+        else:
+            storage = open_storage(job.files)
+            self._leaves = leaves_of(job, content.form, content.parts, groups, storage)
         super().__init__(job.files, opening, field_groups, storage)
         self._access = self._leaves[0].how
         self._lines = _Lines(job, content.parts)
@@ -161,7 +174,7 @@ class CsvSource(FileSource):
         return self._files.paths, [part.count for part in self._lines.parts]
 
     def _entries(self) -> Entries:
-        return Entries()  # headers are read when the files are opened, and lines lie in tables of their own
+        return entries_of(self._lines.job, self._form, self._lines.parts)
 
     def _digest(self) -> str:
         job = self._lines.job

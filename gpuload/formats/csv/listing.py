@@ -1,0 +1,140 @@
+"""Listing: what a manifest holds of CSV files, so that files in object stores are opened without being read.
+
+Values  the names of the columns, the form of the text, and the form of the rows: for each column that was read its kind
+        and its longest text.
+Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and whether each of its
+        records is one line (`rows.Part`).
+Limits  Of files that are compressed or in another encoding, whose lines have no places, and of files with wrong lines,
+        the manifest holds none of this, and they are read when they are opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpuload.formats.csv import table
+from gpuload.formats.csv.columns import Column, Dialect
+from gpuload.formats.csv.kinds import Form, Kind
+from gpuload.formats.csv.parse import NULL, TEXT, WORDS
+from gpuload.formats.csv.rows import Job, Part
+from gpuload.order import MAX_LENGTH
+from gpuload.sources.filesource import Entries
+from gpuload.sources.leaf import Indices
+from gpuload.storage.manifest import Manifest
+
+LARGEST_BLOCK_BYTES = 1 << 26  # what is written has some MiB, and a record that is not whole
+LONGEST_TEXT = 1 << 24  # as a record can be
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a manifest says of CSV files.
+
+    Attributes:
+        names: of all columns.
+        columns: those whose kinds are known, as texts.
+        form: their kinds.
+        longest: of each of them the longest text.
+        parts: the records and blocks of each file; of longest texts nothing.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    form: Form
+    longest: tuple[int, ...]
+    parts: list[Part]
+
+    def select(self, columns: Sequence[Column]) -> tuple[Form, list[Part]] | None:
+        """Return the form of the rows of some columns, and the result for each file; None if one is not known."""
+        texts = [_text_of(column) for column in columns]
+        if not set(texts) <= set(self.columns):
+            return None
+        places = [self.columns.index(text) for text in texts]
+        longest = [self.longest[place] for place in places]
+        return tuple(self.form[place] for place in places), [replace(part, longest=longest) for part in self.parts]
+
+
+def entries_of(job: Job, form: Form, parts: Sequence[Part]) -> Entries:
+    """Return what a manifest holds of files."""
+    if any(part.bad or (part.places[:, 2] < 0).any() for part in parts):
+        return Entries()
+    about: dict[str, Any] = {
+        "names": list(job.names),
+        "dialect": repr(job.dialect),
+        "columns": [_text_of(column) for column in job.columns],
+        "form": table.to_json(form),
+        "longest": [max(lengths) for lengths in zip(*(part.longest for part in parts), strict=True)],
+    }
+    arrays = {
+        "counts": np.array([part.count for part in parts], np.int64),
+        "blocks": np.array([len(part.places) for part in parts], np.int64),
+        "places": np.concatenate([part.places for part in parts]),
+    }
+    return Entries(about, arrays)
+
+
+def _text_of(column: Column) -> str:
+    """Return a column as a text that is the same for the same values."""
+    return repr((column.number, column.name, str(column.dtype), repr(column.default), column.is_part))
+
+
+def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
+    """Return what a manifest says of files; None if it lists them alone, or their text is read in another form.
+
+    Raises:
+        FormatError: it contradicts itself.
+    """
+    about = manifest.about
+    if about.get("dialect") != repr(dialect):
+        return None
+    try:
+        names, columns, longest = tuple(about["names"]), tuple(about["columns"]), tuple(about["longest"])
+        form = table.form_of_json(about["form"])
+        is_sound = all(isinstance(text, str) for text in (*names, *columns)) and bool(columns)
+        is_sound = is_sound and all(type(length) is int and length >= 0 for length in longest)
+        is_sound = is_sound and all(map(_is_sound, form))
+        if not is_sound or not len(columns) == len(form) == len(longest):
+            raise ValueError
+    except (TypeError, ValueError, LookupError):
+        raise manifest.error("it does not say which columns the files have") from None
+    return Listing(names, columns, form, longest, _parts_of(manifest))
+
+
+def _is_sound(kind: Kind) -> bool:
+    """Return True for a kind that rows can have."""
+    is_known = kind.name in (NULL, WORDS, TEXT) or np.dtype(kind.name).kind in "biufM"
+    return is_known and not kind.is_huge and 0 <= kind.width <= LONGEST_TEXT and kind.unit in (1, 2, 4)
+
+
+def _parts_of(manifest: Manifest) -> list[Part]:
+    """Return records and blocks of each file; raises ``FormatError`` where these cannot be."""
+    counts, blocks = manifest.numbers("counts", 0, MAX_LENGTH), manifest.numbers("blocks", 0, MAX_LENGTH)
+    places = manifest.array("places", "<i8", -1, 4)
+    if blocks.sum(dtype=np.float64) != len(places) or counts.sum(dtype=np.float64) >= MAX_LENGTH:
+        raise manifest.error("it has other blocks than it counts, or records that cannot be")
+    pieces = np.split(places, np.cumsum(blocks)[:-1])
+    num_records, num_bytes = sizes_of(places, blocks, counts, manifest.files.sizes).T
+    firsts = places[(np.cumsum(blocks) - blocks)[blocks > 0], 0]
+    is_sound = (places >= 0).all() and (places[:, 1] > 0).all() and not firsts.any() and not counts[blocks == 0].any()
+    is_sound = is_sound and (num_bytes > 0).all() and int(num_bytes.max(initial=0)) <= LARGEST_BLOCK_BYTES
+    if not (is_sound and (num_records >= 0).all() and (num_records <= num_bytes).all()):
+        raise manifest.error("its blocks are not in order, or lie outside of their file")
+    return [Part(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]
+
+
+def sizes_of(places: Indices, blocks: Indices, counts: Indices, sizes: Indices) -> Indices:
+    """Return the records and the bytes of each block, int64 ``[num_blocks, 2]``.
+
+    Args:
+        places: of the blocks of all files, as `Part.places` has them.
+        blocks: the number of blocks of each file.
+        counts: its records.
+        sizes: its bytes.
+    """
+    after = np.concatenate([places[1:, [0, 2]], np.zeros((min(1, len(places)), 2), np.int64)])
+    after[np.cumsum(blocks)[blocks > 0] - 1] = np.stack([counts, sizes], axis=1)[blocks > 0]
+    return after - places[:, [0, 2]]
