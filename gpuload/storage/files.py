@@ -458,19 +458,23 @@ class Files:
         )
 
     @contextlib.contextmanager
-    def open_file(self, number: int) -> Iterator[Handle]:
+    def open_file(self, number: int, ahead_bytes: int = objects.AHEAD_BYTES) -> Iterator[Handle]:
         """Yield a descriptor of a file after a check that it did not change since it was first opened.
 
         Of an object it yields a `objects.Reader`, which checks each piece that it reads.
 
         The check is of the open file, not of its path: two files that change places would pass a check of the path.
 
+        Args:
+            number: of the file.
+            ahead_bytes: of an object, that may be asked for with a piece: for those who read from place to place a few.
+
         Raises:
             ChangedFileError: the file changed, or is gone.
             FileError: it cannot be opened.
         """
         if is_remote(self.paths[number]):
-            yield objects.Reader(self.paths[number], self.stamp(number))
+            yield objects.Reader(self.paths[number], self.stamp(number), ahead_bytes)
             return
         try:
             descriptor = os.open(self.paths[number], OPEN_FLAGS)
@@ -552,7 +556,7 @@ class Files:
         size = int(self.sizes[number])
         num_pieces = max(2, SAMPLED_PIECES // min(len(self), SAMPLED_FILES))
         pieces = bytearray()
-        with self.open_file(number) as descriptor:
+        with self.open_file(number, ahead_bytes=0) as descriptor:
             for begin in _spread(max(1, size - PIECE_BYTES + 1), num_pieces):
                 piece = bytearray(min(PIECE_BYTES, size - begin))
                 self.read(number, descriptor, memoryview(piece), begin)

@@ -319,11 +319,16 @@ def open_blocks(url: str, stamp: Stamp) -> CachedObject | None:
 class Reader:
     """An object that is read by someone who takes it for an open file: pieces, mostly one behind the other.
 
-    The bytes behind a piece come with it, AHEAD_BYTES at most, so that small pieces are not a request each.
+    The bytes behind a piece come with it, so that small pieces are not a request each.
+
+    Args:
+        url: of the object.
+        stamp: of the object when it was opened.
+        ahead_bytes: that come with a piece, at most.
     """
 
-    def __init__(self, url: str, stamp: Stamp) -> None:
-        self.url, self.stamp = url, stamp
+    def __init__(self, url: str, stamp: Stamp, ahead_bytes: int = AHEAD_BYTES) -> None:
+        self.url, self.stamp, self._ahead_bytes = url, stamp, ahead_bytes
         self._ahead, self._begin, self._next = bytearray(), 0, 0
 
     def read(self, memory: memoryview, offset: int) -> int:
@@ -333,7 +338,7 @@ class Reader:
         if not self._begin <= offset <= end <= self._begin + len(self._ahead):
             # A library that jumps, to an index and back, would pay for bytes that it never reads.
             goes_on = offset == self._next
-            want = max(length, min(AHEAD_BYTES, self.stamp[0] - offset)) if goes_on else length
+            want = max(length, min(self._ahead_bytes, self.stamp[0] - offset)) if goes_on else length
             self._ahead, self._begin = bytearray(want), offset
             read(self.url, self.stamp, memoryview(self._ahead), offset)
         memory[:length] = memoryview(self._ahead)[offset - self._begin : end - self._begin]

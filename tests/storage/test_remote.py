@@ -193,6 +193,30 @@ def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
         assert server.requests == []
 
 
+def num_bytes(server: ObjectServer) -> int:
+    ranges = [text.removeprefix("bytes=").split("-") for _, _, text in server.requests if text]
+    return sum(int(last) + 1 - int(first) for first, last in ranges)
+
+
+def test_a_fingerprint_asks_for_its_sample_alone(server: ObjectServer) -> None:
+    server.objects["/a.npy"] = npy_bytes(np.zeros((1000, 1000), np.uint8))
+    source = gl.npy(f"{server.url}/a.npy")
+    server.requests.clear()
+    source.fingerprint()
+    assert num_bytes(server) == 64 * 4096
+
+
+def test_metadata_of_hdf5_are_asked_for_in_small_pieces(server: ObjectServer, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("raw", data=np.zeros((4000, 1000), np.uint8))
+        file.create_dataset("number", data=np.arange(4000), chunks=(500,), compression="lzf")
+    serve_folder(server, tmp_path)
+    source = gl.hdf5(f"{server.url}/a.h5", ["number"])
+    assert source.read([3000])["number"].tolist() == [3000]
+    assert num_bytes(server) < 1 << 19 < len(server.objects["/a.h5"]) / 4
+
+
 def test_images_of_a_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = GOLDEN / "images"
     files = sorted(folder.rglob("*.jpg"))[:3]

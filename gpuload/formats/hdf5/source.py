@@ -55,6 +55,7 @@ from gpuload.storage.files import Files, Handle, Paths, by_chunks, expand, look_
 
 CALL, BY_HDF5 = "gl.hdf5", "decoded by HDF5"
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
+METADATA_BYTES = 1 << 16  # of an object that are asked for at a time, as HDF5 goes from place to place
 MOST_LINKS = 16  # soft links one behind the other
 MOST_NAMES = 8  # of datasets in an error
 REFERENCE_BYTES = 16  # of a value of varying length, in the dataset itself
@@ -155,7 +156,7 @@ def _open(files: Files, number: int) -> Iterator[Any]:
         FileError: the file changed, or cannot be read.
     """
     path, size = files.paths[number], int(files.sizes[number])
-    with files.open_file(number) as handle:
+    with files.open_file(number, METADATA_BYTES) as handle:
         try:
             file = _import_h5py().File(_Bytes(files, number, handle), "r")
         except ERRORS as error:
