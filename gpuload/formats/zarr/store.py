@@ -115,6 +115,10 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         """Refuse to write."""
         raise NotImplementedError
 
+    async def set_partial_values(self, key_start_values: Any) -> None:
+        """Refuse to write; zarr 3.1.0 asks for this method."""
+        raise NotImplementedError
+
     async def delete(self, key: str) -> None:
         """Refuse to remove."""
         raise NotImplementedError
