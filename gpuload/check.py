@@ -44,8 +44,9 @@ from gpuload.order import check_count
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
-from gpuload.storage.files import Paths, as_folder, expand, open_error, read_bytes
+from gpuload.storage.files import Paths, as_folder, expand, files_below, look_at, open_error, read_bytes
 from gpuload.storage.manifest import call_of
+from gpuload.storage.stores import is_remote
 
 SLAB_RECORDS = 1 << 16  # whose places are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
@@ -219,8 +220,9 @@ def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
 def _files(paths: Paths) -> list[str]:
     names = expand(paths)
     for name in names:
-        if not os.path.lexists(name):
+        if not is_remote(name) and not os.path.lexists(name):
             raise open_error(name, FileNotFoundError())
+    look_at(list(filter(is_remote, names)), 0, lambda path, size, head: None)  # an object that is missing is an error
     return names
 
 
@@ -242,6 +244,9 @@ def _below(folder: str) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise open_error(error.filename, error)
 
+    if is_remote(folder):
+        yield from (path for path in files_below(folder) if not path.rpartition("/")[2].startswith("."))
+        return
     for inner, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (os.path.join(inner, name) for name in names if not name.startswith("."))

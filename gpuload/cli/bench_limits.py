@@ -21,6 +21,7 @@ from gpuload.images import decode, head
 from gpuload.sources.base import Source
 from gpuload.stats import Limits
 from gpuload.stats.bottleneck import THREADS_PER_CORE
+from gpuload.storage.stores import is_remote
 
 SAMPLE_BYTES, PIECE_BYTES, COPY_BYTES = 1 << 28, 1 << 20, 1 << 26
 MOST_FILES = 1000
@@ -31,8 +32,8 @@ FORGET = getattr(os, "POSIX_FADV_DONTNEED", None)
 
 
 def measure_limits(source: Source, *, on_gpu: bool, seconds: float) -> Limits:
-    """Return the limits, each measured for so many seconds at most."""
-    files = [path for path in list(source.file_paths())[:MOST_FILES] if os.path.getsize(path)]
+    """Return the limits, each measured for so many seconds at most; of an object store none is measured."""
+    files = [path for path in source.file_paths()[:MOST_FILES] if not is_remote(path) and os.path.getsize(path)]
     sequential = random = 0.0
     if files and READ_AT is not None and FORGET is not None:
         sequential = _storage_rate(_pieces(files, PIECE_BYTES), seconds)

@@ -34,6 +34,7 @@ from gpuload.open import open_with_title
 from gpuload.preview import write_file
 from gpuload.sources.base import Source
 from gpuload.spec import Field
+from gpuload.storage.files import total_bytes
 from gpuload.storage.manifest import call_of
 
 NUM_SAMPLES = 64  # records, spread over all
@@ -163,7 +164,7 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
             except MissingPackageError as error:
                 picture_problem = f"{error.what}; {error.remedy}"
         inspection = Inspection(
-            title, call, len(source), len(files), sum(map(os.path.getsize, files)), source.describe(), fields,
+            title, call, len(source), len(files), total_bytes(files), source.describe(), fields,
             len(records) + len(damage), damage, record, place, _code(source, paths, call), picture_problem,
         )  # fmt: skip
         return inspection, image

@@ -756,6 +756,14 @@ def read_file(path: str) -> tuple[Files, bytes]:
     return files, bytes(content)
 
 
+def total_bytes(paths: Iterable[str]) -> int:
+    """Return the bytes of files and objects together."""
+    local, remote = list[str](), list[str]()
+    for path in paths:
+        (remote if is_remote(path) else local).append(path)
+    return sum(map(os.path.getsize, local)) + int(look_at(remote, 0, lambda path, size, head: None)[0].sizes.sum())
+
+
 def exists(path: str) -> bool:
     """Return True if there is a file of this path or URL."""
     if not is_remote(path):

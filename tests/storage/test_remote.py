@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload.cli.inspect import inspect
 from gpuload.errors import (
     ChangedFileError,
     FileError,
@@ -215,6 +216,20 @@ def test_metadata_of_hdf5_are_asked_for_in_small_pieces(server: ObjectServer, tm
     source = gl.hdf5(f"{server.url}/a.h5", ["number"])
     assert source.read([3000])["number"].tolist() == [3000]
     assert num_bytes(server) < 1 << 19 < len(server.objects["/a.h5"]) / 4
+
+
+def test_remote_files_are_inspected_and_checked(server: ObjectServer, rows: list[np.ndarray], tmp_path: Path) -> None:
+    inspection, _ = inspect(urls(server))
+    sizes = [len(server.objects[f"/data/{name}.npy"]) for name in "abc"]
+    assert (inspection.num_files, inspection.num_bytes) == (3, sum(sizes))
+    assert list(gl.check(urls(server))) == []
+    write_arrow(tmp_path / "a.arrow")
+    content = (tmp_path / "a.arrow").read_bytes()
+    server.objects["/a.arrow"] = content.replace(b"text 3", b"\xff\xff\xff\xff\xff\xff")
+    findings = [finding.where for finding in gl.check(f"{server.url}/a.arrow")]
+    assert findings == [f"{server.url}/a.arrow, record batch 0"]
+    with pytest.raises(MissingFileError, match=r"none\.npy is missing"):
+        gl.check([*urls(server), f"{server.url}/none.npy"])
 
 
 def test_images_of_a_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,6 +496,7 @@ def test_a_folder_of_images_in_s3(bucket: tuple[str, Callable[..., object]]) -> 
     put("set/readme.txt", b"text")
     for source in (gl.images(f"{url}/set/"), gl.open(f"{url}/set/")):
         assert source.classes == ("cat", "dog")
+        assert list(gl.check(f"{url}/set/")) == []
         assert len(pickle.loads(pickle.dumps(source))) == len(files)
 
 
