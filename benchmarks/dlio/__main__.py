@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
             "took_s": round(perf_counter() - start),
             "machine": computer | {"load_at_end": [round(load, 2) for load in os.getloadavg()]},
             "versions": machine.versions(ROOT) | {package: metadata.version(package) for package in PACKAGES},
-            "settings": {"rounds": options.rounds, "epochs": workloads.EPOCHS, "ranks": options.ranks},
+            "settings": {"rounds": options.rounds, "epochs": size.epochs, "ranks": options.ranks},
             "samples": samples,
         }
         write_results(name, result, options.results)

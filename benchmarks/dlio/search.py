@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import floor, inf, log
 
 STEP = 1.1  # from one number of accelerators that is tried to the next
-MOST_TRIES = 8
+MOST_TRIES = 20
 
 
 def estimate(records_per_s: float, batch_size: int, full_step_s: float, required: float) -> float:
