@@ -184,6 +184,7 @@ class Recipe:
     def divided(self, num_threads: int, num_ahead: int) -> Recipe:
         """Return the recipe for another number of threads and of steps ahead; batches are the same."""
         whole = self.is_copied or _hands_out_ragged(self)
+        # With fewer steps ahead than threads, several threads share a step, so that none is idle.
         parts = num_threads if self.is_shared else -(-num_threads // num_ahead)
         return replace(self, num_parts=1 if whole else parts, num_ahead=num_ahead)
 
@@ -385,6 +386,7 @@ def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int |
     """Return how many steps are done together: of so many bytes and so many steps at most."""
     if not _can_be_joined(recipe):
         return 1
+    # At least two groups of the steps that the user wants ahead: one is made while the other is taken.
     max_steps = max_steps if prefetch is None else max(1, prefetch // 2)
     step_bytes = max(recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1)
     return max(1, min(most_bytes // step_bytes, max_steps, recipe.plan.end()))

@@ -138,6 +138,7 @@ class Ring:
             for slots in self._idle.values():
                 slots[:] = [memory for memory in slots if self._offer is not None and self._offer(memory)]
             self._num_idle_bytes = sum(size * len(slots) for size, slots in self._idle.items())
+            # What is lent yet is freed when it is dropped: no step waits for it.
             for loan in self._loans.values():
                 loan.memory = None
 
@@ -154,6 +155,8 @@ class Ring:
                 self._num_idle_bytes -= size
                 slot = self._lend(size, memory)
         if memory is None:
+            # Not under the lock: the system may take milliseconds, for page-locked memory more, and slots are dropped
+            # and taken meanwhile.
             memory = self._new(size)
             with self._lock:
                 slot = self._lend(size, memory)

@@ -89,6 +89,7 @@ class Session:
         )
         self._idle: list[BatchExecutor] = [] if executor is None else [executor]
         self._has_executor = executor is not None
+        # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here keeps it alive.
         self._running: list[weakref.ref[Workers | Batches]] = []
 
     def joining(self, position: Position) -> Joining:
@@ -187,6 +188,7 @@ class Session:
         self.closed = True
         if self._process is not _processes[-1]:  # threads and memory are the parent's, and none of them is here
             return
+        # Iterators first: their threads work in the memory, and on the lane, that are freed behind them.
         for ref in self._running:
             if (batches := ref()) is not None:
                 batches.close()
@@ -208,6 +210,7 @@ class Session:
         def make(number: int) -> Step | None:
             nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
+                # The least of the first steps: whatever disturbs one makes it longer.
                 joining.settle(min((step.ops_s for step in first_steps if step.ops_s), default=inf))
                 first_steps.clear()
             first, num_steps = joining.steps(number)

@@ -145,6 +145,7 @@ class Step:
                     self._prepared = True
             if self._prepared and (self._queue is None or not self._enqueue(self._queue)):
                 self.do(part)
+        # Whatever it is: the thread that takes the step raises it, and no worker ends by it.
         except BaseException as error:
             self._errors[part] = error
         if next(self._num_done) < self.num_parts:
@@ -153,6 +154,7 @@ class Step:
             self._ring.expect(sum(self._taken_bytes))
         if self._errors:
             errors, self._errors = self._errors, {}
+            # That of the first part: which part failed first is chance.
             self._fail(errors[min(errors)])
         elif self.recipe.is_cut and self._damage is None and self.recipe.labels is None:
             self.pieces = self._make_pieces()
@@ -206,6 +208,7 @@ class Step:
         self._first, end = self._stretch.rows(self.position.step, self.num_steps)
         self.records, self.valid = self._stretch.records[self._first : end], self._stretch.valid[self._first : end]
         if self._damage is not None:
+            # Copies: mending writes to them, and those of the stretch belong to other steps, too.
             self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
         self._slot = self._ring.take(self.recipe.slot_bytes)
         self.arrays = self.recipe.arrays(self._slot, self.records.size)
@@ -252,6 +255,7 @@ class Step:
         partners = self._ready_stretch.partners
         if partners is not None:
             begin, end = (
+                # Partners of its first row may stand before it: a part begins where they do.
                 row + (0 < row < self.records.size and min(0, int(partners[self._first + row].min())))
                 for row in (begin, end)
             )
@@ -370,6 +374,7 @@ class Step:
     def _put_record(self, damage: Damage, row: int) -> None:
         """Put the record of the present attempt into a row."""
         planned_record, attempt = int(self._planned_records[row]), self.attempts[row] - 1
+        # By the record that the plan has there, not by the last attempt: all runs and shards agree then.
         number = np.array([damage.substitute(planned_record, self.position.epoch, attempt)], np.int64)
         (self.records[row],) = self.recipe.numbered(number, self.position.epoch)
         if damage.skips:
@@ -464,9 +469,8 @@ class Step:
                 np.copyto(self.arrays[name][begin:end], cast(Array, value))  # its field is uniform
             elif name in recipe.names or name in recipe.rest.touched:
                 if self._damage is not None and name not in recipe.graph.touched:
-                    image_sizes(
-                        route.spec[name], value, end - begin
-                    )  # no op decodes these images: check their heads alone
+                    # No op decodes these images: their heads alone show damage.
+                    image_sizes(route.spec[name], value, end - begin)
                 on_host = recipe.device == "cpu" or route.spec[name].host_only
                 self._keep(part, name, _for_upload(value, memory) if isinstance(value, list) and not on_host else value)
         return fields
@@ -523,10 +527,12 @@ class Step:
         return [name for name in graph.touched if not graph.spec_in[name].uniform or name in graph.fields_to_draw]
 
     def _keep(self, part: int, name: str, value: Any) -> None:
+        # `setdefault` is one step of the interpreter: threads of several parts get the same list without a lock.
         self._varying.setdefault(name, [None] * self.num_parts)[part] = value
 
     def _payload(self, part: int, num_bytes: int) -> Bytes:
         """Return memory for values of varying length, used again; page-locked where a GPU will copy from it."""
+        # An entry for each part: threads of several parts count without a lock.
         self._taken_bytes[part] += num_bytes
         return self._ring.take(num_bytes).array(0, UINT8, (num_bytes,))
 

@@ -233,6 +233,7 @@ def add_to(plan: Plan, shares: Sequence[Share], group: int, layout: Layout, coun
     The block of memory that the records go to has the number of the group.
     """
     group_shares = _shares_of(shares, group, count)
+    # Text is checked behind the copy, which the core does not do.
     if layout.texts or not all(_is_copied(share, layout) for share in group_shares):
         return False
     return all(share.leaf.add_to(plan, share.numbers, share.rows, group) for share in group_shares)
@@ -292,6 +293,7 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
     if all(share.leaf.is_direct for share in group_shares):
         field = spec.fields[0]
         columns = [
+            # Text becomes objects on the host: page-locked memory would be of no use to it.
             _of_elements(field.stored, _side_by_side(group_shares, count, (not field.text and memory) or step_room))
         ]
     else:
@@ -466,6 +468,7 @@ def _of_share(share: Share) -> list[Values]:
             fill([Share(leaf, 0, share.numbers)], 0, leaf.layout, raw)
             columns += rawdecode.decode(np, raw, leaf.layout).values()
     except RowError as error:
+        # The leaf counts its own records; the caller, all that were asked for.
         raise error.shift_rows(int(_rows(share)[error.row]) - error.row) from None
     return columns if share.picks is None else [columns[pick] for pick in share.picks]
 
@@ -498,6 +501,7 @@ def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: 
     if rows is None and (memory is None or not field.ragged):
         return part_values
     if rows is None and memory is not None and isinstance(part_values, Ragged):
+        # It lies already where a GPU copies from.
         if is_lent(part_values.payload):
             return part_values
         total = len(part_values.flat)

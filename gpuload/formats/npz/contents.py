@@ -102,12 +102,13 @@ class Contents:
     Args:
         storage: of the archives.
         arrays: of each archive the one.
-        where: returns how an array is called in messages: the archive and the record.
+        location_of: returns how an array is called in messages: the archive and the record.
     """
 
     def __init__(self, storage: Storage, arrays: Sequence[Array], location_of: Callable[[int], str]) -> None:
         members = [array.member for array in arrays]
         self._storage, self._location_of = storage, location_of
+        # One text for the same name in a million archives.
         self._names = [sys.intern(member.name) for member in members]
         self._header_offsets = _numbers(member.header_offset for member in members)
         self._begins = _numbers(array.begin for array in arrays)
@@ -214,6 +215,7 @@ class Contents:
         """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified."""
         crc, num_bytes, expected_bytes, last_piece = 0, 0, int(self._num_bytes[number]), b""
         try:
+            # `bytes` copies: the memory of a chunk is used again for the next one.
             for piece in map(bytes, chunks) if self._is_stored[number] else inflate_member(chunks):
                 num_bytes += len(piece)
                 if num_bytes > expected_bytes:
