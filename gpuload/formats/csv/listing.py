@@ -114,6 +114,7 @@ def _parts_of(manifest: Manifest) -> list[Part]:
     """Return records and blocks of each file; raises ``FormatError`` where these cannot be."""
     counts, blocks = manifest.numbers("counts", 0, MAX_LENGTH), manifest.numbers("blocks", 0, MAX_LENGTH)
     places = manifest.array("places", "<i8", -1, 4)
+    # Added up as float64: the sum of damaged numbers would wrap round in int64, and look right.
     if blocks.sum(dtype=np.float64) != len(places) or counts.sum(dtype=np.float64) >= MAX_LENGTH:
         raise manifest.error("it has other blocks than it counts, or records that cannot be")
     pieces = np.split(places, np.cumsum(blocks)[:-1])
@@ -136,5 +137,6 @@ def sizes_of(places: Indices, blocks: Indices, counts: Indices, sizes: Indices) 
         sizes: its bytes.
     """
     after = np.concatenate([places[1:, [0, 2]], np.zeros((min(1, len(places)), 2), np.int64)])
+    # The last block of a file ends where the file does, not where the next block begins.
     after[np.cumsum(blocks)[blocks > 0] - 1] = np.stack([counts, sizes], axis=1)[blocks > 0]
     return after - places[:, [0, 2]]
