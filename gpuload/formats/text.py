@@ -151,6 +151,7 @@ class LineLeaf(SpanLeaf):
         rows = np.flatnonzero(ends > raw.offsets[:-1])
         is_ended[rows] = raw.payload[ends[rows] - 1] == LF
         is_last = numbers + 1 == self._starts[self.files_of(numbers) + 1]
+        # Two counts for all lines at once; which line is wrong is looked for only where they differ.
         if bool((is_ended | is_last).all()) and np.count_nonzero(raw.payload == LF) == np.count_nonzero(is_ended):
             return
         inner = np.array([np.count_nonzero(line == LF) for line in raw]) - is_ended
@@ -186,8 +187,10 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
             bounds.append(np.flatnonzero(part == LF) + (offset + 1))
             offset += part.size
             show(offset)
+        # Behind the last piece, for a file that was written to meanwhile has other lines.
         files.check_descriptor(number, descriptor)
     offsets = np.concatenate(bounds)
+    # The last line may have no line end.
     return offsets if offsets[-1] == size else np.append(offsets, size)
 
 

@@ -268,6 +268,7 @@ def _line(job: Job, file: int, part: Part, record: int) -> int:
     """Return the line where a record begins; 0 if the file has changed."""
     block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
     first, line, offset, is_regular = part.places[block].tolist()
+    # Each record of the block is one line, so that none has to be looked at.
     if is_regular:
         return int(line + record - first)
     try:
