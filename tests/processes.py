@@ -47,7 +47,7 @@ SHARED_FOLDER = pytest.StashKey[Path]()  # a folder of all processes of the run
 @dataclass(eq=False)
 class _Process:
     pid: int
-    connection: Connection  # which it sends to: the place of a test that begins, reports of that test
+    connection: Connection  # which it sends to: reports of the test before, and the place of a test that begins
     place: int | None = None  # of the test that it runs
     status: int | None = None  # when it has ended
 
@@ -74,16 +74,16 @@ def run_tests(session: pytest.Session, num_processes: int) -> bool:
         for number in range(num_processes):
             processes.append(_fork(session, number, groups, queue))
         for process, message in _messages(processes):
-            if isinstance(message, dict):
-                report = hook.pytest_report_from_serializable(config=session.config, data=message)
+            reports, place = message or ([], None)
+            for data in reports:
+                report = hook.pytest_report_from_serializable(config=session.config, data=data)
                 hook.pytest_runtest_logreport(report=report)
-            elif process.place is not None:
+            if process.place is not None:
                 item = missing.pop(process.place)
                 if process.status:
                     _fail(item, f"its process ended with status {process.status} while the test ran")
                 hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-            if isinstance(message, int):
-                process.place = message
+            process.place = place
             if session.shouldfail or session.shouldstop:
                 os.read(queue, 1 << 16)  # all numbers: each process ends after its group
     finally:
@@ -171,14 +171,15 @@ def _fork(session: pytest.Session, number: int, groups: Sequence[Sequence[int]],
     status = 1
     try:
         connection.close()
-        _prepare(session.config, number, end)
+        reports = _prepare(session.config, number)
         places = itertools.chain.from_iterable(groups[group] for group in _group_numbers(queue))
         place = next(places, None)
         while place is not None:
-            end.send(place)
+            end.send((reports.take(), place))
             item, place = session.items[place], next(places, None)
             nextitem = None if place is None else session.items[place]
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+        end.send((reports.take(), None))
         status = 0
     except KeyboardInterrupt:
         status = 130
@@ -195,8 +196,8 @@ def _group_numbers(queue: int) -> Iterator[int]:
         yield int.from_bytes(number, "little")
 
 
-def _prepare(config: pytest.Config, number: int, connection: Connection) -> None:
-    """Give a process what it must not share: files that capture output, a temporary folder, a way for its reports."""
+def _prepare(config: pytest.Config, number: int) -> _Reports:
+    """Give a process what it must not share: files that capture output, a temporary folder; returns its reports."""
     _keep_memory()
     plugins = config.pluginmanager
     capture = plugins.getplugin("capturemanager")
@@ -209,7 +210,9 @@ def _prepare(config: pytest.Config, number: int, connection: Connection) -> None
     for name in ("terminalreporter", "terminalprogress"):  # they would write to the terminal
         if plugins.hasplugin(name):
             plugins.unregister(name=name)
-    plugins.register(_Reports(config, connection))
+    reports = _Reports(config)
+    plugins.register(reports)
+    return reports
 
 
 def _keep_memory() -> None:
@@ -224,11 +227,17 @@ def _keep_memory() -> None:
 
 
 class _Reports:
-    """Sends reports; of a test that passed that of its call, none of its fixtures."""
+    """Keeps reports until the test has ended; of a test that passed that of its call, none of its fixtures."""
 
-    def __init__(self, config: pytest.Config, connection: Connection) -> None:
-        self._config, self._connection = config, connection
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._reports: list[Any] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or not report.passed:
-            self._connection.send(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+            self._reports.append(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+
+    def take(self) -> list[Any]:
+        """Return the reports since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
