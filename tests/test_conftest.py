@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests import processes
+from tests import conftest, processes, temporary
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,7 +31,7 @@ def test_ctrl_c_reaches_tests_that_were_started_in_the_background():
 
 
 OUTCOMES = """
-import re, threading
+import ctypes, threading
 import pytest
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def wait_elsewhere():
 @pytest.mark.timeout(2, func_only=True)
 def test_hangs_with_the_lock_of_the_interpreter():
     threading.Thread(target=wait_elsewhere, daemon=True).start()
-    re.match("(a+)+b", "a" * 100)
+    ctypes.PyDLL(None).sleep(100)
 
 def test_behind_it():
     pass
@@ -144,3 +147,37 @@ def test_no_group_begins_behind_the_first_failure_with_x(tmp_path):
     assert 1 <= num_failed < 500, process.stdout + process.stderr
     assert "stopping after" in process.stdout
     assert process.returncode == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the files of tests lie on a disk")
+def test_files_in_memory_go_an_hour_behind_the_run_that_left_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(temporary, "MEMORY", tmp_path)
+    monkeypatch.setattr(temporary, "LEAST_BYTES", 0)
+    this_run, old, young = (tmp_path / f"{temporary.PREFIX}{number}" for number in (os.getpid(), 2**30, 2**30 + 1))
+    for folder, age_s in ((this_run, 4000), (old, 4000), (young, 3000)):
+        (folder / "of a test").mkdir(parents=True)
+        os.utime(folder, (time.time() - age_s,) * 2)
+
+    assert temporary.new_folder_in_memory() == this_run
+    assert sorted(tmp_path.iterdir()) == sorted([this_run, young])
+
+
+def test_files_lie_on_a_disk_where_memory_is_short(monkeypatch):
+    monkeypatch.setattr(temporary, "LEAST_BYTES", 1 << 60)
+
+    assert temporary.new_folder_in_memory() is None
+
+
+@pytest.mark.parametrize(("status", "stays"), [(pytest.ExitCode.OK, False), (pytest.ExitCode.TESTS_FAILED, True)])
+def test_files_stay_behind_a_run_in_which_a_test_failed(tmp_path, status, stays):
+    (tmp_path / "memory" / "of a test").mkdir(parents=True)
+    session = SimpleNamespace(config=SimpleNamespace(stash={conftest.OWN_FOLDERS: [tmp_path / "memory"]}))
+
+    conftest.pytest_sessionfinish(session, status)
+
+    assert (tmp_path / "memory").exists() == stays
+
+
+def test_files_that_are_about_a_disk_lie_on_one(disk_path):
+    assert disk_path.is_dir()
+    assert temporary.MEMORY not in disk_path.parents

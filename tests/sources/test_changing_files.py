@@ -18,6 +18,12 @@ from tests.sources.npyfiles import write
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture
+def tmp_path(disk_path):
+    """Return a new folder that lies on a disk: `tests.temporary` says why."""
+    return disk_path
+
+
 def _cut(path):
     os.truncate(path, os.path.getsize(path) // 2)
 

@@ -1,9 +1,10 @@
-"""What the tests of remote files share: a server, and stores without a proxy, credentials or clients of other tests."""
+"""What tests of storage share: files on a disk; a server, and stores without proxy, credentials or others' clients."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,12 @@ from tests import objectserver
 from tests.objectserver import ObjectServer
 
 SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
+
+
+@pytest.fixture
+def tmp_path(disk_path: Path) -> Path:
+    """Return a new folder that lies on a disk: `tests.temporary` says why."""
+    return disk_path
 
 
 @pytest.fixture
