@@ -213,7 +213,7 @@ test-matrix:
 
 # The same with each extra that needs no GPU, in an environment of its own: before a release (docs/release.md).
 release-check:
-	$(PYTHON) -m tests.matrix --extras cpu images csv parquet hdf5 zarr remote torch jax tensorflow $(MATRIX)
+	$(PYTHON) -m tests.matrix --extras cpu images csv npz parquet hdf5 zarr remote torch jax tensorflow $(MATRIX)
 
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run

@@ -47,6 +47,7 @@ OWNERS = {
     "cupyx": ("device.py",),
     "h5py": ("formats/hdf5/*",),
     "hdf5plugin": ("formats/hdf5/*",),
+    "isal": ("storage/inflate.py",),
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
     "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),

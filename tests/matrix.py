@@ -36,6 +36,9 @@ CONVERT = (
 PROGRAMS = {
     "csv": "open('a.csv', 'w').write('x,y\\n1,2\\n3,5.0\\n'); import gpuload as gl; print(gl.open('a.csv')[1]['y'])",
     "parquet": CONVERT.format("a.parquet"),
+    "npz": "import numpy as np; np.savez_compressed('a.npz', x=np.arange(6.0)); from gpuload.storage import inflate; "
+    "assert inflate.member_library() is not inflate.zlib; import gpuload as gl; "
+    "print(gl.npz('a.npz', record='file')[0]['x'][5])",
     "hdf5": CONVERT.format("a.h5"),
     "zarr": "import numpy as np, zarr, gpuload as gl; zarr.save_group('a.zarr', x=np.arange(6.0)); "
     "print(gl.open('a.zarr')[5]['x'])",

@@ -385,6 +385,7 @@ def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_wri
         "tensorflow": "2.17.0+nv25.2",
         "cupy-cuda12x": "13.6.0",
         "nvidia-dali-cuda120": "1.46.0",
+        "isal": "1.9.1",
     }.items():
         container.make_up(name, version)
 
@@ -513,6 +514,7 @@ def made_up_container(folder: Path, but: str = "", **versions: str) -> Environme
         "rich": "13.9.4",
         "pillow": "11.0.0",
         "pyarrow": "22.0.0",
+        "isal": "1.9.1",
         "nvidia-dali-cuda120": "2.4.0",
     }
     for name, version in {**there, **versions}.items():

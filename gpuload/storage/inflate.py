@@ -6,6 +6,8 @@
 Formats  gzip (RFC 1952) and zlib (RFC 1950), of which a file has one stream or many; raw deflate (RFC 1951).
 Padding  Zeros between and behind the streams of a file are passed over, as by Python's gzip; anything else is refused.
 Checks   Each stream must end, and have the check sum and the length that it states.
+Members  are inflated by Intel's ISA-L (package isal) where it is installed, in half of zlib's time and with the same
+         result: arrays of NPZ files are inflated each time that they are read, files once.
 Limit    A file or a member unpacks to at most ``GPULOAD_EXPANSION`` times its bytes, 256 where that is not set, or to
          ALLOWED_BYTES where that is more. The bytes that come out are counted; a length that a file states is used
          only to refuse it early.
@@ -13,11 +15,15 @@ Limit    A file or a member unpacks to at most ``GPULOAD_EXPANSION`` times its b
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shlex
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError
 from gpuload.storage.files import Files
 
@@ -98,15 +104,25 @@ def inflate_member(chunks: Iterable[memoryview]) -> Iterator[bytes]:
         zlib.error: the stream is damaged.
         EOFError: it ends before its bytes do, or its bytes before it.
     """
-    stream = zlib.decompressobj(RAW_BITS)
-    for chunk in chunks:
-        if stream.eof:
-            raise EOFError("it ends before its bytes do")
-        yield from inflate_chunk(stream, chunk)
+    library = member_library()
+    stream = library.decompressobj(RAW_BITS)
+    try:
+        for chunk in chunks:
+            if stream.eof:
+                raise EOFError("it ends before its bytes do")
+            yield from inflate_chunk(stream, chunk)
+    except library.error as error:
+        raise zlib.error(*error.args) from None
     if not stream.eof:
         raise EOFError("its bytes end before it does")
     if stream.unused_data:
         raise EOFError("it ends before its bytes do")
+
+
+@functools.cache
+def member_library() -> Any:
+    """Return the module that inflates members, with the names of zlib: ``isal.isal_zlib`` or ``zlib``."""
+    return signalsafe.import_package("isal.isal_zlib") if signalsafe.is_installed("isal.isal_zlib") else zlib
 
 
 def inflate_chunk(stream: zlib._Decompress, chunk: bytes | memoryview) -> Iterator[bytes]:
@@ -169,8 +185,8 @@ def too_large(subject: str, packed_bytes: int, num_bytes: int, *, unpack: str) -
 
 
 def reason_of(error: Exception) -> str:
-    """Return zlib's reason for refusing bytes, without its number."""
-    return str(error).rpartition(": ")[2]
+    """Return the reason of zlib, or of ISA-L, for refusing bytes, without its number."""
+    return re.sub(r"^Error -?\d+ (while decompressing data: )?", "", str(error))
 
 
 def _is_zlib(beginning: bytes) -> bool:
