@@ -15,6 +15,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import ChangedFileError, DamagedBlockError, FormatError, SpecError
 from gpuload.testing.sources import SourceContract
+from tests.imagefiles import jpeg
 from tests.sources import test_parquet
 
 pa = pytest.importorskip("pyarrow", reason="gl.arrow needs PyArrow")
@@ -97,6 +98,25 @@ def test_columns_of_numbers_are_read_where_they_lie(tmp_path):
     assert fields["raw"].tolist() == [[24, 1, 2], [3, 1, 2], [11, 1, 2]]
     assert fields["vector"].tolist() == [[48, 49], [6, 7], [22, 23]]
     assert fields["gaps"].tolist() == [23, 2, 10]
+
+
+def test_files_that_begin_otherwise_are_one_source_if_their_fields_are_the_same(tmp_path):
+    """In the second file the columns have other types, and another order."""
+    image = jpeg()
+    first = pa.table({"x": range(4), "image": [{"bytes": image, "path": "a"}] * 4, "kind": ["a", "b", "a", "b"]})
+    kinds = pa.array(["c", "d", "c"]).dictionary_encode()
+    second = pa.table({"kind": kinds, "image": pa.array([image + bytes([i]) for i in range(3)]), "x": range(4, 7)})
+    paths = [write(tmp_path / f"{n}.arrow", part, rows=2) for n, part in enumerate((first, second, first))]
+
+    source = gl.arrow(paths)
+
+    for opened in (source, gl.arrow(source.index(tmp_path / "x.manifest"))):
+        fields = opened.read(range(11))
+        assert fields["x"].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3]
+        assert "".join(fields["kind"]) == "ababcdcabab"
+        assert [bytes(value)[len(image) :] for value in fields["image"]] == [b""] * 4 + [b"\0", b"\1", b"\2"] + [
+            b""
+        ] * 4
 
 
 def test_numbers_of_a_dictionary_are_its_values_and_not_their_places(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -122,6 +123,25 @@ def write_parquet(folder):
     return folder / "*.parquet", gl.parquet
 
 
+def write_arrow(folder, make="new_file", compression=None):
+    arrow = pytest.importorskip("pyarrow")
+    for number in range(3):
+        columns = {
+            "x": np.arange(number * 10, number * 10 + 7 - number), "name": [f"n{i}" for i in range(7 - number)],
+            "image": [jpeg()] * (7 - number), "raw": [b"raw"] * (7 - number),
+            "kind": arrow.array([f"k{i % 2}" for i in range(7 - number)]).dictionary_encode(),
+        }  # fmt: skip
+        table = arrow.table(columns).drop_columns([] if make == "new_file" else ["kind"])
+        options = arrow.ipc.IpcWriteOptions(compression=compression)
+        with getattr(arrow.ipc, make)(folder / f"{number}.arrow", table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=3)
+    return folder / "*.arrow", gl.arrow
+
+
+def write_arrow_streams(folder):
+    return write_arrow(folder, "new_stream", "zstd")
+
+
 def write_images(folder):
     for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/1.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +157,8 @@ def write_image_list(folder):
 
 FORMATS = [
     write_npy, write_npy_of_many_kinds, write_npy_of_other_shapes, write_fixed, write_idx, write_tfrecords, write_text,
-    write_csv, write_npz, write_npz_of_files, write_tars, write_parquet, write_images, write_image_list,
+    write_csv, write_npz, write_npz_of_files, write_tars, write_parquet, write_arrow, write_arrow_streams,
+    write_images, write_image_list,
 ]  # fmt: skip
 UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv)]
 
@@ -482,6 +503,55 @@ def test_columns_that_a_listed_source_did_not_read_are_there(folder):
     assert source.spec == gl.parquet(paths, ["image", "raw"]).spec
     assert [field.encoded for field in source.spec] == [True, False]
     assert gl.parquet(path).spec == gl.parquet(paths).spec
+
+
+ARROW_LIES = {
+    "no schema": lambda arrays, about: arrays["prefixes"].__setitem__(slice(0, 16), 0),
+    "bounds that go back": lambda arrays, about: arrays["prefix_bounds"].__setitem__(-1, -1),
+    "a beginning that is not there": lambda arrays, about: arrays["prefix_of"].__setitem__(0, 9),
+    "no file and no stream": lambda arrays, about: arrays["is_file"].__setitem__(0, 2),
+    "fewer record batches": lambda arrays, about: arrays["batches"].__setitem__(0, 1),
+    "less than none": lambda arrays, about: arrays["batches"].__setitem__(0, -1),
+    "other nodes": lambda arrays, about: arrays["num_nodes"].__setitem__(0, 2),
+    "a record batch in front of the file": lambda arrays, about: arrays["places"].__setitem__((1, 0), -8),
+    "a record batch behind the file": lambda arrays, about: arrays["places"].__setitem__((1, 0), 2**62),
+    "metadata behind the file": lambda arrays, about: arrays["places"].__setitem__((1, 1), 2**62),
+    "metadata of no bytes": lambda arrays, about: arrays["places"].__setitem__((1, 1), 0),
+    "a body behind the file": lambda arrays, about: arrays["places"].__setitem__((1, 2), 2**62),
+    "rows without end": lambda arrays, about: arrays["places"].__setitem__((1, 3), 2**62),
+    "a buffer outside of the body": lambda arrays, about: arrays["buffers"].__setitem__((1, 0), 2**40),
+    "a length that wraps around": lambda arrays, about: arrays["buffers"].__setitem__((1, 1), 2**63 - 1),
+    "a column of other rows": lambda arrays, about: arrays["nodes"].__setitem__((0, 0), 2),
+    "flags that are none": lambda arrays, about: arrays["is_packed"].__setitem__(0, 7),
+    "images that are none": lambda arrays, about: about["about"].__setitem__("images", [1]),
+}
+
+
+def test_record_batches_that_cannot_be_are_refused(folder):
+    paths, function = write_arrow(folder)
+    path, errors = function(paths).index(folder / "x.manifest"), {}
+    for name, lie in ARROW_LIES.items():
+        copy = shutil.copy(path, folder / "copy.manifest")
+        rewrite(str(copy), lie)
+        with contextlib.suppress(FormatError):
+            function(copy)
+            errors[name] = "is accepted"
+    assert errors == {}
+    rewrite(path, lambda arrays, about: arrays["buffers"].__setitem__((-1, 0), 2**40))
+    with pytest.raises(FormatError, match=r"2\.arrow, record batch 1: column 'kind' lies outside"):
+        function(path)
+
+
+def test_columns_of_dictionaries_of_a_stream_that_is_listed_are_refused(folder):
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"x": range(3), "kind": arrow.array(["a", "b", "a"]).dictionary_encode()})
+    with arrow.ipc.new_stream(folder / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    path = gl.arrow(folder / "a.arrow", ["x"]).index(folder / "x.manifest")
+
+    assert gl.arrow(path, ["x"]).read(range(3))["x"].tolist() == [0, 1, 2]
+    with pytest.raises(SpecError, match=r"column 'kind' is dictionary(.|\n)*as Parquet"):
+        gl.arrow(path)
 
 
 @pytest.mark.parametrize("change", [{"fields": 3}, {"fields": [1]}, {"heads": None}, {"heads": {"npy": 3}}])

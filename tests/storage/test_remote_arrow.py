@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,25 @@ def test_a_stream_is_read_in_steps_from_record_batch_to_record_batch(server: Obj
     assert num_bytes(server) < 5.1 * messages.WINDOW_BYTES
     assert len(server.requests) <= 6  # the beginning; each record batch, and the end behind it; a value
     assert bytes(source.read([59])["raw"][0]) == table()["raw"][59].as_py()
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_manifest_opens_a_file_without_a_request(server: ObjectServer, tmp_path: Path, *, is_stream: bool) -> None:
+    content = table().drop_columns("kind") if is_stream else table()
+    source = gl.arrow(put(server, content, is_stream=is_stream))
+    path = source.index(tmp_path / "x.manifest")
+    server.requests.clear()
+    again = gl.open(path)
+    assert server.requests == []
+    assert (again.spec, again.fingerprint()) == (source.spec, source.fingerprint())
+    assert again.read([41], fields="number")["number"].tolist() == [41]
+    assert num_bytes(server) == 8
+    assert again.read([59], fields="tags")["tags"][0].tolist() == ["t0", "t1"]
+    assert Path(again.index(tmp_path / "y.manifest")).read_bytes() == Path(path).read_bytes()
+    put(server, table(factor=2), is_stream=is_stream)
+    for field in ("number", "raw"):
+        with pytest.raises(ChangedFileError, match=r"a\.arrow changed"):
+            gl.arrow(path).read([5], fields=field)
 
 
 def test_a_file_that_is_replaced_is_refused(server: ObjectServer) -> None:

@@ -19,4 +19,5 @@ def _sniff(beginning: Beginning) -> Match | None:
     return Match("a stream of Arrow", "gl.arrow") if is_stream else None
 
 
-ARROW = Format("arrow", lazy.function("gpuload.formats.arrow.source", "arrow"), _sniff)
+arrow = lazy.function("gpuload.formats.arrow.source", "arrow")
+ARROW = Format("arrow", arrow, _sniff, call=arrow)

@@ -183,6 +183,21 @@ class Batches:
         begins, metadata, bodies = places.reshape(-1, 3).T.copy()
         return cls(prefix, footer, is_little, begins, metadata, bodies, rows, flags, *pairs)
 
+    @classmethod
+    def join(cls, parts: Sequence[Batches]) -> Batches:
+        """Return the record batches of files that begin alike, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        first, pairs = parts[0], list[Indices]()
+        for arrays in ([part.nodes for part in parts], [part.buffers for part in parts]):
+            is_regular = len({array.shape[1] for array in arrays}) == 1
+            pairs.append(np.concatenate(arrays if is_regular else [array[:, :0] for array in arrays]))
+        begins, metadata, bodies, rows, flags = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("begins", "metadata", "bodies", "rows", "is_packed")
+        )
+        return cls(first.prefix, b"", first.is_little, begins, metadata, bodies, rows, flags, *pairs)
+
     def has(self, counts: tuple[int, ...]) -> bool:
         """Return True if each record batch has so many nodes and buffers."""
         return (self.nodes.shape[1], self.buffers.shape[1]) == counts
@@ -313,15 +328,18 @@ def _read_file(read: Read, size: int, schema: bytes, is_little: bool) -> Batches
 
 def _places_of(blocks: NDArray[Any], size: int) -> Indices:
     """Return where messages lie, as the footer says, ``[n, 3]``: each inside of the file, all together no longer."""
-    places = np.stack([blocks[name].astype(np.int64) for name in ("begin", "metadata", "body")], axis=1)
-    begins, metadata, bodies = places.T
-    is_inside = (begins >= 0) & (metadata > HEAD_BYTES) & (bodies >= 0) & (metadata <= LARGEST_METADATA_BYTES)
-    # Each by itself before all together, whose sum could run over.
-    is_inside &= (begins <= size) & (bodies <= size)
-    is_inside &= begins + metadata + bodies <= size
-    if not is_inside.all() or float((metadata + bodies).sum(dtype=np.float64)) > size:
-        raise WrongMessage("its footer names places that are not there")
-    return places
+    places = [(begin, metadata, body) for begin, metadata, _, body in blocks.tolist()]
+    for begin, metadata, body in places:
+        if (
+            begin < 0
+            or body < 0
+            or begin + metadata + body > size
+            or not HEAD_BYTES < metadata <= LARGEST_METADATA_BYTES
+        ):
+            raise WrongMessage("its footer names places that are not there")
+    if sum(metadata + body for _, metadata, body in places) > size:
+        raise WrongMessage("its footer names more bytes than there are")
+    return np.array(places, np.int64).reshape(-1, 3)
 
 
 def _metadata_of(read_at: Callable[[Any, Any], bytes], places: Indices) -> list[bytes]:
