@@ -73,7 +73,7 @@ PACKAGES = (
     Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV, Parquet and Arrow", install_command("csv")),
     Package("h5py", "h5py", ("h5py",), "HDF5", install_command("hdf5")),
     Package("Zarr", "zarr", ("zarr",), "Zarr", install_command("zarr")),
-    Package("ISA-L", "isal.isal_zlib", ("isal",), "compressed NPZ, in half of the time", install_command("npz")),
+    Package("ISA-L", "isal.isal_zlib", ("isal",), "compressed NPZ and HDF5, in half of the time", install_command("npz")),
     Package("obstore", "obstore", ("obstore",), "s3://, gs://, az:// and https://", install_command("remote")),
     Package(
         "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU",

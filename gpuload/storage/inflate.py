@@ -2,12 +2,13 @@
 
     for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the other
     for piece in inflate_member(chunks)                      one stream of raw deflate: a member of an archive
+    inflate_block(data, most_bytes)                          one stream of zlib in memory: a chunk of HDF5
 
 Formats  gzip (RFC 1952) and zlib (RFC 1950), of which a file has one stream or many; raw deflate (RFC 1951).
 Padding  Zeros between and behind the streams of a file are passed over, as by Python's gzip; anything else is refused.
 Checks   Each stream must end, and have the check sum and the length that it states.
-Members  are inflated by Intel's ISA-L (package isal) where it is installed, in half of zlib's time and with the same
-         result: arrays of NPZ files are inflated each time that they are read, files once.
+ISA-L    Intel's library (package isal) inflates members and blocks where it is installed, in half of zlib's time and
+         with the same result. They are inflated each time that they are read, files once.
 Limit    A file or a member unpacks to at most ``GPULOAD_EXPANSION`` times its bytes, 256 where that is not set, or to
          ALLOWED_BYTES where that is more. The bytes that come out are counted; a length that a file states is used
          only to refuse it early.
@@ -117,6 +118,26 @@ def inflate_member(chunks: Iterable[memoryview]) -> Iterator[bytes]:
         raise EOFError("its bytes end before it does")
     if stream.unused_data:
         raise EOFError("it ends before its bytes do")
+
+
+def inflate_block(data: memoryview, most_bytes: int) -> bytes:
+    """Return the unpacked bytes of one stream of zlib, which must end; bytes behind its end are left alone.
+
+    Raises:
+        zlib.error: the stream is damaged.
+        EOFError: it unpacks to more than ``most_bytes`` bytes, or its bytes end too early.
+    """
+    library = member_library()
+    stream = library.decompressobj()
+    try:
+        content: bytes = stream.decompress(data, most_bytes)
+    except library.error as error:
+        zlib.decompressobj().decompress(data, most_bytes)  # raises the same error in the words that people know
+        raise zlib.error(*error.args) from None
+    if not stream.eof:
+        is_long = len(content) == most_bytes
+        raise EOFError(f"it unpacks to more than {most_bytes - 1} bytes" if is_long else "its bytes end too early")
+    return content
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from isal import isal_zlib
 
 from gpuload import signalsafe
 from gpuload.storage import inflate
-from gpuload.storage.inflate import RAW_BITS, inflate_member, member_library, reason_of
+from gpuload.storage.inflate import RAW_BITS, inflate_block, inflate_member, member_library, reason_of
 
 CONTENT = bytes(range(256)) * 40
 
@@ -102,3 +102,28 @@ def test_what_zlib_takes_isal_takes_with_the_same_result() -> None:
             else:
                 assert by_isal == by_zlib
     assert 50 < refused < 750
+
+
+def test_a_block_is_its_content_and_what_stands_behind_it_is_left_alone() -> None:
+    assert inflate_block(memoryview(zlib.compress(CONTENT) + b"behind"), len(CONTENT) + 1) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("data", "most_bytes", "reason"),
+    [
+        (zlib.compress(CONTENT), len(CONTENT) - 1, "it unpacks to more than 10238 bytes"),
+        (zlib.compress(CONTENT)[:-5], len(CONTENT) + 1, "its bytes end too early"),
+        (b"", 10, "its bytes end too early"),
+    ],
+)
+def test_a_block_of_another_length_is_refused(data: bytes, most_bytes: int, reason: str) -> None:
+    with pytest.raises(EOFError, match=reason):
+        inflate_block(memoryview(data), most_bytes)
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])  # its head, and its check sum
+def test_a_damaged_block_is_refused(place: int) -> None:
+    data = bytearray(zlib.compress(CONTENT))
+    data[place] ^= 1
+    with pytest.raises(zlib.error):
+        inflate_block(memoryview(data), len(CONTENT) + 1)

@@ -24,6 +24,7 @@ from gpuload.errors import DamagedBlockError, FormatError
 from gpuload.sources.leaf import Array, Bytes, Indices
 from gpuload.sources.memory import room
 from gpuload.storage.extents import Extents, Storage
+from gpuload.storage.inflate import inflate_block, reason_of
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 CHECKSUM_BYTES = 4
@@ -118,17 +119,17 @@ class Grid:
                 if mask >> place & 1:
                     continue
                 if code == DEFLATE:
-                    raw = _inflate(raw, self.chunk_bytes + SPARE_BYTES)
+                    raw = np.frombuffer(inflate_block(raw.data, self.chunk_bytes + SPARE_BYTES), np.uint8)
                 elif code == SHUFFLE:
                     raw = _unshuffle(raw, values[0] if values else self.dtype.itemsize)
                 else:
                     raw = _without_checksum(raw)
             if raw.size != self.chunk_bytes:
                 raise ValueError(f"it unpacks to {raw.size} bytes, and the chunk has {self.chunk_bytes}")
-        except (ValueError, zlib.error) as error:
+        except (ValueError, EOFError, zlib.error) as error:
             raise DamagedBlockError(
                 f"{self.title}, chunk at byte {int(self.offsets[number])}",
-                cause=str(error),
+                cause=reason_of(error),
                 remedy="copy the file again",
             ) from None
         return raw
@@ -174,15 +175,6 @@ def sort_chunks(title: str, shape: Shape, chunk: Shape, infos: Sequence[Any], fi
             remedy="copy the file again",
         )
     return numbers, offsets[order], lengths[order], masks[order]
-
-
-def _inflate(raw: Bytes, most_bytes: int) -> Bytes:
-    stream = zlib.decompressobj()
-    content = stream.decompress(raw.data, most_bytes)
-    if not stream.eof:
-        is_long = len(content) == most_bytes
-        raise ValueError("it unpacks to more bytes than the chunk has" if is_long else "its bytes end too early")
-    return np.frombuffer(content, np.uint8)
 
 
 def _unshuffle(raw: Bytes, element_bytes: int) -> Bytes:
