@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -75,7 +76,7 @@ class Environment(NamedTuple):
 
 def environment(folder: Path, *linked: str) -> Environment:
     """Make a virtual environment that sees packages of this one by links, and pip."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    venv.create(folder, symlinks=True)
     packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     for path in {Path(path) for path in sys.path if path.endswith("site-packages")}:
         for entry in path.iterdir():

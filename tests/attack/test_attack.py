@@ -64,7 +64,7 @@ pytestmark = [
     pytest.mark.timeout(120),  # `hunt` sets the timer of faulthandler, too, so that each test needs a new one
 ]
 SECONDS = 100  # for all parts together, which with imports are more than two minutes
-SHORT_S = 0.3  # for each part, and at least one trial
+SHORT_S = 0.2  # for each part, and at least one trial
 LONG = {"forks", "parsers", "natives"}  # they start many processes, the last one compiles what they run
 ALONE = {"interrupts", "endings"}  # signals and threads of other tests would disturb them: a process of their own
 SEED = 20_000  # always the same: new ones are for `make attack`

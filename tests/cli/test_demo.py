@@ -26,10 +26,11 @@ from gpuload.cli import demo, demo_data, demo_parity, demo_rates, demo_report, d
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The demo's data, written once, with fewer rows and records for its rates."""
+    """The demo's data, written once, with fewer rows, records and pieces of photographs for its rates."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_data, "NUM_BENCHMARK", 2_000)
+        patch.setattr(demo_data, "NUM_PIECES", 64)
         demo_data.write(folder, demo_data.load_digits())
         yield folder
 
