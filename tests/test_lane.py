@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -18,7 +16,7 @@ import pytest
 from gpuload import device as devices
 from gpuload.device import FOREIGN_GROUP, Event, Lane, stream_export
 from gpuload.errors import ClosedError, DeviceError, SpecError
-from tests import simdevice
+from tests import forkserver, simdevice
 from tests.threads import until
 
 ROWS = np.arange(4096, dtype=np.float32)
@@ -738,7 +736,7 @@ if sys.argv[1] == "close":
 
 @pytest.mark.parametrize("how", ["exit", "close", "fork"])
 def test_a_process_ends_quietly_with_memory_lent_and_lanes_open(how):
-    ended = subprocess.run([sys.executable, "-c", ENDING, how], capture_output=True, text=True, timeout=60)
+    ended = forkserver.run(ENDING, how, timeout=60)
 
     assert (ended.returncode, ended.stderr) == (0, "")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -27,6 +25,7 @@ from gpuload.errors import (
     UnreadableFileError,
 )
 from gpuload.storage import files
+from tests import forkserver
 from tests.threads import none_left, until
 
 
@@ -541,8 +540,9 @@ def test_so_many_files_are_open_at_a_time_as_the_process_may_open(tmp_path):
         (tmp_path / f"{number:03}").write_bytes(b"1")
 
     def counted(limit):
-        run = [sys.executable, "-c", LIMITED, str(limit), f"{tmp_path}/*"]
-        return subprocess.run(run, capture_output=True, text=True, check=True).stdout
+        process = forkserver.run(LIMITED, limit, f"{tmp_path}/*")
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     assert counted(64) == counted(16) == "300\n"
     assert "remedy: let this process open more files: ulimit -n 4096" in counted(3)
