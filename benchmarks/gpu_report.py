@@ -126,9 +126,8 @@ PARTS = (
     rows("machine", "link", "benchmarks.gpu"),
     files(
         "lane", f"not ({OF_DALI})", "tests/test_lane.py", "tests/test_device.py", "tests/test_rawdecode.py",
-        "tests/pipeline/test_gpu.py", "tests/bridges/test_cupy.py", "tests/executors/test_array.py",
-        "tests/executors/test_gpu_lane.py",
-        "tests/executors/test_cuda_kernels.py",
+        "tests/pipeline/test_gpu.py", "tests/pipeline/test_varying.py", "tests/bridges/test_cupy.py",
+        "tests/executors/test_array.py", "tests/executors/test_gpu_lane.py", "tests/executors/test_cuda_kernels.py",
     ),
     rows("parity", "arrays", "benchmarks.gpu_parity", "arrays", needs=TESTS),
     files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
