@@ -71,7 +71,7 @@ def run(out, *, at=0, do="pass", threads=2, more=(), limit=None, status=0):
         run_result = forkserver.run(text)
     else:
         run_result = subprocess.run(
-            [sys.executable, "-c", text], capture_output=True, text=True, timeout=100,
+            [sys.executable, "-B", "-c", text], capture_output=True, text=True, timeout=100,  # -B: no part of a module
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )  # fmt: skip
     assert run_result.returncode == status, run_result.stderr

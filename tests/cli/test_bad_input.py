@@ -53,8 +53,9 @@ def run(words, folder, environment, before=(), setup="", **options):
 
 
 FULL_DISK = """
-import resource, signal
+import resource, signal, sys
 
+sys.dont_write_bytecode = True  # Python would keep the part of a module that the limit allows, for all runs to come
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # no file may be longer
 """

@@ -305,7 +305,7 @@ try:
 except FileError as error:
     print(error)
 """
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
     assert "bad.jsonl: the line of a damaged record cannot be written" in process.stdout
     assert "quarantine=" in process.stdout

@@ -353,7 +353,7 @@ except OSError as error:
     print(type(error).__name__, str(error))
 print(os.listdir(Path(place).parent))
 """
-    message = finished(run(code, home / "a.bin", tmp_path))
+    message = finished(run(code, home / "a.bin", tmp_path, PYTHONDONTWRITEBYTECODE="1"))  # it would be cut
 
     assert "FileError" in message
     assert f"{home}/a.bin cannot be written" in message
