@@ -12,13 +12,14 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import gpuload as gl
+from tests.launchers import slurm as slurm_here
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -170,6 +171,69 @@ class TestMultiWorkerMirroredStrategy:
         assert (tmp_path / "mark").exists(), output
 
         check(run(commands(3), tmp_path), 3)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A Slurm of this machine: the variables by which its programs find it."""
+    if reason := slurm_here.missing():
+        pytest.skip(reason)
+    with slurm_here.running(tmp_path_factory.mktemp("slurm"), free_ports(2)) as variables:
+        yield variables
+
+
+class TestSlurm:
+    pytestmark = slow
+
+    def test_each_task_of_srun_has_its_shard(self, slurm: dict[str, str], tmp_path: Path) -> None:
+        text = "import gpuload as gl; print(gl.shard('slurm'), gl.shard() == gl.shard('slurm'))"
+        has_ended, output = run([(["srun", "-n", "3", sys.executable, "-c", text], slurm)], tmp_path)
+        assert has_ended, output
+        expected = [f"{{'shard_id': {rank}, 'num_shards': 3}} True" for rank in range(3)]
+        assert sorted(output.splitlines()) == expected
+
+    def test_a_batch_script_by_itself_is_no_rank(self, slurm: dict[str, str], tmp_path: Path) -> None:
+        script = tmp_path / "job.sh"
+        ask = "import gpuload as gl; gl.shard('slurm')"
+        script.write_text(f'#!/bin/bash\n#SBATCH --ntasks=2\n{sys.executable} -c "{ask}"\n')
+        has_ended, output = sbatch(slurm, tmp_path, script)
+        assert not has_ended
+        assert "srun" in output, output
+
+    @needs("torch")
+    def test_a_killed_rank_ends_the_job_and_another_number_of_ranks_goes_on(
+        self, slurm: dict[str, str], tmp_path: Path
+    ) -> None:
+        """The script of the example, in which the program is killed by what Python imports at its start."""
+        dying = tmp_path / "dying"
+        dying.mkdir()
+        (dying / "sitecustomize.py").write_text(
+            "import sys\n"
+            "if any(word.endswith('launch_torch.py') for word in sys.orig_argv):\n"
+            "    from pathlib import Path\n"
+            "    from tests.launchers.dying import die_at\n"
+            f"    die_at(Path({str(tmp_path / 'mark')!r}), 1, 18)\n"
+        )
+        variables = {
+            **slurm,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{dying}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}",
+        }
+        script = [EXAMPLES / "launch_slurm.sh", tmp_path / "run"]
+        has_ended, output = sbatch(variables, tmp_path, *script, options=["--nodes=1", "--ntasks-per-node=2"])
+        assert not has_ended, output
+        assert (tmp_path / "mark").exists(), output
+
+        check(sbatch(variables, tmp_path, *script, options=["--nodes=1", "--ntasks-per-node=3"]), 3)
+
+
+def sbatch(variables: dict[str, str], folder: Path, *script: Path, options: Sequence[str] = ()) -> tuple[bool, str]:
+    """Run a batch script and wait for its end; return whether it came to it, and what it printed."""
+    log = folder / "job.log"
+    log.unlink(missing_ok=True)
+    words = ["sbatch", "--wait", f"--output={log}", *options, *map(str, script)]
+    has_ended, output = run([(words, variables)], folder)
+    return has_ended, output + (log.read_text() if log.exists() else "")
 
 
 # --- launchers that do not run on one machine
