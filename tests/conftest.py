@@ -178,10 +178,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Keep the error output of the run, which no test captures, for the stacks of a test that hangs.
     """
     config.stash[ERROR_OUTPUT] = os.dup(2)
-    folder = None if config.option.basetemp else temporary.new_folder_in_memory()
-    config.stash[OWN_FOLDERS] = [] if folder is None else [folder, temporary.new_folder_on_disk()]
-    if folder is not None:
-        config.option.basetemp = folder
+    config.stash[OWN_FOLDERS] = [] if config.option.basetemp else temporary.new_folders()
+    if config.stash[OWN_FOLDERS]:
+        config.option.basetemp = config.stash[OWN_FOLDERS][0]
 
 
 @pytest.hookimpl(optionalhook=True)

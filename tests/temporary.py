@@ -1,7 +1,7 @@
 """Where the files of tests lie: in memory where there is room, because a disk takes 2 ms for each folder that goes.
 
-A run makes ten thousand folders. They go at its end, but not if a test failed: then the next run removes them, if it
-begins an hour later. So does it with those of a run that was killed.
+A run makes ten thousand folders. They go at its end, but not if a test failed. Of the runs that are over, the last one
+that left its files keeps them; those of others go when a run begins.
 
 Files of tests that ask for ``disk_path``, as all in ``tests/storage`` do, lie on a disk: they are about pages that are
 not in memory, or about files that take the place, and the inode, of others.
@@ -13,29 +13,27 @@ import contextlib
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
-LEAST_BYTES = 8 << 30  # of the file system in memory, and of memory that processes could have; a run takes 1 GB
+LEAST_BYTES = 8 << 30  # of the file system in memory, and of memory that processes could have; a run takes 1 or 2 GB
 PREFIX = "gpuload-tests-"
-LEFT_S = 3600  # so long the files of a run stay that is over
 
 
-def new_folder_in_memory() -> Path | None:
-    """Return a folder for the files of this run, which is not there yet; None where memory is short."""
+def new_folders() -> list[Path]:
+    """Return two folders for the files of this run, in memory and on a disk; none where memory is short.
+
+    That on the disk is made here, and the other one by pytest.
+    """
     if not _has_room():
-        return None
-    for folder in MEMORY.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # another run removes it, too
-            if _is_over(folder):
-                shutil.rmtree(folder, ignore_errors=True)
-    return MEMORY / f"{PREFIX}{os.getpid()}"
-
-
-def new_folder_on_disk() -> Path:
-    """Return a new folder for the files of those tests that are about a disk."""
-    return Path(tempfile.mkdtemp(prefix=PREFIX))
+        return []
+    in_memory, on_disk = (place / f"{PREFIX}{os.getpid()}" for place in (MEMORY, Path(tempfile.gettempdir())))
+    for place in (in_memory.parent, on_disk.parent):
+        for folder in _left_folders(place)[:-1]:
+            shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(on_disk, ignore_errors=True)  # of a run whose process had this number
+    on_disk.mkdir(mode=0o700)
+    return [in_memory, on_disk]
 
 
 def _has_room() -> bool:
@@ -49,6 +47,11 @@ def _has_room() -> bool:
     return may_execute and min(system.f_bavail * system.f_frsize, available) >= LEAST_BYTES
 
 
-def _is_over(folder: Path) -> bool:
-    process = Path("/proc") / folder.name.removeprefix(PREFIX)
-    return not process.exists() and time.time() - folder.stat().st_mtime > LEFT_S
+def _left_folders(place: Path) -> list[Path]:
+    """Return the folders of runs that are over, that of the last one last."""
+    folders = []
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another run that begins removes it, too
+            if not (Path("/proc") / folder.name.removeprefix(PREFIX)).exists():
+                folders.append((folder.stat().st_mtime_ns, folder))
+    return [folder for _, folder in sorted(folders)]

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,22 +151,26 @@ def test_no_group_begins_behind_the_first_failure_with_x(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the files of tests lie on a disk")
-def test_files_in_memory_go_an_hour_behind_the_run_that_left_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(temporary, "MEMORY", tmp_path)
+def test_of_the_runs_that_are_over_the_last_one_keeps_its_files(tmp_path, monkeypatch):
+    places = memory, disk = tmp_path / "memory", tmp_path / "disk"
+    monkeypatch.setattr(temporary, "MEMORY", memory)
     monkeypatch.setattr(temporary, "LEAST_BYTES", 0)
-    this_run, old, young = (tmp_path / f"{temporary.PREFIX}{number}" for number in (os.getpid(), 2**30, 2**30 + 1))
-    for folder, age_s in ((this_run, 4000), (old, 4000), (young, 3000)):
-        (folder / "of a test").mkdir(parents=True)
-        os.utime(folder, (time.time() - age_s,) * 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    first, last, this_run, other_run = (f"{temporary.PREFIX}{n}" for n in (2**30 + 1, 2**30, os.getpid(), os.getppid()))
+    for place in places:
+        for age_s, name in enumerate((last, first, other_run)):
+            (place / name / "of a test").mkdir(parents=True)
+            os.utime(place / name, (time.time() - age_s,) * 2)
 
-    assert temporary.new_folder_in_memory() == this_run
-    assert sorted(tmp_path.iterdir()) == sorted([this_run, young])
+    assert temporary.new_folders() == [memory / this_run, disk / this_run]
+    assert sorted(path.name for path in memory.iterdir()) == sorted([last, other_run])
+    assert sorted(path.name for path in disk.iterdir()) == sorted([last, other_run, this_run])
 
 
 def test_files_lie_on_a_disk_where_memory_is_short(monkeypatch):
     monkeypatch.setattr(temporary, "LEAST_BYTES", 1 << 60)
 
-    assert temporary.new_folder_in_memory() is None
+    assert temporary.new_folders() == []
 
 
 @pytest.mark.parametrize(("status", "stays"), [(pytest.ExitCode.OK, False), (pytest.ExitCode.TESTS_FAILED, True)])
