@@ -15,8 +15,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from gpuload.storage.memory import cache_bytes
+
 MEMORY = Path("/dev/shm")
-LEAST_BYTES = 8 << 30  # of the file system in memory, and of memory that processes could have; a run takes 1 or 2 GB
+LEAST_BYTES = 4 << 30  # that files may fill; a run takes 1 or 2 GB
 PREFIX = "gpuload-tests-"
 
 
@@ -39,12 +41,11 @@ def new_folders() -> list[Path]:
 def _has_room() -> bool:
     try:
         system = os.statvfs(MEMORY)
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
     except (AttributeError, OSError):
         return False
-    available = int(text.partition("MemAvailable:")[2].split()[0]) << 10
     may_execute = not system.f_flag & os.ST_NOEXEC  # tests start what they install
-    return may_execute and min(system.f_bavail * system.f_frsize, available) >= LEAST_BYTES
+    # Files in memory count for the control group of a container, whose limit may be far below what the system has.
+    return may_execute and min(system.f_bavail * system.f_frsize, cache_bytes()) >= LEAST_BYTES
 
 
 def _left_folders(place: Path) -> list[Path]:

@@ -167,8 +167,9 @@ def test_of_the_runs_that_are_over_the_last_one_keeps_its_files(tmp_path, monkey
     assert sorted(path.name for path in disk.iterdir()) == sorted([last, other_run, this_run])
 
 
-def test_files_lie_on_a_disk_where_memory_is_short(monkeypatch):
-    monkeypatch.setattr(temporary, "LEAST_BYTES", 1 << 60)
+@pytest.mark.parametrize(("name", "value"), [("LEAST_BYTES", 1 << 60), ("cache_bytes", lambda: 1 << 30)])
+def test_files_lie_on_a_disk_where_memory_is_short(monkeypatch, name, value):
+    monkeypatch.setattr(temporary, name, value)
 
     assert temporary.new_folders() == []
 
