@@ -38,7 +38,7 @@ from gpuload.errors import (
 from gpuload.formats import FORMATS
 from gpuload.formats.base import ImagesIn, Salvage
 from gpuload.open import open as open_paths
-from gpuload.open import open_folder, recognize
+from gpuload.open import open_folder, recognize, without_companions
 from gpuload.ops.decode import Decode
 from gpuload.order import check_count
 from gpuload.progress import Progress
@@ -237,7 +237,7 @@ def _files_below(folder: str) -> list[str]:
     if not below:
         raise MissingFileError(f"{folder} holds no file", cause="it is empty", remedy="check the folder")
     suffixes = tuple(suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes)
-    return [name for name in below if name.lower().endswith(suffixes)] or below
+    return [name for name in below if name.lower().endswith(suffixes)] or without_companions(below)
 
 
 def _below(folder: str) -> Iterator[str]:

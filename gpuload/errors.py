@@ -205,8 +205,20 @@ def add_note(error: Exception, note: str) -> Exception:
     return error
 
 
-def changed_file(path: str, cause: str) -> ChangedFileError:
-    """Return the error for a file or an object that is no longer what it was when it was opened."""
+def changed_file(path: str, cause: str, manifest: str = "") -> ChangedFileError:
+    """Return the error for a file or an object that is no longer what it was when it was opened.
+
+    Args:
+        path: of the file.
+        cause: the change, in words.
+        manifest: the path of the manifest that lists the file; "" if none does.
+    """
+    if manifest:
+        return ChangedFileError(
+            f"{path} changed after {manifest} was written",
+            cause=cause,
+            remedy=f"write the manifest again, by the call that wrote it: gpuload index, or source.index({manifest!r})",
+        )
     return ChangedFileError(
         f"{path} changed after it was opened",
         cause=cause,

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from gpuload import journal
 from gpuload.errors import FormatError, MissingFileError, SpecError
 from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
@@ -161,7 +162,7 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     if is_remote(folder):
         raise error
     suffixes_of_folders = {suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes}
-    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    names = without_companions(sorted(name for name in os.listdir(folder) if not name.startswith(".")))
     files = [name for name in names if os.path.isfile(os.path.join(folder, name))]
     suffixes = Counter(os.path.splitext(name)[1] for name in files)
     if any(suffix.lower() in suffixes_of_folders for suffix in suffixes):
@@ -176,6 +177,20 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
         cause=error.cause,
         remedy=f"check the folder, or name files of one kind: gl.open({os.path.join(folder, wildcard)!r})",
     )
+
+
+def without_companions(paths: list[str]) -> list[str]:
+    """Return the files of a folder without those that gpuload put beside them: journals, manifests, descriptions.
+
+    If there are no others, all are returned.
+    """
+    every, beside = set(paths), tuple(suffix for form in FORMATS for suffix in form.beside)
+
+    def is_companion(path: str) -> bool:
+        described_file = next((path.removesuffix(suffix) for suffix in beside if path.endswith(suffix)), None)
+        return path.endswith((journal.SUFFIX, manifest.SUFFIX)) or described_file in every
+
+    return [path for path in paths if not is_companion(path)] or paths
 
 
 def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match]:

@@ -390,6 +390,7 @@ class Files:
         names: of the files in errors and in the digest; by default without their folders.
         seals: the seal of each file that gpuload wrote, None for a file of the user; empty if all are the user's.
         fingerprints: of sources of these files, by the digest of the arguments that open them; from a manifest.
+        manifest: the path of the manifest that lists the files; "" if none does.
     """
 
     paths: Sequence[str]
@@ -397,6 +398,7 @@ class Files:
     names: Sequence[str] = field(default=(), repr=False)
     seals: tuple[Seal | None, ...] = field(default=(), repr=False)
     fingerprints: Mapping[str, str] = field(default_factory=dict, repr=False)
+    manifest: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -421,7 +423,7 @@ class Files:
         if is_remote(self.paths[number]):
             now, _ = objects.look(self.paths[number], 0)
             if now != self.stamp(number):
-                raise objects.changed(self.paths[number], self.stamp(number), now)
+                raise self.changed(number, objects.difference(self.stamp(number), now))
             return
         try:
             now = stamp_of(os.stat(self.paths[number]))
@@ -437,7 +439,7 @@ class Files:
 
     def changed(self, number: int, cause: str) -> ChangedFileError:
         """Return the error for a file that changed."""
-        return changed_file(self.paths[number], cause)
+        return changed_file(self.paths[number], cause, self.manifest)
 
     def unreadable(self, number: int) -> FileError:
         """Return the error for a file that could not be read for a reason that was not reported.

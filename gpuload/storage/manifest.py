@@ -223,7 +223,7 @@ def _parse(path: str, content: NDArray[np.uint8], about: Any) -> Manifest:
     if not all(place.endswith("/") for place in places):
         raise draft.error("a folder does not end in a slash")
     paths = PackedPaths(Texts.of(places), folder_of, names_of_files, remote_of(path))
-    return replace(draft, files=Files(paths, stamps, fingerprints=about["fingerprints"]))
+    return replace(draft, files=Files(paths, stamps, fingerprints=about["fingerprints"], manifest=path))
 
 
 def _array_of(path: str, content: NDArray[np.uint8], entry: Any) -> tuple[str, NDArray[Any]]:

@@ -413,6 +413,11 @@ def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
 
 def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:
     """Return the error for an object that is another one now."""
+    return changed_file(url, difference(before, now))
+
+
+def difference(before: Stamp, now: Stamp) -> str:
+    """Return the difference of an object's stamps, in words."""
     if before[0] != now[0]:
-        return changed_file(url, f"it had {before[0]} bytes, now it has {now[0]}")
-    return changed_file(url, "its ETag or time is another one")
+        return f"it had {before[0]} bytes, now it has {now[0]}"
+    return "its ETag or time is another one"

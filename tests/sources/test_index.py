@@ -246,8 +246,21 @@ def test_a_file_that_differs_is_refused_when_it_is_first_touched(folder, write, 
     else:
         os.truncate(last, os.path.getsize(last) + (1 if change == "grow" else -1))
 
-    with pytest.raises(ChangedFileError, match=last.name):
+    with pytest.raises(ChangedFileError, match=last.name) as error:
         values(function(path))
+    # Opening it again would not help: the manifest says the same as before.
+    assert "write the manifest again" in error.value.remedy
+    assert path in error.value.remedy
+
+
+def test_the_remedy_for_a_file_that_changed_helps(folder):
+    paths, function = write_npy(folder)
+    path = function(paths).index(folder / "x.manifest")
+    os.utime(sorted(folder.glob("*.npy"))[-1], ns=(0, 0))
+
+    function(paths).index(path)
+
+    assert values(function(path)) == values(function(paths))
 
 
 def test_a_state_goes_from_files_to_their_manifest_and_back(folder):

@@ -159,6 +159,19 @@ def test_a_folder_of_files_with_one_suffix_is_their_source(make, tmp_path, suffi
         assert source.fingerprint() == gl.open(tmp_path / "part-*").fingerprint()
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".tfrecord", ".parquet"])
+def test_a_folder_is_opened_with_what_gpuload_put_beside_its_files(tmp_path, suffix):
+    gl.convert(gl.arrays(x=ROWS), tmp_path / ("{shard}" + suffix), num_shards=2)  # a journal; descriptions of .bin
+    gl.open(tmp_path / f"*{suffix}").index(tmp_path / "train.manifest")
+
+    source = gl.open(tmp_path)
+
+    np.testing.assert_array_equal(source.read(range(6))["x"], ROWS)
+    check = gl.check(tmp_path)
+    assert list(check) == []
+    assert check.num_records == 6
+
+
 def test_a_folder_of_files_of_several_kinds_is_refused_with_what_is_in_it(make, tmp_path):
     for name in ("a.npy", "b.npy", "c.csv"):
         make("npy", name)
