@@ -165,7 +165,9 @@ class RowError(Exception):
         return RecordError(
             f"{place}: {self.reason}",
             cause=self.cause or "the record is damaged, or holds something else than the ops are for",
-            remedy=self.remedy or "repair it, or leave it out with source.select(...)",
+            remedy=self.remedy
+            or 'repair it, or train without it: gl.Loader(..., on_error="replace"); `gpuload check PATH` lists all '
+            "damaged records",
         )
 
 

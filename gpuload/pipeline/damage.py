@@ -98,7 +98,7 @@ class Damage:
                 f"{self._source.where(record)}: it is damaged, and so are {MOST_ATTEMPTS} others chosen in its place",
                 cause="nearly all records of the source are damaged, or the ops cannot take them",
                 remedy='look at the first error with on_error="raise"; `gpuload check PATH` lists damaged records',
-            )
+            ) from None
         words = rng.bits(attempt + 1, seed=self._seed, epoch=epoch, records=np.array([record], np.int64), stream=STREAM)
         return int(words[0, attempt]) * len(self._source) >> 64
 
@@ -126,7 +126,7 @@ class Damage:
                 f"max_bad={self._max_bad} allows",
                 remedy="repair the data (`gpuload check PATH` lists all damaged records, loader.bad_records() those "
                 f"that were met), or allow more: max_bad={_allowing(num_bad, len(self._source))}",
-            )
+            ) from None  # its message has the record's error already
 
     def describe(self) -> str:
         """Return one line for ``Loader.describe``."""

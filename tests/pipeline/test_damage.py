@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+import traceback
 
 import numpy as np
 import pytest
@@ -326,6 +327,17 @@ def test_more_damage_than_allowed_stops_the_loader_and_says_what_would_allow_it(
     message = str(caught.value)
     assert f"of the {len(load.source)} records are damaged, more than max_bad=0.01 allows" in message
     assert "max_bad=0.0" in caught.value.remedy
+    assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
+
+
+def test_the_error_for_a_damaged_image_names_the_argument_that_goes_on_without_it(images):
+    with (
+        gl.Loader(images, batch_size=8, ops=IMAGE_OPS, device="cpu") as load,
+        pytest.raises(RecordError, match=r"07\.jpg") as caught,
+    ):
+        list(load)
+
+    assert 'on_error="replace"' in caught.value.remedy
 
 
 def test_as_much_damage_as_allowed_is_allowed(rows):
