@@ -313,7 +313,7 @@ def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
         cause, remedy = "compressed files are not written: records are read by their place", "leave that suffix out"
     else:
         cause = f"the suffix {suffix!r} names no format"
-        remedy = f"end it in {', '.join(suffixes)}; a folder of images has no suffix; or pass format=..."
+        remedy = f"end it in {', '.join(suffixes)}; a folder of images has no suffix; or pass format=... (--format)"
     raise SpecError(f"out = {path!r}", cause=cause, remedy=remedy)
 
 

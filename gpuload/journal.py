@@ -267,7 +267,7 @@ def write_error(path: str, error: OSError) -> FileError:
     """Return the error of ours for one of the operating system's about a file that a conversion writes."""
     return FileError(
         f"{path} cannot be written",
-        cause=str(error.strerror or error),
+        cause=os.strerror(error.errno) if error.errno else str(error),  # HDF5 and PyArrow add pages of their own
         remedy="make room, and convert again: files that are finished are not written again"
         if error.errno in FULL
         else "check the folder and its permissions",

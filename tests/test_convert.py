@@ -25,6 +25,7 @@ from gpuload import convert as convert_function
 from gpuload.errors import FileError, FormatError, MissingFileError, RecordError, SpecError, UnknownFieldError
 from gpuload.formats import writing
 from gpuload.formats.images import folder as folder_writer
+from gpuload.journal import write_error
 from gpuload.sources import filtering
 from tests import forkserver
 
@@ -830,7 +831,14 @@ def test_the_command_converts_says_what_it_did_and_goes_on(tmp_path, capsys):
     assert "30 records" in message
     assert "read back and equal" in message
     assert f"it is read by gl.tfrecord('{tmp_path}/out-*.tfrecord', {{'x': gl.Raw('|u1', (50,))}})" in message
-    assert "4 of them were finished before" in capsys.readouterr().out
+    assert "4 of 4 files were finished before" in capsys.readouterr().out
+
+
+def test_the_error_of_a_full_disk_is_in_the_words_of_the_system_whatever_a_library_adds():
+    error = OSError(errno.ENOSPC, "Can't write data (time = Thu\n, buf = 0x7fa9, offset = 258048)")  # as of HDF5
+
+    assert write_error("a.h5", error).cause == os.strerror(errno.ENOSPC)
+    assert write_error("a.h5", OSError("no number")).cause == "no number"
 
 
 def test_the_command_says_what_is_wrong_and_ends_with_status_2(tmp_path, capsys):

@@ -11,12 +11,12 @@ import contextlib
 import difflib
 import importlib
 import io
+import json
 import os
 import re
 import shlex
 import signal
 import sys
-import textwrap
 import traceback
 from collections.abc import Sequence
 from types import FrameType
@@ -25,7 +25,7 @@ import click
 
 import gpuload
 from gpuload import progress
-from gpuload.cli.base import COLUMNS, HELP, Output, common_options, print_document
+from gpuload.cli.base import COMMAND, HELP, Output, common_options, print_document, wrapped
 from gpuload.errors import GpuloadError
 
 VERBS = {
@@ -50,10 +50,8 @@ STATUSES = {
 }
 USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
 COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for its script, or for completions
-IN_PYTHON = (
-    ". That is Python: a verb has no option for it. Run the call there with .index('x.manifest') behind it, and give "
-    "x.manifest to the verb"
-)
+IN_PYTHON = ". A verb has no option for that. Have the call write a manifest, and give this to the verb:"
+MANIFEST = "x.manifest"  # of these lines
 
 
 class Verbs(click.Group):
@@ -191,12 +189,12 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
         return CLOSED_PIPE
     status = INTERRUPT if isinstance(error, KeyboardInterrupt) else ERROR
     _leave_full_stdout()
-    if isinstance(error, GpuloadError) and _opens_files(error.remedy):
-        error.remedy += IN_PYTHON
+    if isinstance(error, GpuloadError):
+        error.remedy += _in_python(error.remedy, words)
     if output.is_debug:
         _print_error("".join(traceback.format_exception(error)).rstrip())
     else:
-        _print_error(_wrapped(_message(error, words)))
+        _print_error(wrapped(_message(error, words), sys.stderr))
     # Where click cannot parse the words it has not yet heeded --json among them.
     if output.is_json or (isinstance(error, click.UsageError) and "--json" in words):
         with contextlib.suppress(OSError):
@@ -204,30 +202,38 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
     return status
 
 
-def _opens_files(remedy: str) -> bool:
-    """Return True for a remedy that opens files by a call in Python, for whose arguments no verb has an option."""
+def _in_python(remedy: str, words: list[str]) -> str:
+    """Return the lines to type for a remedy that opens files by a call in Python; "" for another remedy."""
     from gpuload.formats import FORMATS
 
     # Formats without `call` open no manifest: the advice would not help there.
-    with_manifests = [form.name for form in FORMATS if form.call is not None]
-    return re.search(rf"\bgl\.(?:{'|'.join(with_manifests)})\b", remedy) is not None
+    forms = {form.name: form for form in FORMATS if form.call is not None}
+    # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose from.
+    calls = re.findall(rf"\bgl\.({'|'.join(forms)})\b(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?", remedy)
+    inputs, manifest, command = _manifest_words(words) if calls else ([], "", [])
+    if not inputs:
+        return ""
+    name, _, arguments = next((call for call in calls if call[1]), calls[0])
+    if len(inputs) == 1 and os.path.isdir(inputs[0]) and forms[name].folder is None:
+        inputs = [os.path.join(inputs[0], "*")]
+    target = json.dumps(inputs[0] if len(inputs) == 1 else inputs)  # a text is the same in Python
+    call = f"gl.{name}({', '.join(filter(None, [target, arguments]))}).index({json.dumps(manifest)})"
+    lines = [["python", "-c", f"import gpuload as gl; {call}"], command]
+    return "\n".join([IN_PYTHON, *(COMMAND + shlex.join(line) for line in lines if line)])
 
 
-def _wrapped(text: str) -> str:
-    """Return lines that fit the terminal, if stderr is one; the text of a cause or remedy has its own margin."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
-    except (OSError, ValueError, AttributeError):
-        return text
-    lines = []
-    for line in text.splitlines():
-        match = re.match(r" +(?:\w+: +)?", line)
-        indent = " " * (match.end() if match else 2)
-        # A long word stays whole, to be copied.
-        lines += textwrap.wrap(
-            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
-    return "\n".join(lines)
+def _manifest_words(words: list[str]) -> tuple[list[str], str, list[str]]:
+    """Return the paths that a verb reads, a manifest of them, and the command that reads that; none for `index`."""
+    place = next(place for place, word in enumerate(words) if word in VERBS)
+    verb: click.Command = importlib.import_module(f"gpuload.cli.{words[place]}").command
+    options = verb.make_context(words[place], words[place + 1 :], obj=Output(), resilient_parsing=True).params
+    paths = options.get("paths") or ()
+    inputs = list(paths[:-1] if words[place] == "convert" else paths)
+    if words[place] == "index" or not inputs:
+        return inputs, options.get("out") or MANIFEST, []
+    first = words.index(inputs[0], place + 1)
+    rest = (word for word in words[first + 1 :] if word not in inputs)
+    return inputs, MANIFEST, ["gpuload", *words[:first], MANIFEST, *rest]
 
 
 def _message(error: BaseException, words: list[str]) -> str:

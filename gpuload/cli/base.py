@@ -19,10 +19,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TextIO
 
 import click
 
@@ -35,6 +37,7 @@ Run = Callable[Concatenate["Output", Options], int]
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}  # settings of click
 PATH = click.Path(readable=False)  # shells complete paths; whether it can be read, the verb says with a remedy
 COLUMNS = 80  # where stdout is no terminal
+COMMAND = " " * 4  # before a line to type, which is never wrapped
 
 
 class Output:
@@ -49,11 +52,16 @@ class Output:
         self.is_json = self.is_debug = False
         self._document: dict[str, Any] = {}
 
-    def say(self, text: object = "") -> None:
-        """Print lines for people on stdout; nothing under --json."""
+    def say(self, text: object = "", *, is_wrapped: bool = True) -> None:
+        """Print lines for people on stdout; nothing under --json.
+
+        Args:
+            text: the lines.
+            is_wrapped: False for lines that must stay whole, as those of a table or of a program.
+        """
         if not self.is_json:
             progress.wipe()
-            print(text, flush=True)
+            print(wrapped(str(text), sys.stdout) if is_wrapped else text, flush=True)
 
     def draw(self, *parts: Any, is_wrapped: bool = True) -> None:
         """Print parts of Rich, or texts, for people on stdout; nothing under --json.
@@ -92,6 +100,24 @@ class Output:
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         width = None if is_terminal or "COLUMNS" in os.environ else COLUMNS
         return Console(highlight=False, markup=False, emoji=False, width=width, quiet=self.is_json)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return lines that fit the terminal, if a stream is one; the text behind ``cause:`` has its own margin."""
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns or COLUMNS
+    except (OSError, ValueError, AttributeError):
+        return text
+    lines = []
+    for line in text.splitlines():
+        if len(line) <= columns or line.startswith(COMMAND):
+            lines.append(line)
+            continue
+        match = re.match(r" +(?:\w+: +)?", line)
+        indent = " " * (match.end() if match else 2)
+        # A long word stays whole, to be copied.
+        lines += textwrap.wrap(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def print_document(document: dict[str, Any]) -> None:

@@ -134,7 +134,7 @@ def command(
         f"{run.rate('records'):,.0f} records/s, {run.rate('batches'):,.1f} batches/s, {run.rate('bytes') / 1e6:,.1f} "
         f"MB/s of batches;\nfirst batch after {run.first_batch_s:.3f} s\n"
     )
-    output.say(run.stats.table(limits))
+    output.say(run.stats.table(limits), is_wrapped=False)
     for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
         output.say(_wrap(line, indent="  "))
     if rates:

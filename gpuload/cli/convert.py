@@ -86,14 +86,16 @@ def command(
             overwrite=overwrite,
         )
     duration_s = time.perf_counter() - start_s
-    note = f", {conversion.num_kept} of them were finished before" if conversion.num_kept else ""
-    last = f" to {conversion.paths[-1]}" if len(conversion.paths) > 1 else ""
+    num_files, num_kept = len(conversion.paths), conversion.num_kept
+    note = f"; {num_kept} of {num_files} files were finished before" if num_files > 1 else "; it was finished before"
+    note = note if num_kept else ""
+    last = f" to {conversion.paths[-1]}" if num_files > 1 else ""
     num_records, num_bytes = conversion.num_records, conversion.num_bytes
     output.say(f"wrote {conversion.paths[0]}{last}: {num_records:,} records, {num_bytes:,} bytes{note}")
-    output.say(f"it is read by {conversion.call}")
+    output.say(f"it is read by {conversion.call}", is_wrapped=False)
     output.say(f"{'not read back' if no_verify else 'read back and equal'}, {duration_s:.2f} s")
     output.result(
-        paths=conversion.paths, num_records=num_records, num_bytes=num_bytes, num_finished_before=conversion.num_kept,
+        paths=conversion.paths, num_records=num_records, num_bytes=num_bytes, num_finished_before=num_kept,
         call=conversion.call, is_verified=not no_verify, duration_s=duration_s,
     )  # fmt: skip
     return 0

@@ -35,7 +35,7 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
         if folder is None or "://" in folder:
             raise SpecError(
                 "gpuload index without --out",
-                cause="only one folder of this machine names a manifest",
+                cause="a manifest has the name of its folder, if that is the one path and lies on this machine",
                 remedy="add -o train.manifest, say",
             )
         out = folder + SUFFIX
@@ -46,8 +46,9 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
         num_records, num_files = len(source), len(set(source.file_paths()))
         fingerprint = source.fingerprint()
     num_bytes, duration_s = os.path.getsize(path), time.perf_counter() - start_s
-    output.say(f"wrote {path}: {num_files:,} files, {num_records:,} records, {num_bytes:,} bytes, {duration_s:.2f} s")
-    output.say(f"it is opened by gl.open({path!r})")
+    files = f"{num_files:,} file{'s' * (num_files != 1)}"
+    output.say(f"wrote {path}: {files}, {num_records:,} records, {num_bytes:,} bytes, {duration_s:.2f} s")
+    output.say(f"it is opened by gl.open({path!r})", is_wrapped=False)
     output.result(
         path=path, num_files=num_files, num_records=num_records, num_bytes=num_bytes, fingerprint=fingerprint,
         call=f"gl.open({path!r})", duration_s=duration_s,

@@ -16,8 +16,10 @@ from gpuload.preview import check_page_name
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
-@click.option("--records", type=int, default=4, show_default=True, metavar="N", help="Number of records.")
-@click.option("--epochs", type=int, default=2, show_default=True, metavar="N", help="Epochs whose draws are shown.")
+@click.option("--records", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Number of records.")
+@click.option(
+    "--epochs", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Epochs whose draws are shown."
+)
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of the draws.")
 @click.option(
     "--out", default="preview.html", show_default=True, type=PATH, metavar="FILE", help="The page, .html or .png."

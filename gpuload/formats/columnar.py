@@ -21,7 +21,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from types import ModuleType
 from typing import Any
@@ -62,12 +62,14 @@ class Column:
         path: the names that lead to it: those of structs around it, and its own.
         shape: the shape that lists of varying length are said to have; None if nothing was said.
         default: in place of missing values; None: these are refused.
+        call: the function of gpuload that opened the file, for errors.
     """
 
     field: Field
     path: Path
     shape: tuple[int, ...] | None = None
     default: Any = None
+    call: str = ""
 
     @property
     def dotted(self) -> str:
@@ -131,11 +133,12 @@ def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_by
 
 
 def columns_of_files(
-    tables: Sequence[Any], arguments: Mapping[str, Any], images: Mapping[str, bool] | None = None
+    call: str, tables: Sequence[Any], arguments: Mapping[str, Any], images: Mapping[str, bool] | None = None
 ) -> list[list[Column]]:
     """Return the columns of each file, whose fields are the same.
 
     Args:
+        call: the reader, ``"gl.parquet"``.
         tables: the files.
         arguments: of the reader.
         images: of columns of bytes whether they hold images; for others the first record of the first file says it.
@@ -152,6 +155,7 @@ def columns_of_files(
         with as_refusal(table.title, table.files, table.number):
             description = table.description
             file_columns = columns_of(
+                call,
                 table.path,
                 table.schema,
                 fields=arguments["fields"] or (tuple(column.field.name for column in columns[0]) if columns else None),
@@ -192,6 +196,7 @@ def describe_types(features: Mapping[str, Any]) -> Description:
 
 
 def columns_of(
+    call: str,
     place: str,
     schema: Any,
     *,
@@ -204,6 +209,7 @@ def columns_of(
     """Return the columns of a schema as fields.
 
     Args:
+        call: the reader, for errors.
         place: the file, for errors.
         schema: PyArrow's.
         fields: the names of the fields, in their order; None: all.
@@ -248,7 +254,7 @@ def columns_of(
             name in images or names[name][:-1] in images_of_structs or any(map(_is_image, first(names[name])))
         ):
             column = Column(column.field.with_(encoded=True), column.path, None, column.default)
-        columns.append(column)
+        columns.append(replace(column, call=call))
     return columns
 
 
@@ -459,7 +465,7 @@ def values_of(column: Column, batch: Any) -> Array | Ragged:
     # the slice alone, where `values` would give all.
     offsets = plain.offsets.to_numpy().astype(np.int64)
     inner = field.with_(shape=(field.shape or ())[1:])
-    elements = _flat(column, _elements(column, plain.flatten())).reshape(-1, *inner.fixed_shape)
+    elements = _flat(column, _elements(column, plain.flatten(), is_element=True)).reshape(-1, *inner.fixed_shape)
     return Ragged(np.ascontiguousarray(elements, field.dtype), offsets - offsets[0])
 
 
@@ -475,8 +481,14 @@ def join(column: Column, pieces: Sequence[Any]) -> Array | Ragged:
     return concatenate(pieces) if isinstance(pieces[0], Ragged) else np.concatenate(pieces)
 
 
-def _present(column: Column, array: Any) -> Any:
-    """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are missing."""
+def _present(column: Column, array: Any, *, is_element: bool = False) -> Any:
+    """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are missing.
+
+    Args:
+        column: the column.
+        array: its values.
+        is_element: True if these are elements of the column's lists, for which no default stands.
+    """
     while True:
         if hasattr(array, "storage"):
             array = array.storage
@@ -487,19 +499,38 @@ def _present(column: Column, array: Any) -> Any:
         else:
             break
     if array.null_count:
+        name, gaps = column.field.name, "elements of its lists" if is_element else "values"
+        default = f"{{{name!r}: {_example(column, array.type)}}}"
         raise SpecError(
-            f"column {column.field.name!r}: {array.null_count} values are missing",
+            f"column {name!r}: {array.null_count} {gaps} are missing",
             cause="a record has no place for a missing value",
-            remedy=f"say what stands for them: defaults={{{column.field.name!r}: 0}}; or leave it out by fields=",
+            remedy=(
+                "write the file anew, with a value in their place; or"
+                if is_element
+                else f"say what stands for them: {column.call}(..., defaults={default}); or"
+            )
+            + " leave the column out: fields=[...] has the names of those that are read",
         )
     return array
 
 
-def _elements(column: Column, array: Any) -> Any:
+def _example(column: Column, arrow_type: Any) -> str:
+    """Return a value, as Python writes it, that may stand for missing ones of a column."""
+    kind = _kind(arrow_type)
+    if "list" in kind:
+        lengths = column.shape or column.field.shape or ()
+        return f"[0] * {lengths[0]}" if len(lengths) == 1 and lengths[0] else "[]"
+    examples = {"string": "''", "large_string": "''", "string_view": "''", "bool": "False"}
+    if kind == "fixed_size_binary":
+        return f"bytes({arrow_type.byte_width})"
+    return "b''" if "binary" in kind else examples.get(kind, "0")
+
+
+def _elements(column: Column, array: Any, *, is_element: bool = False) -> Any:
     """Return the elements of lists of any depth, one after the other."""
-    array = _present(column, array)
+    array = _present(column, array, is_element=is_element)
     while "list" in str(array.type).partition("<")[0]:
-        array = _present(column, array.flatten())
+        array = _present(column, array.flatten(), is_element=True)
     return array
 
 
@@ -531,7 +562,8 @@ def _bytes_of(array: Any) -> Ragged:
 
 def _texts(column: Column, array: Any) -> Ragged:
     """Return lists of texts as `strings` stores them."""
-    texts, offsets = _bytes_of(_present(column, array.flatten())), array.offsets.to_numpy().astype(np.int64)
+    texts = _bytes_of(_present(column, array.flatten(), is_element=True))
+    offsets = array.offsets.to_numpy().astype(np.int64)
     payload, ends, places = strings.room_for(np.diff(offsets), texts.lengths)
     gather_pieces(texts.payload, texts.offsets[:-1], texts.lengths, payload, places)
     return Ragged(payload, ends)

@@ -208,9 +208,9 @@ def check_page_name(path: str | os.PathLike[str]) -> str:
     suffix = PurePath(path).suffix.lower()
     if suffix not in (".html", ".png"):
         raise SpecError(
-            f"preview.save({os.fspath(path)!r})",
+            f"{os.fspath(path)!r} as the name of a preview",
             cause="a preview is a page of HTML, or a picture",
-            remedy='write preview.save("page.html"), or "page.png"',
+            remedy="end the name in .html or .png",
         )
     return suffix
 

@@ -115,8 +115,8 @@ def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, caps
         (["index", "rows.npy", "-o", "x.txt"], "ends in .manifest"),
         (["index", "rows.npy", "-o", "none/x.manifest"], "there is no folder"),
         (["inspect", "rows.npy", "--picture", "x.jpg"], "remedy: write --picture x.png"),
-        (["preview", "rows.npy", "--epochs", "0"], "epochs = 0"),
-        (["preview", "none.npy", "--out", "x.txt"], "preview.save('x.txt')"),
+        (["preview", "rows.npy", "--epochs", "0"], "Invalid value for '--epochs': 0 is not in the range x>=1"),
+        (["preview", "none.npy", "--out", "x.txt"], "'x.txt' as the name of a preview"),
         (["bench", "none.npy"], "none.npy is missing"),
         (["bench", "rows.npy", "--ops", "none/augment.py:train"], "none/augment.py is missing"),
         (["parity", "none.jpg"], "none.jpg"),
@@ -151,6 +151,19 @@ def test_an_error_of_gpuload_is_its_message_and_status_2(monkeypatch, capsys):
     error = {"type": "SpecError", "what": "what", "cause": "because", "remedy": "do this"}
     assert json.loads(captured.out) == {"error": error, "status": 2}
     assert captured.err.startswith("SpecError: what")
+
+
+def test_lines_fit_the_terminal_and_a_line_to_copy_stays_whole(files, monkeypatch, capfd):
+    monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((40, 20)))
+    monkeypatch.chdir(files)
+
+    assert cli.main(["convert", "rows.npy", "a.tfrecord"]) == 0
+
+    *lines, call, last = capfd.readouterr().out.splitlines()
+    assert all(len(line) <= 40 or " " not in line.strip() for line in [*lines, last])
+    assert lines[0].startswith("from <gl.npy: ")
+    assert lines[1].startswith("  ")
+    assert call.startswith(f"it is read by gl.tfrecord('{files}/a.tfrecord', {{")
 
 
 def test_a_message_fits_the_terminal_and_its_long_words_stay_whole(monkeypatch, capfd):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -235,25 +237,67 @@ print(main(["inspect", "photos"]), main(["inspect", "photos", "--picture", "x.pn
     assert not (files / "x.png").exists()
 
 
+def write_npz(folder):
+    for number in (3, 4):
+        np.savez_compressed(folder / f"{number}.npz", image=np.zeros((5, number)), mask=np.ones((5, number), np.int8))
+    return str(folder)
+
+
+def write_text(folder):
+    (folder / "a.txt").write_text("one\ntwo\n")
+    return str(folder / "a.txt")
+
+
+def write_csv(folder):
+    (folder / "it's.csv").write_text("id,x\n1,2\n3\n" + "4,5\n" * 20)
+    return str(folder / "*.csv")
+
+
+def write_parquet(folder):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = sys.modules["pyarrow"].table({"x": [1, None], "name": ["a", "b"]})
+    parquet.write_table(table, folder / "a.parquet")
+    return str(folder)
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "call"),
+    ("verb", "write"),
     [
-        ("no header.csv", b"1,2\n3,4\n", lambda path: gl.csv(path, header=False)),
-        ("raw.bin", bytes(range(248, 256)) * 2, lambda path: gl.fixed(path, [("x", "u1", 8)])),
+        *itertools.product(["inspect", "convert"], [write_npz, write_text, write_csv, write_parquet]),
+        *itertools.product(["index"], [write_npz, write_text, write_csv]),
     ],
-    ids=["csv", "raw"],
 )
-def test_a_remedy_in_python_says_how_a_verb_gets_at_it(name, content, call, tmp_path, capsys):
-    path, manifest = tmp_path / name, tmp_path / "x.manifest"
-    path.write_bytes(content)
+def test_the_lines_to_type_for_a_remedy_in_python_do_it(write, verb, tmp_path, monkeypatch, capsys):
+    path = write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    tensors = ["--tensor", "image", "--tensor", "mask"] if write is write_npz else []
+    options = {"inspect": [], "convert": ["out.tfrecord", *tensors], "index": ["-o", "y.manifest"]}
+
+    assert cli.main([verb, path, *options[verb]]) == 2
+    message = capsys.readouterr().err
+
+    assert cli.IN_PYTHON in message
+    in_python, *in_shell = [shlex.split(line) for line in message.splitlines() if line.startswith(cli.COMMAND)]
+    assert in_python[:2] == ["python", "-c"]
+    exec(in_python[2], {})
+    assert (tmp_path / ("y.manifest" if verb == "index" else cli.MANIFEST)).exists()
+    assert [line[:2] for line in in_shell] == ([] if verb == "index" else [["gpuload", verb]])
+    statuses = [cli.main(line[1:]) for line in in_shell]
+    assert set(statuses) <= ({1, 2} if write is write_csv else {0})  # its wrong line is a damaged record now
+    assert "has no option" not in capsys.readouterr().err
+
+
+def test_raw_records_are_inspected_by_a_manifest(tmp_path, capsys):
+    path = tmp_path / "raw.bin"
+    path.write_bytes(bytes(range(248, 256)) * 2)
 
     assert cli.main(["inspect", str(path), "--json"]) == 2
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["error"]["remedy"].endswith(cli.IN_PYTHON)
-    assert captured.err.rstrip().endswith(cli.IN_PYTHON)
+    for text in (json.loads(captured.out)["error"]["remedy"], captured.err):
+        assert f'gl.fixed("{path}", dtype).index("{cli.MANIFEST}")' in text
 
-    call(path).index(manifest)
-    assert cli.main(["inspect", str(manifest)]) == 0
+    manifest = gl.fixed(path, [("x", "u1", 8)]).index(tmp_path / cli.MANIFEST)
+    assert cli.main(["inspect", manifest]) == 0
     assert "2 records in 1 file" in capsys.readouterr().out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import sys
 from pathlib import Path
 
@@ -159,12 +160,45 @@ def test_missing_values_are_refused_by_name_or_have_a_default(tmp_path):
     assert gl.parquet(path, ["y"]).read([1])["y"].tolist() == [2]
 
 
+@pytest.mark.parametrize(
+    ("values", "kind", "shapes"),
+    [
+        ([1, None], pa.int8(), {}),
+        ([1.5, None], pa.float32(), {}),
+        ([True, None], pa.bool_(), {}),
+        (["a", None], pa.string(), {}),
+        (["a", None], pa.dictionary(pa.int8(), pa.string()), {}),
+        ([b"a", None], pa.binary(), {}),
+        ([b"ab", None], pa.binary(2), {}),
+        ([3, None], pa.timestamp("s"), {}),
+        ([3, None], pa.date32(), {}),
+        ([3, None], pa.time64("us"), {}),
+        ([[1, 2], None], pa.list_(pa.int64()), {}),
+        ([[1, 2], None], pa.list_(pa.int64()), {"x": (2,)}),
+        ([[1, 2], None], pa.list_(pa.int64(), 2), {}),
+        ([["a"], None], pa.list_(pa.string()), {}),
+    ],
+    ids=str,
+)
+def test_the_default_that_the_error_for_missing_values_names_is_one(tmp_path, values, kind, shapes):
+    path = write(tmp_path / "a.parquet", pa.table({"x": pa.array(values, kind)}))
+    with pytest.raises(SpecError, match="values are missing") as error:
+        gl.parquet(path, shapes=shapes).read([0, 1])
+
+    defaults = eval(
+        re.search(r"gl\.parquet\(\.\.\., defaults=(\{.*?\})\);", error.value.remedy)[1]
+    )  # what a reader would type
+
+    assert len(gl.parquet(path, shapes=shapes, defaults=defaults).read([0, 1])["x"]) == 2
+
+
 def test_missing_elements_of_lists_and_missing_members_are_refused(tmp_path):
     columns = pa.table({"l": [[1, None], [2]], "s": [{"a": 1}, None]})
     path = write(tmp_path / "a.parquet", columns)
 
-    with pytest.raises(SpecError, match=r"column 'l': 1 values are missing"):
+    with pytest.raises(SpecError, match=r"column 'l': 1 elements of its lists are missing") as error:
         gl.parquet(path, ["l"])[0]
+    assert "defaults=" not in error.value.remedy  # it stands for whole lists alone
     with pytest.raises(SpecError, match=r"'s\.a': 1 values are missing"):
         gl.parquet(path, ["s.a"])[0]
     assert gl.parquet(path, ["s.a"], defaults={"s.a": 7}).read([0, 1])["s.a"].tolist() == [1, 7]

@@ -85,6 +85,7 @@ class DatasetSource(LeafSource):
         self._dataset, self._arguments = dataset, dict(arguments)
         table, description = dataset.data.table, columnar.describe_types(dataset.features.to_dict())
         columns = columnar.columns_of(
+            CALL,
             "the dataset",
             table.schema,
             fields=arguments["fields"],

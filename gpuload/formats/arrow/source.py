@@ -83,7 +83,7 @@ def arrow(
         names, files, storage = listing.files.paths, listing.files, open_storage(listing.files)
         tables, images = from_manifest(listing, storage)
     groups = _groups_of(tables)
-    columns = columnar.columns_of_files([group.tables[0] for group in groups], arguments, images)
+    columns = columnar.columns_of_files(CALL, [group.tables[0] for group in groups], arguments, images)
     cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
     leaves = [_leaf(tables, groups, [part[key] for part in columns], cache, key) for key in range(len(columns[0]))]
     for table in tables:

@@ -126,7 +126,11 @@ def csv(
     }
     job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
     selection = None if listing is None else listing.select(read)
-    content = read_rows(job) if selection is None else CsvRows(*selection)
+    try:
+        content = read_rows(job) if selection is None else CsvRows(*selection)
+    except RecordError as error:
+        error.remedy += "" if keeps_bad else '; or have such lines be damaged records: gl.csv(..., bad_lines="keep")'
+        raise
     return CsvSource(job, fields, Opening(csv, arguments), content)
 
 

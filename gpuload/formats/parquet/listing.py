@@ -68,7 +68,7 @@ def from_manifest(listing: Manifest, arguments: Mapping[str, Any]) -> tuple[list
         for number in range(len(listing.files))
     ]
     firsts = [schema_of.index(number) for number in dict.fromkeys(schema_of)]
-    columns = columnar.columns_of_files([tables[number] for number in firsts], arguments, images)
+    columns = columnar.columns_of_files(CALL, [tables[number] for number in firsts], arguments, images)
     columns_of = dict(zip(dict.fromkeys(schema_of), columns, strict=True))
     return tables, [columns_of[number] for number in schema_of]
 

@@ -73,7 +73,7 @@ def parquet(
         names: Sequence[str] = expand(paths)
         files, _ = look_at(names, 0, lambda path, size, head: None)
         tables = by_chunks(lambda chunk: [Table.open(files, number) for number in chunk], range(len(files)))
-        columns = columnar.columns_of_files(tables, arguments)
+        columns = columnar.columns_of_files(CALL, tables, arguments)
     else:
         names, files = listing.files.paths, listing.files
         tables, columns = from_manifest(listing, arguments)
