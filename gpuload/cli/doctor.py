@@ -53,6 +53,8 @@ TRY_IMAGES = (
     "import sys; from gpuload.cli.doctor import try_images; try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 )
 CUDA_OR_CPU = f"{install_command('cuda12')}, without a GPU {install_command('cpu')}"
+# Of the extra cpu; those of cuda12 lie in the same folders.
+CPU_BUILDS = ("nvidia-dali-cuda130", "nvidia-nvimgcodec-cu13", "nvidia-dali-tf-plugin-cuda130", "tensorflow-cpu")
 
 
 class Package(NamedTuple):
@@ -73,7 +75,10 @@ PACKAGES = (
     Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV, Parquet and Arrow", install_command("csv")),
     Package("h5py", "h5py", ("h5py",), "HDF5", install_command("hdf5")),
     Package("Zarr", "zarr", ("zarr",), "Zarr", install_command("zarr")),
-    Package("ISA-L", "isal.isal_zlib", ("isal",), "compressed NPZ and HDF5, in half of the time", install_command("npz")),
+    Package(
+        "ISA-L", "isal.isal_zlib", ("isal",), "compressed NPZ and HDF5, in half of the time",
+        install_command("npz"),
+    ),
     Package("obstore", "obstore", ("obstore",), "s3://, gs://, az:// and https://", install_command("remote")),
     Package(
         "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU",
@@ -201,7 +206,7 @@ def _packages() -> Iterator[Finding]:
     faults = dict(zip(installed, threads.parallel_map(import_fault, installed, threads.num_cores()), strict=True))
     for package in PACKAGES:
         if package not in faults:
-            yield Finding("packages", package.name, ABSENT, f"not installed; for {package.use}", package.install)
+            yield _absent(package)
             continue
         name = ", ".join(f"{name} {number}" for name, number in versions(package.distributions).items())
         fault = faults[package]
@@ -211,6 +216,21 @@ def _packages() -> Iterator[Finding]:
             again = ", ".join(versions(package.distributions)) or package.module
             remedy = f"pip install --force-reinstall {again}, or pip uninstall it if nothing here needs it"
             yield Finding("packages", package.name, PROBLEM, f"{name}, does not load: {fault}".lstrip(", "), remedy)
+
+
+def _absent(package: Package) -> Finding:
+    """Return the finding for a package that is not installed."""
+    about, remedy = f"not installed; for {package.use}", package.install
+    if package.name == "CuPy" and not _has_driver():
+        about, remedy = f"{about}, and there is no NVIDIA driver here", ""
+    elif package.name == "CuPy" and (present := versions(CPU_BUILDS)):
+        # Beside these, pip would put a second DALI and a second TensorFlow into the same folders.
+        remedy = f"pip uninstall {' '.join(present)}, then {remedy}"
+    return Finding("packages", package.name, ABSENT, about, remedy)
+
+
+def _has_driver() -> bool:
+    return os.path.exists(DRIVER) or shutil.which("nvidia-smi") is not None
 
 
 def _is_part(package: Package) -> bool:
@@ -289,9 +309,9 @@ def misfits() -> Iterator[tuple[str, str, str]]:
 
 def _gpu() -> Iterator[Finding]:
     section = "GPU"
-    has_driver = os.path.exists(DRIVER) or shutil.which("nvidia-smi") is not None
     problem = device.gpu_problem(0)
     if problem is not None:
+        has_driver = _has_driver()
         state = PROBLEM if has_driver else ABSENT
         yield Finding(section, "GPU", state, problem.cause, problem.remedy if has_driver else "")
         return

@@ -56,6 +56,27 @@ def test_packages_for_two_versions_of_cuda_are_named_with_the_remedy(tmp_path, m
     assert "pip uninstall nvidia-dali-cuda120 cupy-cuda13x" in remedy
 
 
+@pytest.mark.parametrize(
+    ("has_driver", "distributions", "remedy"),
+    [
+        (False, {"tensorflow-cpu": "2.21.0"}, ""),
+        (True, {"tensorflow-cpu": "2.21.0"}, 'pip uninstall tensorflow-cpu, then pip install "gpuload[cuda12]"'),
+        (True, {"tensorflow": "2.21.0"}, 'pip install "gpuload[cuda12]"'),
+    ],
+)
+def test_cupy_is_recommended_where_it_is_of_use_and_in_the_place_of_the_builds_for_a_cpu(
+    has_driver, distributions, remedy, monkeypatch
+):
+    monkeypatch.setattr(doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names})
+    monkeypatch.setattr(doctor, "DRIVER", "/" if has_driver else "/no/such/file")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
+
+    (finding,) = [finding for finding in doctor._packages() if finding.subject == "CuPy"]
+
+    assert finding.remedy == remedy
+
+
 def test_two_distributions_of_a_package_spoil_each_other(tmp_path, monkeypatch):
     files = {
         f"{name}-14.2.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 14.2.0\n"
