@@ -106,6 +106,10 @@ class Findings(Iterator[Finding]):
     def __next__(self) -> Finding:
         return next(self._findings)
 
+    def __repr__(self) -> str:
+        count = f"{self.num_records:,} records read so far"
+        return f"<gl.check: {count}; each step of a loop over it, or list(...), reads on to the next damaged one>"
+
     def _of_manifest(self, path: Paths) -> Iterator[Finding]:
         with open_paths(path) as source:
             yield from self._of_source(source, is_whole=True)

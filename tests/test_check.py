@@ -49,6 +49,15 @@ def photos(tmp_path):
     return folder
 
 
+def test_what_a_check_shows_of_itself_says_how_it_is_read(photos):
+    findings = gl.check(photos)
+    assert repr(findings).startswith("<gl.check: 0 records read so far; each step of a loop over it, or list(...)")
+
+    assert len(list(findings)) == 3
+
+    assert "6 records read so far" in repr(findings)
+
+
 def test_damaged_images_are_found_by_number_file_and_cause(photos):
     findings = gl.check(photos, num_threads=2)
     entries = {finding.where: finding for finding in findings}

@@ -216,7 +216,7 @@ def _remedy(field: Field) -> str:
         return f"put gl.ops.Reshape({(*shape, 1)}, on={field.name!r}) before it"
     if shape == (None, None):
         out = "{'shape': (None, None, 1)}"
-        return f"put gl.ops.Python(lambda mask: mask[..., None], out={out}, on={field.name!r}) before it"
+        return f"put gl.ops.Python(lambda pixels: pixels[..., None], out={out}, on={field.name!r}) before it"
     if shape is not None and (len(shape) == 1 or field.ragged):
         return (
             f"leave {field.name!r} out of on=; boxes and points that are marked, source.mark({field.name}='xyxy') say, "
