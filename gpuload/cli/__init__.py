@@ -216,6 +216,8 @@ def _in_python(remedy: str, words: list[str]) -> str:
     name, _, arguments = next((call for call in calls if call[1]), calls[0])
     if len(inputs) == 1 and os.path.isdir(inputs[0]) and forms[name].folder is None:
         inputs = [os.path.join(inputs[0], "*")]
+    if '"' not in arguments:
+        arguments = arguments.replace("'", '"')  # the shell's quotes stand around all of it
     target = json.dumps(inputs[0] if len(inputs) == 1 else inputs)  # a text is the same in Python
     call = f"gl.{name}({', '.join(filter(None, [target, arguments]))}).index({json.dumps(manifest)})"
     lines = [["python", "-c", f"import gpuload as gl; {call}"], command]

@@ -279,6 +279,7 @@ def test_the_lines_to_type_for_a_remedy_in_python_do_it(write, verb, tmp_path, m
     assert cli.IN_PYTHON in message
     in_python, *in_shell = [shlex.split(line) for line in message.splitlines() if line.startswith(cli.COMMAND)]
     assert in_python[:2] == ["python", "-c"]
+    assert "'" not in in_python[2]  # those of the shell stand around it
     exec(in_python[2], {})
     assert (tmp_path / ("y.manifest" if verb == "index" else cli.MANIFEST)).exists()
     assert [line[:2] for line in in_shell] == ([] if verb == "index" else [["gpuload", verb]])
