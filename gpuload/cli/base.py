@@ -110,7 +110,7 @@ def wrapped(text: str, stream: TextIO) -> str:
         return text
     lines = []
     for line in text.splitlines():
-        if len(line) <= columns or line.startswith(COMMAND):
+        if len(line) <= columns or re.match(rf"{COMMAND}\S", line):
             lines.append(line)
             continue
         match = re.match(r" +(?:\w+: +)?", line)

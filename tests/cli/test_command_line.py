@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from gpuload import cli
+from gpuload.cli.base import wrapped
 from gpuload.errors import SpecError
 from tests import forkserver
 from tests.codeblocks import ROOT
@@ -164,6 +165,10 @@ def test_lines_fit_the_terminal_and_a_line_to_copy_stays_whole(files, monkeypatc
     assert lines[0].startswith("from <gl.npy: ")
     assert lines[1].startswith("  ")
     assert call.startswith(f"it is read by gl.tfrecord('{files}/a.tfrecord', {{")
+    margin = " " * 8  # as in the report of parity
+    assert wrapped(f"{margin}{'word ' * 10}", sys.stdout) == "\n".join(
+        [f"{margin}{'word ' * 6}".rstrip(), f"{margin}word word word word"]
+    )
 
 
 def test_a_message_fits_the_terminal_and_its_long_words_stay_whole(monkeypatch, capfd):
