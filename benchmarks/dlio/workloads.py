@@ -32,7 +32,7 @@ class Size:
         record_share: the size of a record, as a share of that in the workload's description.
         batch_share: the same of a batch.
         num_files: how many files there are; None for as many as the workload has.
-        epochs: of a training. With DALI's own readers DLIO makes another pipeline in the second, which DALI 2.4 refuses.
+        epochs: of a training. With DALI's own readers DLIO makes a new pipeline in the second, which DALI 2.4 refuses.
     """
 
     record_share: float = 1.0
