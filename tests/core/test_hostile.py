@@ -66,6 +66,9 @@ def edits_of_rgb():
 # Arguments that each function takes.
 CALLS = {
     "gather_rows": lambda: (pixels(5, 12), numbers(4, 0, 2), np.zeros(40, np.uint8), numbers(0, 13, 28)),
+    "crc32": lambda: (pixels(300), 7),
+    "crc32_by_128_bits": lambda: (pixels(300), 7),
+    "offer_pages": lambda: (pixels(3 * 4096),),
     "gather_pieces": lambda: (
         pixels(60), numbers(0, 50, 7), numbers(9, 10, 0), np.zeros(40, np.uint8), numbers(30, 5, 0),
     ),

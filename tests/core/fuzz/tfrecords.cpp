@@ -1,6 +1,7 @@
-// TFRecord: frames, their checksums, and the values of Examples, in any bytes.
+// TFRecord: frames, their checksums, and the values of Examples, in any bytes; the checksum of ZIP and gzip, too.
 #include <string>
 
+#include "../../../gpuload/core/cpp/crc32.hpp"
 #include "../../../gpuload/core/cpp/crc32c.hpp"
 #include "../../../gpuload/core/cpp/tfrecord.hpp"
 #include "target.hpp"
@@ -8,11 +9,13 @@
 namespace fuzz {
 namespace {
 
-uint32_t bit_by_bit(const Block<uint8_t>& data) {  // RFC 3720, appendix B.4
+constexpr uint32_t CASTAGNOLI = 0x82F63B78, ZIP = 0xEDB88320;  // RFC 3720, appendix B.4; RFC 1952, section 8
+
+uint32_t bit_by_bit(const Block<uint8_t>& data, uint32_t polynomial) {
     uint32_t sum = ~0u;
     for (int64_t i = 0; i < data.size(); ++i) {
         sum ^= data[i];
-        for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0x82F63B78u : 0);
+        for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? polynomial : 0);
     }
     return ~sum;
 }
@@ -71,11 +74,18 @@ void checksums(Input input) {
     const int64_t part = input.hostile(64);
     const Block<uint8_t> data = input.rest();
     const uint32_t sum = core::crc32c(data.data(), size_t(data.size()));
-    ensure(sum == bit_by_bit(data), "a checksum is what the specification says");
+    ensure(sum == bit_by_bit(data, CASTAGNOLI), "a checksum is what the specification says");
     ensure(sum == core::crc32c_by_tables(data.data(), size_t(data.size())), "a checksum is that by tables");
     const auto split = data.size() > 0 ? size_t(uint64_t(part) % uint64_t(data.size())) : 0;
     const uint32_t first = core::crc32c(data.data(), split);
     ensure(sum == core::crc32c(data.data() + split, size_t(data.size()) - split, first), "a checksum goes on");
+    for (const auto crc32 : {core::crc32, core::crc32_by_128_bits}) {
+        const auto before = crc32(data.data(), split, 0);
+        if (!before) continue;  // a processor without carry-less multiplication
+        const uint32_t zip_sum = bit_by_bit(data, ZIP);
+        ensure(*crc32(data.data(), size_t(data.size()), 0) == zip_sum, "a CRC-32 is what the specification says");
+        ensure(*crc32(data.data() + split, size_t(data.size()) - split, *before) == zip_sum, "a CRC-32 goes on");
+    }
 }
 
 void frames(Input input) {
