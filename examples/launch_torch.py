@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported later, by DDP, it would keep the process group for ever (torch 2.13)
 from torch.nn.parallel import DistributedDataParallel
 
 import gpuload as gl
@@ -82,4 +83,5 @@ if __name__ == "__main__":
     counts = train(folder / "checkpoint.pt", loader)
     if loader.shard_id == 0:
         print(f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times")
+    # Ends gloo's threads: one that still drops a tensor when Python ends would abort the process.
     dist.destroy_process_group()

@@ -114,6 +114,24 @@ class TestTorchrun:
 
         assert (tmp_path / "second").exists()
 
+    def test_leaves_no_thread_of_gloo_that_could_abort_pythons_end(self, tmp_path: Path) -> None:
+        text = (
+            "import contextlib, os, runpy, sys\n"
+            "sys.argv = sys.argv[1:]\n"
+            "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+            "for thread in os.listdir('/proc/self/task'):\n"
+            "    with contextlib.suppress(OSError):  # it has ended just now\n"
+            "        print(open(f'/proc/self/task/{thread}/comm').read())\n"
+        )
+        ranks = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
+        command = [sys.executable, "-c", text, str(EXAMPLES / "launch_torch.py"), str(tmp_path / "run")]
+
+        has_ended, output = run([(command, ranks)], tmp_path)
+
+        check((has_ended, output), 1)
+        assert "python" in output
+        assert "gloo" not in output
+
 
 @needs("torch")
 @pytest.mark.skipif(not MPIRUNS, reason="no mpirun; make test-launchers brings two")
