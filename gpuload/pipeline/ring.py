@@ -5,8 +5,8 @@ view of its slot, and the slot lives as long as any view, slice, DLPack capsule 
 them is gone the memory comes back by itself. So a batch does not change for as long as anything refers to it, and a
 loop that drops its batches allocates nothing after its first laps. The memory kept for that is bounded, and where no
 iterator is running the system may take all of it: a loader that waits for its next epoch keeps only what nobody else
-needs. (Freed, it would be new memory in each epoch, which the system clears and puts together at its first use: in
-epochs of 24 steps of 35 MB that took a fifth of the processor's time, and now and then a step took 100 ms.)
+needs. Freed, it would be new memory in each epoch, which the system clears and puts together at its first use: in short
+epochs of large steps that is a good part of the time.
 
 Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at any moment,
 also while that thread is inside ``take``, and a signal handler may run at any step of the interpreter. So the memory

@@ -142,7 +142,7 @@ def inflate_block(data: memoryview, most_bytes: int) -> bytes:
 
 @functools.cache
 def member_library() -> Any:
-    """Return the module that inflates members, with the names of zlib: ``isal.isal_zlib`` or ``zlib``."""
+    """Return the module that inflates members and blocks, with the names of zlib: ``isal.isal_zlib`` or ``zlib``."""
     return signalsafe.import_package("isal.isal_zlib") if signalsafe.is_installed("isal.isal_zlib") else zlib
 
 

@@ -157,18 +157,20 @@ def all_types():
 
 @pytest.mark.parametrize("options", [{}, {"is_stream": True}, {"compression": "lz4"}])
 def test_a_column_is_found_behind_columns_of_any_type(tmp_path, options):
-    others = all_types()
-    columns = {name: column for pair in others.items() for name, column in (pair, (f"x {pair[0]}", pa.array(range(7))))}
+    typed_columns = all_types()
+    columns = {
+        name: column for pair in typed_columns.items() for name, column in (pair, (f"x {pair[0]}", pa.array(range(7))))
+    }
     path = write(tmp_path / "a.arrow", pa.table(columns), rows=4, **options)
 
-    with gl.arrow(path, [f"x {name}" for name in others]) as source:
+    with gl.arrow(path, [f"x {name}" for name in typed_columns]) as source:
         fields = source.read(range(7))
         assert ("decoded" in source.describe()) == ("compression" in options)
-        assert [fields[f"x {name}"].tolist() for name in others] == [list(range(7))] * len(others)
+        assert [fields[f"x {name}"].tolist() for name in typed_columns] == [list(range(7))] * len(typed_columns)
     names = ["text", "large", "list", "large list", "fixed", "tensor"]
     with gl.arrow(path, [*names, "struct.b"]) as source:
         for name in names:
-            expected = others[name].to_pylist()
+            expected = typed_columns[name].to_pylist()
             values = [np.asarray(value).reshape(-1).tolist() for value in source.read(range(7))[name]]
             assert values == [np.asarray(value).reshape(-1).tolist() for value in expected], name
         assert source.read([6])["struct.b"].tolist() == ["c"]

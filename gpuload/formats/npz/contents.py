@@ -65,7 +65,7 @@ def array_of(pieces: Pieces, member: Member) -> Array:
     header = npyheader.read_header(f"{pieces.path}, member {member.name!r},", member.num_bytes, head, read_first)
     if header.offset_bytes > len(head):
         head = read_first(header.offset_bytes)
-    return Array(member, begin, header, zlib.crc32(head[: header.offset_bytes]))
+    return Array(member, begin, header, crc32(head[: header.offset_bytes]))
 
 
 def _beginning(pieces: Pieces, member: Member, begin: int, num_bytes: int) -> bytes:
