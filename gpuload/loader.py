@@ -713,6 +713,7 @@ class Loader:
             output_pixels=max((prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0),
             device=self.device,
             shuffled=self._plan.shuffle is True,
+            tuning=self._session.tuning.finding,
         )
 
     def remedy(self, *, read_s: float, ops_s: float) -> str:

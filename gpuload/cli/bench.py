@@ -142,6 +142,8 @@ def command(
         for name, rate in rates.items():
             output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
     output.say("\n" + _wrap(str(bottleneck)))
+    if tuning := run.stats.tuning:
+        output.say(_wrap(f"Tuning: {tuning}."))
     output.result(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),

@@ -52,7 +52,7 @@ class Tuning:
         setting: the present one.
         recipe: divided for it; the batches of all these recipes are the same.
         num_begun: the steps, or groups of short ones, that were begun; the function that makes them counts.
-        finding: a sentence about the setting; empty as long as it is the first.
+        finding: a sentence about the setting; empty as long as it is the first, and others may be tried.
     """
 
     def __init__(
@@ -124,7 +124,9 @@ class Tuning:
         self._first, self._num_pauses = counts, 0
         self._usual_s = _training_s(first, counts) / max(counts["batches"] - first["batches"], 1.0)
         setting = self._chooser.next(self._window(first, counts))
-        self.finding = self._chooser.finding
+        if self._chooser.finding != self.finding:
+            self.finding = self._chooser.finding
+            log.info("%s", self.finding)
         if setting == self.setting:
             return
         num_before = self._num_settling()

@@ -41,6 +41,7 @@ class Facts:
         output_pixels: of an image of a batch.
         device: ``"cpu"`` or ``"gpu:N"``.
         shuffled: True if records are read in random order.
+        tuning: which number of threads and steps ahead was chosen, and why.
     """
 
     num_threads: int = 0
@@ -54,6 +55,7 @@ class Facts:
     output_pixels: int = 0
     device: str = ""
     shuffled: bool = False
+    tuning: str = ""
 
 
 @dataclass(frozen=True)

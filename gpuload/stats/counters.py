@@ -99,6 +99,11 @@ class Stats(Mapping[str, float]):
         loop_s = self._counts.get("loop_s", 0.0)
         return min(1.0, self._counts.get("wait_s", 0.0) / loop_s) if loop_s > 0 else 0.0
 
+    @property
+    def tuning(self) -> str:
+        """The sentence that says which number of threads and steps ahead was chosen, and why; "" before the first."""
+        return "" if self._facts is None else self._facts().tuning
+
     def bottleneck(self, limits: Limits | None = None) -> Bottleneck:
         """Return which stage holds the rest up, and the one change that helps most; ``str`` of it is a sentence.
 
@@ -133,12 +138,15 @@ class Stats(Mapping[str, float]):
                 "bytes_per_s": num_bytes / loop_s if loop_s else 0.0,
             },
             "bottleneck": {"cause": bottleneck.cause, "sentence": str(bottleneck)},
+            "tuning": self.tuning,
         }
 
     def __str__(self) -> str:
         tables = [self.table()] if self.stages or self._counts.get("loop_s") else []
         if tables:
             tables += [*textwrap.wrap(str(self.bottleneck()), COLUMNS), ""]
+            if tuning := self.tuning:
+                tables += [*textwrap.wrap(f"Tuning: {tuning}.", COLUMNS), ""]
         for name, number, meaning in self.count_rows():
             first, *rest = textwrap.wrap(meaning, COLUMNS - 34) or [""]
             tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]

@@ -363,9 +363,10 @@ def test_a_loader_says_what_it_chose_and_why(at_once, folder, caplog, monkeypatc
     with caplog.at_level(logging.INFO, "gpuload"):
         measure(tuning, counters, lambda: tuning.setting.num_threads == 16)
 
-    assert [message.split(" are tried")[0] for message in caplog.messages] == [
-        f"{count} threads and {(count + 1) * joined} steps ahead" for count in (4, 8, 16)
-    ]
+    tried = [message.split(" are tried")[0] for message in caplog.messages if " are tried" in message]
+    assert tried == [f"{count} threads and {(count + 1) * joined} steps ahead" for count in (4, 8, 16)]
+    assert tuning.finding in caplog.messages
+    counters.add(**{"read.seconds": 1.0})
     stats, lines = load.stats(), dict(line.split(":", 1) for line in load.describe().splitlines())
     assert stats["num_threads"] == tuning.setting.num_threads
     assert (stats - stats)["num_threads"] == stats["num_threads"]
@@ -374,6 +375,8 @@ def test_a_loader_says_what_it_chose_and_why(at_once, folder, caplog, monkeypatc
     assert lines["prefetch"].strip() == f"{tuning.setting.num_ahead * joined} steps are made ahead"
     assert "where the first setting was 2 threads and" in lines["tuning"]
     assert "90% of the threads' work is waiting for storage" in lines["tuning"]
+    assert stats.tuning == stats.as_dict()["tuning"] == tuning.finding
+    assert f"Tuning: {tuning.finding}." in " ".join(str(stats).split())
     assert load._session.ring.idle_bytes > tuning.setting.num_ahead * load._session.recipe.slot_bytes
 
 
