@@ -313,6 +313,23 @@ def test_the_unfinished_files_of_a_killed_call_go_and_those_of_others_stay(tmp_p
     assert [second.read_text() for second in rest] == ["mine"] * 3
 
 
+def test_lines_of_the_journal_that_several_threads_write_do_not_mix(tmp_path, monkeypatch):
+    journal, write = sys.modules["gpuload.journal"], os.write
+    monkeypatch.setattr(journal.os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    names = [f"{number}.npy" for number in range(24)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"content")
+
+    with journal.Journal(str(tmp_path / "a.jsonl")) as log:
+        log.begin({"files": len(names)})
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda name: log.finish(name, str(tmp_path / name)), names))
+
+    with journal.Journal(str(tmp_path / "a.jsonl")) as log:
+        assert sorted(log.names()) == sorted(names)
+        assert all(log.is_finished(name, str(tmp_path / name)) for name in names)
+
+
 def test_a_journal_that_another_call_removes_as_it_ends_is_not_written_to(tmp_path, monkeypatch):
     journal, path = sys.modules["gpuload.journal"], str(tmp_path / "a.jsonl")
     lock = journal.fcntl.flock

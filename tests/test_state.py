@@ -296,8 +296,15 @@ def write_states(folder):
             load.close()
 
 
-if __name__ == "__main__":
-    write_states(GOLDEN / "states")
+def test_the_epoch_of_a_state_is_any_number_of_64_bits():
+    loader = gl.Loader(gl.arrays(x=np.arange(8)), batch_size=2, shuffle=True, seed=0, device="cpu")
+    saved = loader.state_dict()
+
+    loader.load_state_dict({**saved, "epoch": 2**64 - 1})
+
+    assert loader.state_dict()["epoch"] == 2**64 - 1
+    with pytest.raises(StateError, match="epoch = 18446744073709551616"):
+        loader.load_state_dict({**saved, "epoch": 2**64})
 
 
 @pytest.mark.parametrize("name", ["version", "epoch", "position", "seed", "records"])
@@ -315,3 +322,7 @@ def test_a_state_without_one_of_its_entries_is_refused(name):
         del state[name]
         with pytest.raises(StateError, match="None"):
             loader.load_state_dict(state)
+
+
+if __name__ == "__main__":
+    write_states(GOLDEN / "states")

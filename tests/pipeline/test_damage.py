@@ -330,6 +330,12 @@ def test_more_damage_than_allowed_stops_the_loader_and_says_what_would_allow_it(
     assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
+def test_the_share_that_the_error_names_allows_that_many():
+    for length in (1, 7, 57, 1000, 12_345):
+        for num_bad in {*range(1, min(length, 300) + 1), length}:
+            assert num_bad <= damage_module._allowing(num_bad, length) * length <= max(1.2 * num_bad, 1)
+
+
 def test_the_error_for_a_damaged_image_names_the_argument_that_goes_on_without_it(images):
     with (
         gl.Loader(images, batch_size=8, ops=IMAGE_OPS, device="cpu") as load,

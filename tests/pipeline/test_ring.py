@@ -135,6 +135,8 @@ def test_with_the_last_iterator_the_memory_goes():
     assert alive(living) == 1
     del held
     assert alive(living) == 0
+    slots.take(1024)
+    assert alive(living) == 0  # also if it was taken afterwards, as by ``batch_at``
     slots.begin()
     slots.take(1024)
     assert alive(living) == 1  # kept for the next step

@@ -6,6 +6,7 @@ import io
 import logging
 import pickle
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from PIL import Image
 
 import gpuload as gl
 from gpuload.errors import DamagedSourceError, FormatError, MissingFileError, RecordError, SpecError
+from gpuload.sources import gaps
 from gpuload.testing.sources import assert_same as assert_same_array
 from tests.sources.tfrecordfiles import example, write
 
@@ -228,6 +230,18 @@ def test_another_way_is_refused(case, on_error):
 
     with pytest.raises(SpecError, match="on_error = "):
         opener(paths, on_error=on_error)
+
+
+def test_the_system_is_asked_for_records_that_can_be_read_alone():
+    requests = []
+    leaf = SimpleNamespace(
+        spec=None, layout=None, num_records=4, how="", is_direct=False,
+        advise=lambda numbers: requests.append(numbers.tolist()),
+    )  # fmt: skip
+
+    gaps.GapLeaf(leaf, np.array([1, 3]), error=None, origin=None).advise(np.array([3, 0, 1, 2, 0]))
+
+    assert requests == [[0, 2, 0]]
 
 
 def test_one_cut_file_of_many_does_not_change_the_numbers_of_those_in_front_of_it(tmp_path):

@@ -426,6 +426,26 @@ def test_a_manifest_that_contradicts_itself_is_refused(folder, lie):
         function(path)
 
 
+def test_counts_and_axes_of_idx_files_that_cannot_be_are_refused(folder):
+    paths, function = write_idx(folder)
+    path = function(paths).index(folder / "x.manifest")
+    lies = {
+        "one record less": lambda arrays, about: arrays["counts"].__setitem__(1, 3),
+        "one record more": lambda arrays, about: arrays["counts"].__setitem__(1, 5),
+        "an axis that no header holds": lambda arrays, about: about["about"].__setitem__("shape", [1 << 32]),
+        "more axes than an array has": lambda arrays, about: about["about"].__setitem__("shape", [4] + [1] * 300),
+    }
+    causes = {}
+    for name, lie in lies.items():
+        other = shutil.copy(path, folder / "other.manifest")
+        rewrite(str(other), lie)
+        with pytest.raises(FormatError, match="no manifest that can be used") as error:
+            function(other)
+        causes[name] = error.value.cause
+
+    assert ["another size" in cause for cause in causes.values()] == [True, True, False, False]
+
+
 def test_bounds_of_records_that_leave_a_file_are_refused(folder):
     paths, function = write_text(folder)
     path = function(paths).index(folder / "x.manifest")

@@ -265,8 +265,10 @@ def test_parts_are_sources_and_their_weights(parts):
 
 
 def test_parts_that_cannot_be_mixed_are_refused():
-    with pytest.raises(SpecError, match="no records to take"):
+    with pytest.raises(SpecError, match=r"no records to take\n.*leave it out"):
         mix({numbered(0, 0): 1})
+    with pytest.raises(SpecError, match=r"a mix or a sample itself\n.*one gl\.mix"):
+        mix({three(): 1})
     with pytest.raises(SpecError, match=r"gl\.mix: source 1 has"):
         mix([(numbered(0, 2), 1), (gl.arrays(y=[1]), 1)])
     with pytest.raises(SpecError, match="num_records"):

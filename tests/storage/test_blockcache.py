@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,28 @@ def test_a_block_of_another_object_number_or_length_is_another_one(cache: BlockC
     cache.store(block_of(0, 100), content_of(0, 100))
     for other in (Block(digest_of("other"), 0, 100), block_of(1, 100), block_of(0, 99)):
         assert load_whole(cache, other) is None
+
+
+def test_threads_count_their_blocks_one_after_the_other_also_without_locks_of_files(
+    cache: BlockCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, num_inside, open_new = [], [], blockcache.open_new
+
+    def open_slowly(path: str) -> int:
+        inside.append(path)
+        num_inside.append(len(inside))
+        descriptors = [open_new(path)] + [os.open(path, os.O_RDONLY) for _ in range(20)]
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
+        inside.remove(path)
+        return descriptors[0]
+
+    monkeypatch.setattr(blockcache, "fcntl", None)
+    monkeypatch.setattr(blockcache, "open_new", open_slowly)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: cache.store(block_of(number, 100), content_of(number, 100)), range(40)))
+
+    assert num_inside == [1] * 40
 
 
 @pytest.mark.parametrize("place", ["head", "sums", "first page", "last page", "end", "empty"])

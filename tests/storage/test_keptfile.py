@@ -196,7 +196,7 @@ def test_threads_may_read_it_while_it_is_compared(tmp_path):
     assert results == [content[place : place + 1000] for place in places]
 
 
-def test_a_file_that_was_replaced_after_it_was_opened_is_an_error(tmp_path):
+def test_a_file_that_was_replaced_after_it_was_opened_is_an_error_and_not_called_damaged(tmp_path, caplog):
     file = open_kept_file(write(tmp_path / "a", b"content"))
     write(tmp_path / "b", b"CONTENT")
     os.replace(tmp_path / "b", tmp_path / "a")
@@ -204,6 +204,7 @@ def test_a_file_that_was_replaced_after_it_was_opened_is_an_error(tmp_path):
     with pytest.raises(ChangedFileError, match="another file stands in its place"):
         keptfile.look_at([file], 0, lambda *_: None)
     assert file.read(0, 7) is None
+    assert caplog.text == ""
 
 
 def test_files_of_the_user_and_kept_ones_are_looked_at_together(tmp_path):

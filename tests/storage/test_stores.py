@@ -311,6 +311,23 @@ def test_no_wait_goes_beyond_the_deadline(clock: Clock) -> None:
     assert clock.now_s <= 1000 + 3 * 50 + 2
 
 
+@pytest.mark.parametrize(
+    ("status", "num_tries"),
+    [(400, 1), (401, 2), (403, 2), (404, 1), (408, 6), (409, 1), (410, 1), (416, 1), (429, 6), (500, 6), (503, 6)],
+)
+@pytest.mark.usefixtures("clock")
+def test_how_often_a_request_is_sent_depends_on_the_status(status: int, num_tries: int) -> None:
+    answers = []
+
+    def fails() -> None:
+        answers.append(status)
+        raise OSError(f"Server returned non-2xx status code: {status}")
+
+    with pytest.raises((FileError, retries.EmptyRangeError)):
+        retries.request("https://server/a.npy", fails)
+    assert len(answers) == num_tries
+
+
 def test_a_request_that_cannot_be_mended_is_sent_once(clock: Clock) -> None:
     def refuses() -> None:
         raise ValueError("Server returned non-2xx status code: 400 Bad Request")
