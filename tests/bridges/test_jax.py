@@ -309,6 +309,15 @@ def test_global_arrays_lie_on_all_devices_and_hold_the_batch() -> None:
     ] == [True] * 3
 
 
+def test_a_last_step_of_all_processes_that_is_smaller_is_refused_by_each() -> None:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    source = gl.arrays(x=np.arange(12, dtype=np.float32))  # three batches of one process, but not of two
+
+    gljax.tensors(gl.Loader(source, 4, output="x", device="cpu"), sharding=sharding)
+    with pytest.raises(SpecError, match="last step is smaller than 8 records"):
+        gljax.tensors(gl.Loader(source, 4, output="x", num_shards=2, device="cpu"), sharding=sharding)
+
+
 def test_a_global_array_on_one_device_is_the_batch() -> None:
     loader = loader_of(last_batch="drop")
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])

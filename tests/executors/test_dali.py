@@ -412,6 +412,16 @@ class TestDamage:
         assert "\n" not in str(caught.value)
         np.testing.assert_array_equal(images(executor, range(10)), reference[:10])
 
+    def test_a_pipeline_that_failed_is_not_used_again(self, executor: DaliExecutor) -> None:
+        begin(executor, range(4), {2: DAMAGED["no image"]})
+        pipeline = weakref.ref(executor._pipeline)
+
+        with pytest.raises(RowError):
+            executor.finish()
+
+        gc.collect()
+        assert pipeline() is None
+
     @pytest.mark.parametrize("row", range(7))
     def test_the_row_is_found_wherever_it_is(self, row: int, executor: DaliExecutor) -> None:
         begin(executor, range(7), {6: DAMAGED["ends early"], row: DAMAGED["no image"]})

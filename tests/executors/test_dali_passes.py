@@ -141,6 +141,15 @@ def copies_to_host(graph, monkeypatch):
     return copies
 
 
+def test_a_record_that_is_longer_than_the_plugin_can_be_fed_is_refused():
+    spec = Spec((Field("x", np.dtype(np.uint8), (None,)),))
+    feed = feed_module.Feed(compile_ops(spec, []), ["x"], device="cpu", batch_size=1)
+    long = np.zeros(2**31, np.uint8)  # memory that nothing touches
+
+    with pytest.raises(SpecError, match=r"a record of 21474836\d\d bytes"):
+        feed.pack({"x": [long]})
+
+
 def test_what_the_plugin_has_on_a_gpu_and_dali_wants_on_the_host_comes_back_at_once(monkeypatch):
     both = Spec((FILES["image"], Field("label", np.dtype(np.int64), ())))
     chain = [ops.Decode(), ops.RandomResizedCrop(8, 8), ops.RandomFlip(), ops.Normalize(1, 2)]

@@ -387,6 +387,8 @@ class TestTiff:
             ({"tags": {322: (3, [15]), 323: (3, [16])}}, "multiples of 16"),
             ({"tags": {322: (4, [2**31 - 16]), 323: (4, [2**31 - 16])}}, "pixels; at most"),
             ({"big": True, "tags": {279: (16, [2**63])}}, "holds 9223372036854775808"),
+            # Each place and its length, and all lengths, have a sum that is negative in an int64.
+            ({"big": True, "rows": 7, "tags": {273: (16, [2**62] * 2), 279: (16, [2**62] * 2)}}, "holds 46116860184"),
         ],
     )  # fmt: skip
     def test_what_is_read_wrongly_or_not_at_all_is_refused(self, options, match):

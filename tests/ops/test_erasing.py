@@ -23,7 +23,11 @@ class TestErasing(OpContract):
         (Erasing(1, scale=(1, 1), ratio=(9, 9)), uniform(np.uint8, 12, 19, 3)),
         (Erasing(1, fill=-7), uniform(np.int64, 12, 19, 1)),
     )
-    neutral = ((Erasing(0), varying(np.uint8, 3)), (Erasing(1, scale=(1, 1), ratio=(1, 1)), varying(np.uint8, 1)))
+    neutral = (
+        (Erasing(0), varying(np.uint8, 3)),
+        (Erasing(1, scale=(1, 1), ratio=(1, 1)), varying(np.uint8, 1)),
+        (Erasing(1, scale=(1, 1), ratio=(1, 1)), uniform(np.uint8, 9, 9, 1)),  # a box as large as the image
+    )
     refused = (
         *((Erasing(), field) for field in NOT_IMAGES),
         (Erasing(fill=256), uniform(np.uint8, 8, 9, 3)),
@@ -98,6 +102,15 @@ def test_a_cutout_may_reach_over_the_border():
     boxes = Cutout(5).draw(u, np.full((2, 2), 10, np.int32))["boxes"][:, 0]
 
     assert boxes.tolist() == [[0, 3, 3, 5], [7, 0, 3, 3]]
+
+
+@pytest.mark.parametrize(("ratio", "num_covered"), [(0, 9), (0.5, 4), (1, 1)])
+def test_of_each_unit_of_a_grid_one_row_stays_and_one_is_covered_whatever_the_ratio(ratio, num_covered):
+    op = GridMask((4, 4), ratio=ratio, p=1, fill=1)
+
+    image = op.array(np, np.zeros((8, 8, 1), np.uint8), {"grid": op.draw(np.full((1, 4), 0.0), [[8, 8]])["grid"][0]})
+
+    assert image.sum() == 4 * num_covered
 
 
 def test_a_grid_leaves_the_first_rows_and_columns_of_each_unit():

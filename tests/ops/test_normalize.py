@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.errors import SpecError
-from gpuload.ops import Normalize
+from gpuload.ops import CenterCrop, Normalize
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, assert_identical, uniform, varying
 
@@ -63,6 +64,16 @@ def test_it_is_within_one_rounding_of_the_quotient_in_float64():
     result = Normalize(121.3, 61.7).array(np, pixels, {})
 
     np.testing.assert_allclose(result, (pixels.astype(np.float64) - 121.3) / 61.7, rtol=3e-6, atol=1e-7)
+
+
+def test_two_of_them_behind_a_crop_are_done_one_after_the_other():
+    images = np.random.default_rng(0).integers(0, 256, (3, 9, 8, 3), np.uint8)
+    first, second = Normalize(MEAN, STD), Normalize((0.5, -1, 2), (2, 3, 0.7))
+    loader = gl.Loader(gl.arrays(image=images), 3, ops=[CenterCrop(6, 5), first, second], device="cpu")
+
+    expected = second.array(np, first.array(np, images[:, 1:7, 1:6], {}), {})
+
+    np.testing.assert_array_equal(loader.batch_at(0)["image"], expected)
 
 
 def test_one_number_may_stand_for_all_channels():

@@ -17,6 +17,8 @@ import gpuload as gl
 from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.tfrecord import writer as wire
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
 from gpuload.testing.sources import assert_same
 
 COUNT = 37
@@ -226,6 +228,17 @@ def test_tfrecords_are_what_tensorflow_reads(tmp_path):
     assert batch["key"].numpy().tolist() == expected["key"].tolist()
     images = tf.reshape(tf.io.decode_raw(batch["image"], tf.uint8), [COUNT, 4, 3, 3])
     assert_same(images.numpy(), expected["image"])
+
+
+@pytest.mark.parametrize(("dtype", "way"), [("i8", "ints"), ("f4", "floats")])
+def test_examples_of_some_rows_of_a_ragged_array_are_those_of_these_rows(dtype, way):
+    lists = [np.arange(number, 3 * number, dtype=dtype) for number in range(6)]
+    field = Field("x", np.dtype(dtype), (None,))
+
+    def written(values):
+        return list(wire.examples(Spec((field,)), {"x": values}, len(values), lambda field: way))
+
+    assert written(Ragged.of(lists, field.dtype)[2:5]) == written(Ragged.of(lists[2:5], field.dtype))
 
 
 def test_tfrecords_of_lists_of_any_length_are_what_tensorflow_reads(tmp_path):
