@@ -27,6 +27,7 @@ from gpuload.errors import (
 from gpuload.formats.csv import columns, keep, kinds, lines, parse, rows
 from gpuload.ragged import Ragged
 from gpuload.storage import inflate
+from gpuload.storage.files import look_at
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources import csvfiles
 
@@ -802,6 +803,16 @@ def test_bytes_of_another_encoding_are_named_by_line_and_byte(tmp_path, place):
 
     with pytest.raises(RecordError, match=r"a\.csv, line 3, byte 16 is no utf-16-le"):
         gl.csv(path, encoding="utf-16-le")
+
+
+def test_the_byte_that_is_named_does_not_depend_on_the_pieces_that_are_decoded(tmp_path):
+    path = written(tmp_path, "a,b\n1,é\n".encode("utf-16-le") + b"\x00\xdc" + "x\n".encode("utf-16-le"))
+    files, _ = look_at([str(path)], 0, lambda *_: None)
+    dialect = columns.Dialect(",", '"', "utf-16-le", header=True, names=None, skip_lines=0, na_values=())
+
+    for piece_bytes in range(1, 20):
+        with pytest.raises(RecordError, match=r"a\.csv, line 3, byte 16 is no utf-16-le"):
+            list(lines.blocks(files, 0, dialect, piece_bytes))
 
 
 def test_a_byte_0_is_no_text(tmp_path, place):

@@ -482,6 +482,18 @@ def test_members_that_leave_a_tar_are_refused(folder, array, value):
         function(path)
 
 
+def test_members_whose_number_is_right_only_in_64_bits_are_refused(folder):
+    for number in range(5):
+        with tarfile.open(folder / f"{number}.tar", "w") as archive:
+            archive.addfile(tarfile.TarInfo("0.txt"))
+    path = gl.webdataset(folder / "*.tar").index(folder / "x.manifest")
+    counts = [2**62 - 1] * 4 + [9]  # 5, were it not for 2**64
+    rewrite(path, lambda arrays, about: arrays["counts"].__setitem__(slice(None), counts))
+
+    with pytest.raises(FormatError, match="counts more members than there can be"):
+        gl.webdataset(path)
+
+
 @pytest.mark.parametrize(
     ("array", "place", "value"),
     [("schema_of", 0, 7), ("row_groups", 0, 2), ("row_groups", 0, -1), ("unpacked_bytes", 0, -1), ("rows", 0, -1)],

@@ -548,6 +548,15 @@ def test_so_many_files_are_open_at_a_time_as_the_process_may_open(tmp_path):
     assert "remedy: let this process open more files: ulimit -n 4096" in counted(3)
 
 
+@pytest.mark.parametrize(("limit", "num_files"), [(-1, 64), (4096, 64), (1024, 64), (256, 16), (64, 4), (3, 1)])
+@pytest.mark.skipif(files.resource is None, reason="this system has no such limits")
+def test_all_threads_together_open_a_quarter_of_the_files_that_may_be_open(monkeypatch, limit, num_files):
+    monkeypatch.setattr(files, "MOST_CHUNK", 64)
+    monkeypatch.setattr(files.resource, "getrlimit", lambda kind: (limit, limit))
+
+    assert files._chunk_size() == num_files
+
+
 def test_two_stars_mean_all_files_below_also_beside_one_whose_name_is_a_star(tmp_path):
     for name in ("*", "a", "in/*", "in/b"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
