@@ -11,9 +11,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from gpuload.errors import FileError, FormatError, RecordError, SpecError
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.spec import Spec
@@ -128,3 +130,23 @@ class Format:
     writer: MakeWriter | None = None
     writer_options: tuple[str, ...] = ()
     suggest: Callable[[Spec], str] = lambda spec: ""
+
+
+def salvage_array_file(call: Callable[..., Source], magic: bytes) -> Callable[[str, bytes], Source | None]:
+    """Return a function for `Format.salvage` that reads a file as the one record of a source.
+
+    `gl.check` needs it for files without records: an array without axes has no rows, and arrays of one archive need not
+    have as many. The function returns None for other files, and for those that cannot be read so either.
+
+    Args:
+        call: the reader, which takes ``record="file"``.
+        magic: the first bytes of a file of the format.
+    """
+
+    def salvage(path: str, head: bytes) -> Source | None:
+        if head.startswith(magic):
+            with suppress(FormatError, RecordError, SpecError, FileError):
+                return call([path], record="file")
+        return None
+
+    return salvage

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from gpuload import lazy, signalsafe
-from gpuload.errors import FileError, FormatError, RecordError, SpecError
-from gpuload.formats.base import Beginning, Format, Match
-from gpuload.sources.base import Source
+from gpuload.errors import FormatError
+from gpuload.formats.base import Beginning, Format, Match, salvage_array_file
 from gpuload.storage.files import open_binary
 
 npz = lazy.function("gpuload.formats.npz.source", "npz")
@@ -43,13 +40,12 @@ def _sniff(beginning: Beginning) -> Match | None:
     return Match("NPZ", "gl.npz")
 
 
-def _salvage(path: str, head: bytes) -> Source | None:
-    """Return a source with the file as its one record, None if it cannot be read: its arrays need not be rows."""
-    if head.startswith(MEMBER):
-        with suppress(FormatError, RecordError, SpecError, FileError):
-            source: Source = npz([path], record="file")
-            return source
-    return None
-
-
-NPZ = Format("npz", npz, _sniff, salvage=_salvage, call=npz, suffixes=(".npz",), writer=writer)
+NPZ = Format(
+    "npz",
+    npz,
+    _sniff,
+    salvage=salvage_array_file(npz, MEMBER),
+    call=npz,
+    suffixes=(".npz",),
+    writer=writer,
+)
