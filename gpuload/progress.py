@@ -132,15 +132,18 @@ def _draw(text: str, pace: str, share: float | None) -> None:
     """
     global _line_length
     if (terminal := _terminal()) is not None:
-        line = _fitting(terminal, text, pace, share)
+        line = _fit_line(terminal, text, pace, share)
         _write(terminal, f"\r{' ' * _line_length}\r{line}")
         _line_length = len(line)
     elif _is_notebook():
         _draw_below_cell(text + pace, share)
 
 
-def _fitting(terminal: int, text: str, pace: str, share: float | None) -> str:
-    """Return a line that is shorter than the terminal is wide: a longer one could not be written over."""
+def _fit_line(terminal: int, text: str, pace: str, share: float | None) -> str:
+    """Return text, pace and a bar as a line that is shorter than the terminal is wide; a longer one would stay there.
+
+    A narrow terminal shows the beginning of the text, the whole pace, and no bar; for the arguments see `_draw`.
+    """
     num_columns = _num_columns(terminal) - 1
     line = f"gpuload: {text}"
     line = f"{line[: max(num_columns - len(pace), LEAST_TEXT)]}{pace}"[:num_columns]

@@ -194,6 +194,7 @@ def _plain(value: object) -> object:
 
 
 def _count(state: Mapping[str, Any], name: str, maximum: int) -> int:
+    """Return an entry of a state; raises ``StateError`` if it is no whole number from 0 to ``maximum``."""
     value = state.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum:
         return value

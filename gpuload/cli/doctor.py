@@ -261,15 +261,15 @@ def _child(program: str, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, process.stdout, process.stderr
 
 
-def _fault(status: int, errors: str) -> str:
-    """Return how a process ended, "" if well."""
+def _fault(status: int, stderr: str) -> str:
+    """Return why a process failed, "" if it did not; of what it wrote to stderr the last line."""
     if status == 0:
         return ""
     if status == -signal.SIGALRM:
         return f"it took more than {CHILD_S} s"
     if status < 0:
         return f"it ended the process ({signal.Signals(-status).name})"
-    lines = [line for line in errors.splitlines() if line.strip()]
+    lines = [line for line in stderr.splitlines() if line.strip()]
     return " ".join(lines[-1].split())[:300] if lines else f"exit status {status}"
 
 

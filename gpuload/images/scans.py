@@ -85,7 +85,7 @@ def read_plain(view: memoryview, frame: int, place: int, segments: Iterable[tupl
     while number < (1 if one_scan else MAX_SCANS):
         begin = _begin(view, place)
         ac_tables = _scan_tables(view, place, channels)
-        end, restarts = _data(view, begin)
+        end, restarts = _find_data_end(view, begin)
         interval = settings.interval
         expected = -(-_units(view, frame, ac_tables.keys(), channels) // interval) - 1 if interval else 0
         if kind in HUFFMAN and any(settings.firsts.get(table, 0) & 15 for table in ac_tables.values()):
@@ -148,7 +148,7 @@ def _scan_tables(view: memoryview, place: int, channels: dict[int, tuple[int, in
     return ac_tables
 
 
-def _data(view: memoryview, begin: int) -> tuple[int, NDArray[np.intp]]:
+def _find_data_end(view: memoryview, begin: int) -> tuple[int, NDArray[np.intp]]:
     """Return where the data of a scan ends, and the places of its restart markers."""
     match = MARKER.search(view, begin, begin + FEW_BYTES)
     if match and match[0][1] not in RESTART:
@@ -157,7 +157,7 @@ def _data(view: memoryview, begin: int) -> tuple[int, NDArray[np.intp]]:
     for start in range(begin, len(view) - 1, SEARCHED_BYTES):
         part = data[start : start + SEARCHED_BYTES + 1]  # a marker may lie across two parts
         is_marker, following = part[:-1] == 0xFF, part[1:]
-        is_marker &= following != 0
+        is_marker &= following != 0  # 0xFF 0x00 stands for the value 0xFF in the data
         first = is_marker.argmax()
         if not is_marker[first]:
             continue

@@ -225,6 +225,9 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
         An array where all results have one size, else a list of arrays.
     """
     is_bytes = x[0].dtype == np.uint8
+    # The kernel finds the steps of an axis in one array, `tables`: for each pair of lengths the first pixel of each
+    # step, then its weights. ``words`` say for each image where they begin and how many weights a step has, down and
+    # across; 0 weights: this axis keeps its length. Images of the same lengths share a table.
     tables: list[NDArray[Any]] = [np.zeros(1, np.int32 if is_bytes else np.float64)]
     words, places, end = np.zeros((len(x), 4), np.int32), {}, 1
     for row, lengths in enumerate(np.concatenate([boxes[:, 2:], new], axis=1).tolist()):

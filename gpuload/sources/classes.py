@@ -33,6 +33,12 @@ def split_by_class(source: Readable, fraction: float, seed: int, by: str | Array
         fraction 0.5, classes of 5, 3 and 2 records     exact 2.5 1.5 1.0     rounded down 2 1 1     first part 3 1 1
 
     Which records of a class these are depends on seed, class and the class's number of records alone (`order.Split`).
+
+    Args:
+        source: the records.
+        fraction: of the records, for the first part; 0 to 1.
+        seed: 0 to 2**64 - 1.
+        by: the name of a field of numbers or texts, or the class of each record; see `classes_of`.
     """
     classes, counts = classes_of(source, by)
     exact = [float(fraction) * count for count in counts.tolist()]

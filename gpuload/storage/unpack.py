@@ -162,7 +162,7 @@ def _unpack(files: Files, number: int, kind: str, to: Writer, show: Callable[[in
     """Write the unpacked bytes of a file."""
     free = int(FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free)
     for at, piece in inflate_file(files, number, kind):
-        # room.
+        # Before each piece: its size is not known in advance, and the disk must not run full for other programs.
         if to.num_bytes + len(piece) > free:
             raise _no_space(files.paths[number], to.num_bytes + len(piece))
         to.write(piece)

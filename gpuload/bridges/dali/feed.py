@@ -58,6 +58,7 @@ class Feed:
     def __init__(self, loader: Loader, columns: Columns, name: str | None) -> None:
         self.name = name
         self._loader, self._columns = loader, columns
+        # An iterator with ``reader_name=`` counts by itself and wants batches of one size: see `reader`.
         self._fills = name is not None and loader.last_batch == "partial"
         self._batches: Epoch | None = None
         self._waiting: Any = None  # the columns of a batch, and the batch

@@ -76,8 +76,8 @@ class DaliExecutor:
         if pipeline is not None:
             self._feed(pipeline, batch.inputs)
         self._pending.append(batch)
-        # Last: an exception at any line above leaves none, and the next call makes one and feeds it with all that is
-        # pending.
+        # Last: after an exception at any line above ``self`` has no pipeline, and the next call builds one and feeds it
+        # with all pending batches.
         self._pipeline = pipeline
 
     def finish(self) -> Fields:
