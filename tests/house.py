@@ -311,9 +311,11 @@ def _imported_modules(module: Module, names: dict[str, Module]) -> set[str]:
     for node in module.nodes:
         for _, name in module._imported(node):
             target = name if name in names else name.rpartition(".")[0]
-            if target in names and target != _dotted_name(module.path):
-                targets.add(target)
-    return targets
+            targets.add(target)
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.JoinedStr):
+                # The end of the name is known to the running program alone: it may be any module of that package.
+                targets.update(other for other in names if other.rpartition(".")[0] == name)
+    return targets & names.keys() - {_dotted_name(module.path)}
 
 
 def _is_type_checking(node: ast.AST) -> bool:

@@ -176,6 +176,16 @@ BROKEN = {
             "if TYPE_CHECKING:\n    from gpuload.pipeline.epoch import x",
             "gpuload.pipeline.ring -> gpuload.pipeline",
         ),
+        (
+            "pipeline/ring.py",
+            "from gpuload import lazy\nStep = lazy.function('gpuload.pipeline.epoch', 'Step')",
+            "gpuload.pipeline.ring -> gpuload.pipeline.epoch",
+        ),
+        (
+            "pipeline/ring.py",
+            "import importlib\ndef f(name):\n    importlib.import_module(f'gpuload.pipeline.{name}')",
+            "gpuload.pipeline.ring -> gpuload.pipeline.epoch",
+        ),
     ],
     "loops_over_formats_name_none": [
         ("open.py", "from gpuload.formats.npy import npy", "open.py:2: imports gpuload.formats.npy.npy; "),
