@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import gpuload as gl
-from gpuload.check import CHUNK_RECORDS
+from gpuload.check import CHUNK_RECORDS, Findings
 from gpuload.cli import main
 from gpuload.errors import ClosedError, MissingFileError, SpecError
 from gpuload.images import decode, head
@@ -408,3 +408,23 @@ def test_a_record_that_says_it_has_2_to_the_63_bytes_takes_neither_time_nor_memo
     error = limited("replace", tfrecord, small)  # where no record begins behind, no other one can stand for it
     assert error.returncode == 1
     assert "UnframedError: " in error.stderr  # a FormatError
+
+
+def test_records_that_several_threads_look_at_are_all_counted(monkeypatch):
+    """Between reading the sum and writing it each thread lets the others run."""
+
+    class Slow(Findings):
+        @property
+        def num_records(self):
+            count = self._count
+            os.sched_yield()
+            return count
+
+        @num_records.setter
+        def num_records(self, count):
+            self._count = count
+
+    findings = Slow(gl.arrays(x=np.zeros(20 * CHUNK_RECORDS, np.uint8)), 8)
+
+    assert list(findings) == []
+    assert findings.num_records == 20 * CHUNK_RECORDS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -748,3 +749,33 @@ def _without_stream(lent, sim):
 
 def _raises(*arguments):
     raise RuntimeError("cudaErrorUnknown")
+
+
+class YieldingMemory:
+    """Memory whose address is read as other threads run."""
+
+    size = 64
+
+    @property
+    def ptr(self):
+        os.sched_yield()
+        return 4096
+
+
+def test_memory_that_threads_lend_and_take_back_at_the_same_time_is_counted():
+    ledger = devices._Ledger()
+    array = SimpleNamespace(data=SimpleNamespace(mem=YieldingMemory()), nbytes=64)
+
+    def lend_twice():
+        for _ in range(200):
+            ledger.add(array)
+            ledger.add(array)
+            ledger.remove(array)
+
+    workers = [threading.Thread(target=lend_twice) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert ledger._loans == {4096: (800, 64)}

@@ -1095,3 +1095,14 @@ def test_the_remedy_is_that_of_what_takes_the_time():
     assert "one thread at a time" in python.remedy(read_s=1, ops_s=2)
     assert "double" in python.remedy(read_s=1, ops_s=2)
     assert "gl.records" in reader.remedy(read_s=2, ops_s=1)
+
+
+def test_a_state_of_another_epoch_than_the_one_that_went_on_with_another_batch_size_is_counted_from_its_beginning():
+    def loader_of(batch_size):
+        return gl.Loader(gl.arrays(x=np.arange(20)), batch_size, shuffle=True, seed=1, device="cpu")
+
+    loader = loader_of(4)
+    loader.load_state_dict(loader_of(3).state_dict(0, 2))  # 6 records, no multiple of 4
+
+    assert loader.state_dict(0, 3)["position"] == 10
+    assert loader.state_dict(1, 3) == loader_of(4).state_dict(1, 3)

@@ -266,6 +266,7 @@ def test_the_loader_does_not_move():
         (lambda: gl.preview(loader_of([]), records=[7]), RecordIndexError, "7"),
         (lambda: gl.preview(loader_of([ops.RandomFlip()]), epochs="2"), SpecError, "epochs"),
         (lambda: gl.preview(loader_of([ops.RandomFlip()], MIX)), SpecError, "epochs"),
+        (lambda: gl.preview(loader_of([ops.RandomFlip()], MIX), epochs=[1]), SpecError, "epochs"),
         (lambda: gl.preview(loader_of([])).save("page.jpg"), SpecError, "page.jpg"),
     ],
 )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload.display.pictures import png
 from gpuload.errors import ChangedFileError, FileError, FormatError, RecordError, SpecError, TooLargeError
 from gpuload.sources import cache
 from gpuload.storage import keptfile
@@ -164,6 +165,33 @@ def test_a_budget_that_is_too_small_is_refused_with_numbers_before_anything_is_r
     with pytest.raises(TooLargeError, match=r"(?s)in 300000 bytes.*take 400000 bytes"):
         source.cache(memory=300_000)
     assert calls == []
+
+
+def test_gaps_between_the_fields_of_a_row_are_zeros(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.ones(5, np.dtype([("a", "u1"), ("b", "f8")], align=True)))
+    source = gl.npy(tmp_path / "a.npy")
+    (column,), fields = cache.columns_of(source), source.read(range(5))
+    empty = np.empty
+
+    def used_memory(shape, dtype):
+        memory = empty(shape, dtype)
+        memory.view(np.uint8)[:] = 7
+        return memory
+
+    monkeypatch.setattr(cache.np, "empty", used_memory)
+    ((_, rows),) = cache._pieces(column, fields, 5)
+
+    assert rows.view(np.uint8).reshape(5, 16)[:, 1:8].tolist() == [[0] * 7] * 5
+
+
+def test_a_budget_that_is_too_small_for_the_places_of_values_is_refused_before_anything_is_read(tmp_path):
+    for number in range(4):
+        (tmp_path / f"{number}.png").write_bytes(png(np.zeros((3, 4 + number, 3), np.uint8)))
+    num_bytes = sum(path.stat().st_size for path in tmp_path.iterdir()) + 4 * 8  # of each an int64, too
+
+    with pytest.raises(TooLargeError) as error:
+        gl.images(tmp_path / "*.png", labels=None).cache(memory=num_bytes - 1)
+    assert error.value.cause == f"its values take {num_bytes} bytes"
 
 
 def test_a_budget_that_turns_out_too_small_is_refused_with_numbers():
