@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -64,17 +65,28 @@ int64_t decode_each(Codec& codec, const Files& files, int8_t* declined, const Us
     return std::chrono::nanoseconds(time).count();
 }
 
+template <class Out>
+Walker<uint8_t, Out> walker_of(const Walking<Out>& walking) {
+    return Walker<uint8_t, Out>(Walk<uint8_t, Out>{CHANNELS, false, walking.out_planes, walking.fill, walking.mean, walking.scale,
+                                                   walking.height, walking.width});
+}
+
+template <class Out>
 class Row {  // makes the rows of a batch, one after the other
   public:
-    template <class Out>
-    bool make(const Pixels& image, const Making<Out>& making, int64_t i, Out* out) {
-        const Editing& editing = making.editing;
-        const Walking<Out>& walking = making.walking;
-        if (editing.numbers == nullptr) return walk(image, making.resizing, walking, i, out);
+    explicit Row(const Making<Out>& making) : making_(making) {
+        if (making.editing.window.start != nullptr) before_.emplace(walker_of(making.editing.window));
+        if (making.walking.start != nullptr) last_.emplace(walker_of(making.walking));
+    }
+
+    bool make(const Pixels& image, int64_t i, Out* out) {
+        const Editing& editing = making_.editing;
+        const Walking<Out>& walking = making_.walking;
+        if (editing.numbers == nullptr) return walk(image, making_.resizing, walking, last_, i, out);
         const Size size{editing.window.height, editing.window.width, CHANNELS};
         const Edits edits{editing.numbers + i * editing.num_numbers, editing.num_numbers};
         uint8_t* const bytes = reserve(bytes_, size.bytes());
-        if (!walk(image, making.resizing, editing.window, i, bytes)) return false;
+        if (!walk(image, making_.resizing, editing.window, before_, i, bytes)) return false;
         if constexpr (std::is_same_v<Out, uint8_t>) {
             if (walking.start == nullptr) {
                 if (walking.height != size.height || walking.width != size.width) return false;
@@ -84,30 +96,29 @@ class Row {  // makes the rows of a batch, one after the other
         }
         uint8_t* const edited = reserve(edited_, size.bytes());
         editor_.edit(bytes, size, edits, edited);
-        return walk({edited, size.height, size.width}, {}, walking, i, out);
+        return walk({edited, size.height, size.width}, {}, walking, last_, i, out);
     }
 
   private:
-    // Resizes an image, and walks over it.
-    template <class Out>
-    bool walk(Pixels image, const Resizing& resizing, const Walking<Out>& walking, int64_t i, Out* out) {
+    // Resizes an image, and walks over it, if there is a walk.
+    template <class To>
+    bool walk(Pixels image, const Resizing& resizing, const Walking<To>& walking, const std::optional<Walker<uint8_t, To>>& walker,
+              int64_t i, To* out) {
         const bool is_resized = resizing.boxes != nullptr;
-        if (walking.start != nullptr) {
+        if (walker) {
             const int32_t *start = walking.start + 2 * i, *mirror = walking.mirror + 2 * i;
             const Box window{start[0], start[1], walking.height, walking.width};
             const bool fits = is_resized && is_inside(window, resizing.sizes[2 * i], resizing.sizes[2 * i + 1]);
             if (is_resized && !prepare(resizing, i, image, fits && mirror[1] == 1)) return false;
             if (fits) {
-                resize_window(walking, i, out);
+                resize_window(walking, *walker, i, out);
                 return true;
             }
             if (is_resized) image = resize(nullptr);
-            core::walk(Walk<uint8_t, Out>{image.data, 0, image.height, image.width, CHANNELS, false, walking.out_planes, 1,
-                                          start, mirror, walking.fill, walking.mean, walking.scale, out, walking.height,
-                                          walking.width});
+            core::walk(*walker, Walked<uint8_t>{image.data, image.height, image.width, start, mirror}, out);
             return true;
         }
-        if constexpr (std::is_same_v<Out, uint8_t>) {
+        if constexpr (std::is_same_v<To, uint8_t>) {
             const int64_t height = is_resized ? resizing.sizes[2 * i] : image.height;
             const int64_t width = is_resized ? resizing.sizes[2 * i + 1] : image.width;
             if (height != walking.height || width != walking.width) return false;
@@ -147,25 +158,24 @@ class Row {  // makes the rows of a batch, one after the other
     // Resizes the part of the prepared image that a window shows, and walks over it: in one pass, without memory between them.
     //
     // Assumes: the window lies in the result, and its columns were prepared mirrored if it shows them so.
-    template <class Out>
-    void resize_window(const Walking<Out>& walking, int64_t i, Out* out) {
+    template <class To>
+    void resize_window(const Walking<To>& walking, const Walker<uint8_t, To>& walker, int64_t i, To* out) {
         const int32_t *start = walking.start + 2 * i, *mirror = walking.mirror + 2 * i;
         const int64_t left = mirror[1] == 1 ? int64_t(horizontal_.first.size()) - start[1] - walking.width : start[1];
-        if (!std::is_same_v<Out, uint8_t> && means_.empty()) {
-            for (int64_t value = 0; value < CHANNELS * walking.width; ++value) {
-                means_.push_back(walking.mean[value % CHANNELS]);
-                scales_.push_back(walking.scale[value % CHANNELS]);
-            }
-        }
+        const bool planar = walking.out_planes;
+        const float* const means = planar ? walker.mean.data() : walker.means.data();
+        const float* const scales = planar ? walker.scale.data() : walker.scales.data();
         core::resize(box_, vertical_.pass(start[0], walking.height), horizontal_.pass(left, walking.width), vertical_first_,
-                     Window<Out>{out, walking.out_planes, mirror[0] == 1, means_.data(), scales_.data()});
+                     Window<To>{out, planar, mirror[0] == 1, means, scales});
     }
 
+    const Making<Out>& making_;
+    std::optional<Walker<uint8_t, uint8_t>> before_;  // the edits
+    std::optional<Walker<uint8_t, Out>> last_;
     Taps vertical_, horizontal_;
     Image<const uint8_t> box_{};
     bool vertical_first_ = false;
     std::vector<uint8_t> resized_, bytes_, edited_;
-    std::vector<float> means_, scales_;  // of the walk, of each value of a row
     Editor editor_;
 };
 
@@ -174,9 +184,9 @@ class Row {  // makes the rows of a batch, one after the other
 template <class Out>
 int64_t make_rows(Codec& codec, const Files& files, const Making<Out>& making, Out* out, int8_t* declined) {
     const int64_t size = making.walking.height * making.walking.width * CHANNELS;
-    Row row;
+    Row<Out> row(making);
     return decode_each(codec, files, declined,
-                       [&](int64_t i, const Pixels& image) { return row.make(image, making, i, out + i * size); });
+                       [&](int64_t i, const Pixels& image) { return row.make(image, i, out + i * size); });
 }
 
 int64_t decode_rows(Codec& codec, const Files& files, const Room* rooms, int8_t* declined) {
@@ -192,10 +202,10 @@ template <class Out>
 void make_rows(const Pixels* images, int64_t count, const Making<Out>& making, Out* out, int8_t* declined) {
     const int64_t size = making.walking.height * making.walking.width * CHANNELS;
     std::fill_n(declined, count, int8_t(1));
-    Row row;
+    Row<Out> row(making);
     for (int64_t i = 0; i < count; ++i) {
         try {
-            declined[i] = !row.make(images[i], making, i, out + i * size);
+            declined[i] = !row.make(images[i], i, out + i * size);
         } catch (const std::exception&) {  // as above
         }
     }

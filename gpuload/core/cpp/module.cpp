@@ -540,11 +540,12 @@ void walk(const Array<const In, 1>& images, int64_t stride, int64_t height, int6
                 out.size() / count / window_height / window_width == channels,
             "walk: the result has another size");
     require(!std::is_same_v<In, uint8_t> || (fill >= 0 && fill <= 255), "walk: fill is no uint8");
-    const core::Walk<In, Out> walk{images.data(), stride, height, width, channels, in_planes, out_planes, count,
-                                   start.data(), mirror.data(), In(fill), mean.data(), scale.data(), out.data(),
-                                   window_height, window_width};
+    const core::Walk<In, Out> walk{channels, in_planes, out_planes, In(fill), mean.data(), scale.data(), window_height, window_width};
     Release lock;
-    core::walk(walk);
+    const core::Walker<In, Out> walker(walk);
+    for (int64_t i = 0; i < count; ++i)
+        core::walk(walker, core::Walked<In>{images.data() + i * stride, height, width, start.data() + 2 * i, mirror.data() + 2 * i},
+                   out.data() + i * walk.out_size());
 }
 
 core::Pass pass_of(const Array<const int32_t, 1>& first, const Array<const float, 2>& weights, int64_t length) {

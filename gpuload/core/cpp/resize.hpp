@@ -24,7 +24,8 @@ template <class Out>
 struct Window {
     Out* pixels;
     bool is_planar, is_upside_down;  // CHW, else HWC; the rows the last first
-    const float *means, *scales;     // of each value of a row: (value - mean) * scale, or the value itself where it is uint8
+    // Of each value of a row, where it is planar of each channel: (value - mean) * scale, or the value itself where it is uint8.
+    const float *means, *scales;
 };
 
 // Writes the resized image. `horizontal` has output pixels up to a multiple of 4: those beyond the width are dropped.

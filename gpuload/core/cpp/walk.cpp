@@ -4,7 +4,7 @@
 // they may lie anywhere.
 //
 // Each row of a result is made from one row of an image: read as it lies where that will do, else gathered into a line in
-// the nearest cache first.
+// the nearest cache first. The next row is fetched meanwhile: it may lie in a map of a file, far from any cache.
 #include "walk.hpp"
 
 #include <algorithm>
@@ -18,6 +18,8 @@
 
 namespace core {
 namespace {
+
+constexpr int64_t LINE_BYTES = 64;
 
 struct Columns {  // of a window, that lie in the image: from and to, and the image's column where they begin
     int64_t first, last, column;
@@ -89,136 +91,158 @@ INLINE void gather(In* __restrict to, const In* __restrict from, int64_t count, 
     }
 }
 
-struct Lines {  // the channels' numbers again and again, a window's row of them
-    std::vector<float> means, scales;
-    Lines(const float* mean, const float* scale, int64_t channels, int64_t pixels)
-        : means(size_t(channels * pixels)), scales(size_t(channels * pixels)) {
-        for (size_t i = 0; i < means.size(); ++i) {
-            means[i] = mean[i % size_t(channels)];
-            scales[i] = scale[i % size_t(channels)];
-        }
-    }
-};
+// Fetches the cache lines of a row. Rows of a window are not side by side, and mirrored ones are read backwards: no processor
+// foresees both.
+INLINE void fetch(const void* row, int64_t num_bytes) {
+    for (int64_t place = 0; place < num_bytes; place += LINE_BYTES)
+        __builtin_prefetch(static_cast<const char*>(row) + place);
+}
 
-// HWC to HWC. The images begin at `begin`, the results at `to`, `distance` apart: CHW to CHW is this for each channel.
+template <class In>  // memory for a row of pixels, that this thread uses again
+INLINE In* line_of(int64_t length) {
+    static thread_local std::vector<In> line;
+    if (int64_t(line.size()) < length) line.resize(size_t(length));
+    return line.data();
+}
+
+// HWC to HWC; CHW to CHW is this for each plane, as an image of one channel.
 template <class In, class Out>
-INLINE void pixels_to_pixels(const Walk<In, Out>& walk, const In* begin, int64_t channels, const float* mean,
-                             const float* scale, Out* to, int64_t distance) {
-    const int64_t length = walk.window_width * channels;
-    const Lines lines(mean, scale, channels, walk.window_width);
-    std::vector<In> line(size_t(length), walk.fill);
-    std::vector<Out> edge(static_cast<size_t>(length));  // a row of the result that lies outside the image
-    const float *means = lines.means.data(), *scales = lines.scales.data();
-    emit(edge.data(), line.data(), means, scales, length);
-    for (int64_t i = 0; i < walk.count; ++i) {
-        const bool down = walk.mirror[2 * i] == 1, across = walk.mirror[2 * i + 1] == 1;
-        const Columns columns = columns_of(walk.start[2 * i + 1], walk.width, walk.window_width, across);
-        std::fill(line.begin(), line.end(), walk.fill);
-        for (int64_t y = 0; y < walk.window_height; ++y) {
-            const int64_t row = walk.start[2 * i] + (down ? walk.window_height - 1 - y : y);
-            Out* target = to + i * distance + y * length;
-            if (row < 0 || row >= walk.height || columns.count() == 0) {
-                std::copy(edge.begin(), edge.end(), target);
-                continue;
-            }
-            const In* from = begin + i * walk.stride + (row * walk.width + columns.column) * channels;
-            if (columns.count() == walk.window_width && !across) {
-                emit(target, from, means, scales, length);
-            } else {
-                gather(line.data() + columns.first * channels, from, columns.count(), channels, across);
-                emit(target, line.data(), means, scales, length);
-            }
+INLINE void pixels_to_pixels(const Walker<In, Out>& walker, const Walked<In>& image, int64_t channels, const float* means,
+                             const float* scales, const Out* edge, Out* out) {
+    const int64_t window = walker.window_width, length = window * channels;
+    const bool down = image.mirror[0] == 1, across = image.mirror[1] == 1;
+    const Columns columns = columns_of(image.start[1], image.width, window, across);
+    const int64_t count = columns.count(), first = columns.first * channels;
+    In* const line = line_of<In>(length);
+    if (count < window) std::fill(line, line + length, walker.fill);
+    for (int64_t y = 0; y < walker.window_height; ++y, out += length) {
+        const int64_t row = image.start[0] + (down ? walker.window_height - 1 - y : y), next = row + (down ? -1 : 1);
+        if (row < 0 || row >= image.height || count == 0) {
+            std::copy(edge, edge + length, out);
+            continue;
+        }
+        const In* const from = image.pixels + (row * image.width + columns.column) * channels;
+        if (across && next >= 0 && next < image.height)
+            fetch(from + (next - row) * image.width * channels, count * channels * int64_t(sizeof(In)));
+        if constexpr (std::is_same_v<In, Out> && std::is_same_v<In, uint8_t>) {  // nothing is computed
+            std::copy(edge, edge + first, out);
+            gather(out + first, from, count, channels, across);
+            std::copy(edge + first + count * channels, edge + length, out + first + count * channels);
+        } else if (count == window && !across) {
+            emit(out, from, means, scales, length);
+        } else {
+            gather(line + first, from, count, channels, across);
+            emit(out, static_cast<const In*>(line), means, scales, length);
         }
     }
 }
 
 // CHW to HWC.
 template <class In, class Out>
-INLINE void planes_to_pixels(const Walk<In, Out>& walk) {
-    const int64_t plane = walk.height * walk.width, channels = walk.channels, length = walk.window_width * channels;
-    const Lines lines(walk.mean, walk.scale, channels, walk.window_width);
-    std::vector<In> line(size_t(length), walk.fill);
-    std::vector<Out> edge(static_cast<size_t>(length));
-    emit(edge.data(), line.data(), lines.means.data(), lines.scales.data(), length);
-    for (int64_t i = 0; i < walk.count; ++i) {
-        const bool down = walk.mirror[2 * i] == 1, across = walk.mirror[2 * i + 1] == 1;
-        const Columns columns = columns_of(walk.start[2 * i + 1], walk.width, walk.window_width, across);
-        const int64_t count = columns.count();
-        std::fill(line.begin(), line.end(), walk.fill);  // the columns beside the image stay so
-        In* const pixels = line.data() + columns.first * channels;
-        for (int64_t y = 0; y < walk.window_height; ++y) {
-            const int64_t row = walk.start[2 * i] + (down ? walk.window_height - 1 - y : y);
-            Out* target = walk.out + (i * walk.window_height + y) * length;
-            if (row < 0 || row >= walk.height || count == 0) {
-                std::copy(edge.begin(), edge.end(), target);
-                continue;
-            }
-            const In* from = walk.images + i * walk.stride + row * walk.width + columns.column;
-            if (channels == 3)
-                interleave(pixels, from, plane, count, across);
-            else
-                for (int64_t c = 0; c < channels; ++c)
-                    for (int64_t x = 0; x < count; ++x)
-                        pixels[x * channels + c] = from[c * plane + (across ? count - 1 - x : x)];
-            emit(target, line.data(), lines.means.data(), lines.scales.data(), length);
+INLINE void planes_to_pixels(const Walker<In, Out>& walker, const Walked<In>& image, Out* out) {
+    const int64_t plane = image.height * image.width, channels = walker.channels, length = walker.window_width * channels;
+    const bool down = image.mirror[0] == 1, across = image.mirror[1] == 1;
+    const Columns columns = columns_of(image.start[1], image.width, walker.window_width, across);
+    const int64_t count = columns.count();
+    In* const line = line_of<In>(length);
+    std::fill(line, line + length, walker.fill);  // the columns beside the image stay so
+    In* const pixels = line + columns.first * channels;
+    for (int64_t y = 0; y < walker.window_height; ++y, out += length) {
+        const int64_t row = image.start[0] + (down ? walker.window_height - 1 - y : y);
+        if (row < 0 || row >= image.height || count == 0) {
+            std::copy(walker.edge.begin(), walker.edge.end(), out);
+            continue;
         }
+        const In* from = image.pixels + row * image.width + columns.column;
+        if (channels == 3)
+            interleave(pixels, from, plane, count, across);
+        else
+            for (int64_t c = 0; c < channels; ++c)
+                for (int64_t x = 0; x < count; ++x)
+                    pixels[x * channels + c] = from[c * plane + (across ? count - 1 - x : x)];
+        emit(out, static_cast<const In*>(line), walker.means.data(), walker.scales.data(), length);
     }
 }
 
 // HWC to CHW.
 template <class In, class Out>
-INLINE void pixels_to_planes(const Walk<In, Out>& walk) {
-    const int64_t channels = walk.channels, window = walk.window_width;
-    std::vector<In> line(size_t(window * channels));
-    for (int64_t i = 0; i < walk.count; ++i) {
-        const bool down = walk.mirror[2 * i] == 1, across = walk.mirror[2 * i + 1] == 1;
-        const Columns columns = columns_of(walk.start[2 * i + 1], walk.width, window, across);
-        std::fill(line.begin(), line.end(), walk.fill);
-        for (int64_t y = 0; y < walk.window_height; ++y) {
-            const int64_t row = walk.start[2 * i] + (down ? walk.window_height - 1 - y : y);
-            const In* pixels = line.data();
-            if (row < 0 || row >= walk.height || columns.count() == 0) {
-                std::fill(line.begin(), line.end(), walk.fill);
-            } else {
-                const In* from = walk.images + i * walk.stride + (row * walk.width + columns.column) * channels;
-                if (columns.count() == window && !across)
-                    pixels = from;
-                else  // the columns beside these still hold `fill`
-                    gather(line.data() + columns.first * channels, from, columns.count(), channels, across);
-            }
-            for (int64_t c = 0; c < channels; ++c) {
-                Out* __restrict target = walk.out + ((i * channels + c) * walk.window_height + y) * window;
-                const float mean = walk.mean[c], scale = walk.scale[c];
-                if (channels == 3)
-                    for (int64_t x = 0; x < window; ++x) target[x] = value_of<In, Out>(pixels[3 * x + c], mean, scale);
-                else
-                    for (int64_t x = 0; x < window; ++x)
-                        target[x] = value_of<In, Out>(pixels[x * channels + c], mean, scale);
-            }
+INLINE void pixels_to_planes(const Walker<In, Out>& walker, const Walked<In>& image, Out* out) {
+    const int64_t channels = walker.channels, window = walker.window_width, plane = walker.window_height * window;
+    const bool down = image.mirror[0] == 1, across = image.mirror[1] == 1;
+    const Columns columns = columns_of(image.start[1], image.width, window, across);
+    In* const line = line_of<In>(window * channels);
+    std::fill(line, line + window * channels, walker.fill);
+    for (int64_t y = 0; y < walker.window_height; ++y) {
+        const int64_t row = image.start[0] + (down ? walker.window_height - 1 - y : y), next = row + (down ? -1 : 1);
+        const In* pixels = line;
+        if (row < 0 || row >= image.height || columns.count() == 0) {
+            std::fill(line, line + window * channels, walker.fill);
+        } else {
+            const In* from = image.pixels + (row * image.width + columns.column) * channels;
+            if (across && next >= 0 && next < image.height)
+                fetch(from + (next - row) * image.width * channels, columns.count() * channels * int64_t(sizeof(In)));
+            if (columns.count() == window && !across)
+                pixels = from;
+            else  // the columns beside these still hold `fill`
+                gather(line + columns.first * channels, from, columns.count(), channels, across);
+        }
+        for (int64_t c = 0; c < channels; ++c) {
+            Out* __restrict target = out + c * plane + y * window;
+            const float mean = walker.mean[size_t(c)], scale = walker.scale[size_t(c)];
+            if (channels == 3)
+                for (int64_t x = 0; x < window; ++x) target[x] = value_of<In, Out>(pixels[3 * x + c], mean, scale);
+            else
+                for (int64_t x = 0; x < window; ++x)
+                    target[x] = value_of<In, Out>(pixels[x * channels + c], mean, scale);
         }
     }
 }
 
 template <class In, class Out>
-INLINE void any_walk(const Walk<In, Out>& walk) {
-    const int64_t in_plane = walk.height * walk.width, out_plane = walk.window_height * walk.window_width;
-    if (walk.in_planes && walk.out_planes) {
-        for (int64_t c = 0; c < walk.channels; ++c)
-            pixels_to_pixels(walk, walk.images + c * in_plane, 1, walk.mean + c, walk.scale + c, walk.out + c * out_plane,
-                             walk.channels * out_plane);
-    } else if (walk.in_planes) {
-        planes_to_pixels(walk);
-    } else if (walk.out_planes) {
-        pixels_to_planes(walk);
+INLINE void any_walk(const Walker<In, Out>& walker, const Walked<In>& image, Out* out) {
+    const float *means = walker.means.data(), *scales = walker.scales.data();
+    if (walker.in_planes && walker.out_planes) {
+        Walked<In> plane = image;
+        for (int64_t c = 0; c < walker.channels; ++c) {
+            const int64_t row = c * walker.window_width;
+            pixels_to_pixels(walker, plane, 1, means + row, scales + row, walker.edge.data() + row, out);
+            plane.pixels += image.height * image.width;
+            out += walker.window_height * walker.window_width;
+        }
+    } else if (walker.in_planes) {
+        planes_to_pixels(walker, image, out);
+    } else if (walker.out_planes) {
+        pixels_to_planes(walker, image, out);
     } else {
-        pixels_to_pixels(walk, walk.images, walk.channels, walk.mean, walk.scale, walk.out, walk.channels * out_plane);
+        pixels_to_pixels(walker, image, walker.channels, means, scales, walker.edge.data(), out);
     }
 }
 
 }  // namespace
 
-CLONES void walk(const Walk<uint8_t, uint8_t>& walk) { any_walk(walk); }
-CLONES void walk(const Walk<uint8_t, float>& walk) { any_walk(walk); }
-CLONES void walk(const Walk<float, float>& walk) { any_walk(walk); }
+template <class In, class Out>
+Walker<In, Out>::Walker(const Walk<In, Out>& walk)
+    : channels(walk.channels), window_height(walk.window_height), window_width(walk.window_width), in_planes(walk.in_planes),
+      out_planes(walk.out_planes), fill(walk.fill), mean(walk.mean, walk.mean + channels),
+      scale(walk.scale, walk.scale + channels) {
+    const auto length = size_t(channels * window_width);
+    means.resize(length), scales.resize(length), edge.resize(length);
+    for (size_t i = 0; i < length; ++i) {
+        const size_t channel = out_planes ? i / size_t(window_width) : i % size_t(channels);
+        means[i] = mean[channel];
+        scales[i] = scale[channel];
+        edge[i] = value_of<In, Out>(fill, means[i], scales[i]);
+    }
+}
+
+template struct Walker<uint8_t, uint8_t>;
+template struct Walker<uint8_t, float>;
+template struct Walker<float, float>;
+
+CLONES void walk(const Walker<uint8_t, uint8_t>& walker, const Walked<uint8_t>& image, uint8_t* out) {
+    any_walk(walker, image, out);
+}
+CLONES void walk(const Walker<uint8_t, float>& walker, const Walked<uint8_t>& image, float* out) { any_walk(walker, image, out); }
+CLONES void walk(const Walker<float, float>& walker, const Walked<float>& image, float* out) { any_walk(walker, image, out); }
 
 }  // namespace core
