@@ -185,7 +185,7 @@ class Plan(Protocol):
 
     def add(
         self, maps: Maps, starts: Int64s, files: Int64s, offsets: Int64s, record_bytes: int, numbers: Int64s,
-        rows: Int64s | None, block: int,
+        rows: Int64s | None, parts: Sequence[PlanPart],
     ) -> None:  # fmt: skip
         """Add records of one size, before there are copies.
 
@@ -197,8 +197,17 @@ class Plan(Protocol):
             record_bytes: of a record.
             numbers: int64 ``[n]``, which records.
             rows: int64 ``[n]``, the row of each, ascending; None: record i is row i.
-            block: which block of memory they go to.
+            parts: of each record, where they go.
         """
+
+
+class Maker(Protocol):
+    """What becomes of the bytes of a record, with what was drawn for each row of a plan; any threads may use it."""
+
+
+# Of a record: where it begins, its bytes, which block of memory it goes to, and what becomes of it there; None: it is
+# copied. A maker knows all rows of the plan.
+PlanPart = tuple[int, int, int, Maker | None]
 
 
 class Copies(Protocol):
@@ -460,6 +469,24 @@ class Native(Protocol):
             edits: of each image, float64 ``[n, L]``; see `ops.edits`.
             out: the results, of the shape of the images, in other memory.
         """
+
+    def walk_maker(
+        self, reads_floats: bool, writes_floats: bool, height: int, width: int, channels: int, in_planes: bool,
+        out_planes: bool, start: Int32s, mirror: Int32s, fill: float, mean: Floats, scale: Floats, window_height: int,
+        window_width: int,
+    ) -> Maker:  # fmt: skip
+        """Return what does as ``walk``: image i of uint8 or float32 becomes row i of uint8 or float32."""
+
+    def edit_maker(self, height: int, width: int, channels: int, edits: Float64s) -> Maker:
+        """Return what does as ``edit`` with images of a size; ``edits`` are those of each row, ``[n, L]``."""
+
+    def image_maker(
+        self, writes_floats: bool, count: int, image_height: int, image_width: int, boxes: Int32s, sizes: Int32s,
+        table: Floats, width: float, antialias: bool, edits: Float64s, edit_start: Int32s, edit_mirror: Int32s,
+        edit_fill: int, edit_height: int, edit_width: int, start: Int32s, mirror: Int32s, fill: int, mean: Floats,
+        scale: Floats, out_planes: bool, out_height: int, out_width: int,
+    ) -> Maker:  # fmt: skip
+        """Return what does as ``make_rows`` with ``count`` images of uint8 ``[image_height, image_width, 3]``."""
 
     def make_rows(
         self, images: Sequence[Bytes], boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool,

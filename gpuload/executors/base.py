@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from gpuload.core.face import Maker
 from gpuload.errors import RowError
 from gpuload.ops.base import PARTNER, Draw
 from gpuload.ops.graph import Graph
@@ -65,6 +66,21 @@ class RowExecutor(Protocol):
 
         Raises:
             RowError: a row cannot be decoded, or an op cannot take its values.
+        """
+
+    @property
+    def has_makers(self) -> bool:
+        """True if all ops can be done by threads of the core while they read; see ``makers``."""
+
+    def makers(self, draws: Sequence[Draw], count: int) -> dict[str, Maker]:
+        """Return for each field of ``graph.touched`` what makes its result of the bytes that are read.
+
+        Args:
+            draws: of every op, for these rows.
+            count: how many rows there are.
+
+        Raises:
+            RowError: an op cannot take what was drawn for a row.
         """
 
     def describe(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import core, device
+from gpuload.core.face import Maker
 from gpuload.errors import SpecError
 from gpuload.ops import cuda
 from gpuload.ragged import Ragged
@@ -155,6 +156,26 @@ class Walker:
             # Beyond 65504 a float16 is infinite, in the array form as well; NumPy would warn in each batch.
             with np.errstate(over="ignore"):
                 np.copyto(out, pixels, casting="same_kind")
+
+    def maker(self) -> Maker:
+        """Return the walk as a plan of the core takes it: row i of the plan is image i.
+
+        Raises:
+            SpecError: the result is none that the core writes.
+        """
+        walk = self._walk
+        if walk.dtype not in DTYPES:
+            raise SpecError(
+                f"a walk from {walk.in_dtype} to {walk.dtype}",
+                cause="the core writes uint8 and float32",
+                remedy="make it by calling the walker",
+            )
+        start, mirror = (np.ascontiguousarray(array, np.int32) for array in (walk.start, walk.mirror))
+        have_floats = walk.in_dtype == np.float32, walk.dtype == np.float32
+        return self._native.walk_maker(
+            *have_floats, walk.height, walk.width, walk.channels, *self._planes, start, mirror, walk.fill, self._mean,
+            self._scale, *walk.window,
+        )  # fmt: skip
 
     def _check(self, x: Array, out: Array, start: Array, mirror: Array) -> None:
         walk, count = self._walk, len(x)

@@ -4,9 +4,9 @@
     groups      0  1  2 |     3      |     4      | ...        3 first steps, then groups of 4
 
 It is not known beforehand how long an op takes, a Python function above all. A group of slow steps would go to one
-thread, and its first batch would come after the work of all of them. So where there are ops, the first steps of each
-epoch are groups of one, and the time of their ops decides the size of the groups behind them (not that of reading: the
-first records may come from a cold disk). Batches do not depend on it.
+thread, and its first batch would come after the work of all of them. So where Python's threads do the ops, the first
+steps of each epoch are groups of one, and the time of their ops decides the size of the groups behind them (not that of
+reading: the first records may come from a cold disk). Batches do not depend on it.
 
 Roles: workers settle the size, one at a time, before they begin the first group that has it. The consumer asks for a
 later group only after that group was done.

@@ -98,7 +98,8 @@ class Recipe:
         any_length: True if the executor of ``rest`` takes batches of any length, and so several short steps at once.
         routes: for each group of the source that is needed, the way of its fields.
         regions: the arrays of a slot, by name.
-        is_copied: True if steps are only copied from maps of files, which threads of the core do.
+        is_copied: True if threads of the core do steps alone: they copy records from maps of files, and do the ops
+            while they read.
         num_parts: into how many parts a step is cut, which workers do side by side.
         num_joined: how many short steps are done together.
         num_ahead: how many of these are begun before the first of them is taken.
@@ -137,6 +138,25 @@ class Recipe:
     def is_cut(self) -> bool:
         """True if a slot holds all that batches are made of."""
         return self.on_rows and self.regions.keys() >= set(self.names)
+
+    @cached_property
+    def copied_parts(self) -> dict[int, list[tuple[int, int, str]]]:
+        """For each group, the parts of a record that are copied: where each begins, its bytes, and its region."""
+        return {
+            route.group: [(0, route.layout.record_bytes, route.direct)]
+            if route.direct is not None
+            else [
+                (part.offset_bytes, part.num_bytes, part.field.name)
+                for part in (*route.to_slot.parts, *route.to_ops.parts)
+            ]
+            for route in self.routes
+            if route.layout is not None
+        }
+
+    @cached_property
+    def record_bytes(self) -> int:
+        """The bytes of the parts of a record that are read, of groups of fixed size."""
+        return sum(num_bytes for parts in self.copied_parts.values() for _, num_bytes, _ in parts)
 
     @cached_property
     def piece_rows(self) -> int:
@@ -353,11 +373,22 @@ def _is_copied(recipe: Recipe) -> bool:
 
     This is asked of the leaves of the first record. Where the others are not mapped, steps are done without the core.
     """
-    direct = all(route.direct is not None and route.layout and not route.layout.texts for route in recipe.routes)
-    only_rows = direct and recipe.on_rows and not recipe.graph.ops and recipe.slot_bytes > 0
-    if core.native is None or not only_rows or not len(recipe.source):
+    if core.native is None or not recipe.on_rows or not recipe.slot_bytes or not len(recipe.source):
+        return False
+    names = {name for parts in recipe.copied_parts.values() for _, _, name in parts}
+    if not all(_is_plain(route) for route in recipe.routes) or names != recipe.regions.keys():
+        return False
+    if recipe.graph.ops and not (recipe.draws_ahead and recipe.executor is not None and recipe.executor.has_makers):
         return False
     return all(share.leaf.is_mapped for share in recipe.source.resolve(np.zeros(1, np.int64)))
+
+
+def _is_plain(route: Route) -> bool:
+    """Return True if the bytes of all parts that are needed are those of numbers in memory."""
+    if route.layout is None or route.layout.texts:
+        return False
+    parts = (*route.to_slot.parts, *route.to_ops.parts)
+    return route.direct is not None or all(part.is_native and part.is_c_order for part in parts)
 
 
 def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
@@ -369,7 +400,7 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     """
     most_bytes, max_steps = (COPIED_BYTES, MAX_COPIED_STEPS) if recipe.is_copied else (JOINED_BYTES, MAX_JOINED_STEPS)
     num_joined = 1 if recipe.is_shared else _num_joined(recipe, most_bytes, max_steps, prefetch)
-    stretch_records = COPIED_RECORDS if recipe.is_copied else STRETCH_RECORDS
+    stretch_records = COPIED_RECORDS if recipe.is_copied and not recipe.graph.ops else STRETCH_RECORDS
     stretched = 1 if recipe.is_shared else max(1, stretch_records // (num_joined * recipe.plan.batch_size))
     if prefetch:
         ahead = max(1, prefetch // num_joined)

@@ -95,7 +95,8 @@ class Session:
     def joining(self, position: Position) -> Joining:
         """Return which steps of an epoch from a position on are done together."""
         recipe = self.recipe
-        num_first = self.num_threads if recipe.graph.ops else 0
+        # Threads of the core share a group, and each of its steps is taken when it is done: no time has to be known.
+        num_first = self.num_threads if recipe.graph.ops and not recipe.is_copied else 0
         return Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
 
     def begin(self, position: Position, joining: Joining) -> Workers | Batches:
@@ -218,7 +219,9 @@ class Session:
                 return None
             first += position.step
             if first + num_steps > stretch_end:
-                stretch_end = min(first + recipe.num_joined * recipe.num_stretched, end)
+                # The first one is short: its batches are waited for.
+                num_groups = recipe.num_stretched if number else 1
+                stretch_end = min(first + recipe.num_joined * num_groups, end)
                 with counters.watch() as watch:
                     watch.enter("draw")
                     stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)

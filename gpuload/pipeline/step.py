@@ -45,7 +45,6 @@ Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 
 UINT8 = np.dtype(np.uint8)
-NO_BYTES = np.empty(0, UINT8)
 
 
 class Piece(NamedTuple):
@@ -132,6 +131,11 @@ class Step:
         return sum(array.nbytes for array in self.arrays.values())
 
     @property
+    def num_read_bytes(self) -> int:
+        """The bytes of its records of fixed size."""
+        return self.recipe.record_bytes * self.records.size
+
+    @property
     def num_parts(self) -> int:
         """Into how many parts the work is cut."""
         return self.recipe.num_parts
@@ -215,10 +219,8 @@ class Step:
 
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""
-        begins, blocks = self.recipe.begins(self.records.size), [NO_BYTES] * len(self.recipe.source.groups)
-        for route in self.recipe.routes:
-            name = cast(str, route.direct)
-            blocks[route.group] = self._slot.array(begins[name], UINT8, (self.arrays[name].nbytes,))
+        begins = self.recipe.begins(self.records.size)
+        blocks = [self._slot.array(begins[name], UINT8, (array.nbytes,)) for name, array in self.arrays.items()]
         self.copies = self._ready_stretch.copies(queue, self.position.step, self.num_steps, blocks)
         return self.copies is not None
 

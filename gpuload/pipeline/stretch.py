@@ -70,23 +70,30 @@ class Stretch:
         self.records, self.valid = records, valid
         self.starts = tuple(accumulate(counts, initial=0))
         self._shares = recipe.source.resolve(self.records)
-        self._piece_rows, self._plan = recipe.piece_rows, self._copy_plan(recipe)
         self._draws: list[Draw] | None = None
-        if recipe.draws_ahead:
-            try:
+        try:
+            if recipe.draws_ahead:
                 self._draws = draw(recipe.graph, recipe, position.epoch, self.records, {}, self.partners)
-            except RowError as error:
-                raise recipe.source.record_error(int(self.records[error.row]), error) from None
+            self._piece_rows, self._plan = recipe.piece_rows, self._copy_plan(recipe)
+        except RowError as error:
+            raise recipe.source.record_error(int(self.records[error.row]), error) from None
 
     def _copy_plan(self, recipe: Recipe) -> Plan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""
         if core.native is None or not recipe.is_copied:
             return None
         plan, count = core.native.Plan(np.array(self.starts[1:], np.int64)), self.records.size
-        layouts = [(route.group, cast(Layout, route.layout)) for route in recipe.routes]
+        makers = recipe.executor.makers(self._draws or (), count) if recipe.executor is not None else {}
+        blocks = {name: number for number, name in enumerate(recipe.regions)}
         # All or none: a step of which a part cannot be copied by the core goes the way through Python as a whole.
-        whole = all(add_to(plan, self._shares, group, layout, count) for group, layout in layouts)
-        return plan if whole else None
+        for route in recipe.routes:
+            parts = [
+                (begin, num_bytes, blocks[name], makers.get(name))
+                for begin, num_bytes, name in recipe.copied_parts[route.group]
+            ]
+            if not add_to(plan, self._shares, route.group, cast(Layout, route.layout), count, parts):
+                return None
+        return plan
 
     def copies(self, queue: Queue, step: int, num_steps: int, blocks: Sequence[NDArray[np.uint8]]) -> Copies | None:
         """Have a queue copy the records of some of the steps; None if the files cannot be read by it.
@@ -95,7 +102,7 @@ class Stretch:
             queue: whose threads do it.
             step: the first of the steps.
             num_steps: how many.
-            blocks: uint8 ``[n]``, the memory that the raw records of each group go to.
+            blocks: uint8 ``[n]``, the memory of each region.
         """
         if core.native is None or self._plan is None:
             return None

@@ -29,7 +29,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 
 from gpuload import threads
@@ -42,7 +42,7 @@ from gpuload.pipeline.tray import Tray
 from gpuload.stats import STATES, Counters
 
 log = logging.getLogger("gpuload")
-COPY_TIMES = [f"read.{name}" for name in ("seconds", "sampled", *STATES)]  # counters, as `Copies.times` has them
+TIMES = ("seconds", "sampled", *STATES)  # as `Copies.times` has them
 
 
 class Workers:
@@ -208,6 +208,7 @@ class _Board:
     ) -> None:  # fmt: skip
         self.tray: Tray[Step] = Tray()
         self.past: deque[Step] = deque()
+        self._sampled_s = self._waited_s = 0.0  # of threads of the core that do ops while they read
         self.num_parts = 1
         self.later: list[threads.Thread] = []
         self._make, self._num_steps = make, num_steps
@@ -307,18 +308,43 @@ class _Board:
             while self.past:
                 step = self.past.popleft()
                 if step.copies is not None:
-                    times = dict(zip(COPY_TIMES, step.copies.times(), strict=True))
-                    for name, amount in {**times, "wait_s": step.copies.wait_s, "read.bytes": step.num_bytes}.items():
-                        amounts[name] += amount
+                    times = dict(zip(TIMES, step.copies.times(), strict=True))
+                    self._count_times(step, times, amounts)
+                    amounts["wait_s"] += step.copies.wait_s
                     self._trace_copies(step, step.copies)
-        self._counters.add(**amounts, read_s=amounts["read.seconds"])
+        self._counters.add(**amounts, read_s=amounts["read.seconds"], ops_s=amounts["ops.seconds"])
+
+    def _count_times(self, step: Step, times: Mapping[str, float], amounts: dict[str, float]) -> None:
+        """Add the times of threads of the core, and bytes, to those of stages.
+
+        Where ops are done while records are read, waiting for storage is reading, and the rest is ops.
+        """
+        amounts["read.bytes"] += step.num_read_bytes
+        if not step.recipe.graph.ops:
+            for name, amount in times.items():
+                amounts[f"read.{name}"] += amount
+            return
+        amounts["ops.bytes"] += step.num_bytes
+        waits = {name: times[name] for name in ("blocked", "off_core")}
+        self._sampled_s += times["sampled"]
+        self._waited_s += sum(waits.values())
+        # The share of all samples so far: most groups of steps have none.
+        share = min(1.0, self._waited_s / self._sampled_s) if self._sampled_s else 0.0
+        amounts["read.seconds"] += share * times["seconds"]
+        amounts["ops.seconds"] += (1 - share) * times["seconds"]
+        amounts["read.sampled"] += sum(waits.values())
+        amounts["ops.sampled"] += times["sampled"] - sum(waits.values())
+        amounts["ops.starved"] += times["starved"]
+        for name, amount in waits.items():
+            amounts[f"read.{name}"] += amount
 
     def _trace_copies(self, step: Step, copies: Copies) -> None:
         """Note in the trace what threads of the core did for a step."""
         trace, first = None if self._counters is None else self._counters.trace, step.position
         if trace is not None:
             for place, begin_s, end_s, thread in copies.spans():
-                trace.add("read", begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread)
+                name = "ops" if step.recipe.graph.ops else "read"
+                trace.add(name, begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread)
 
     def end(self) -> None:
         """Be the end of a worker."""

@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import core, rawdecode, stats, strings
-from gpuload.core.face import Plan
+from gpuload.core.face import Plan, PlanPart
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
@@ -103,7 +103,7 @@ class Leaf(ABC):
         """True if threads of the core can copy its records from maps of files just as ``read`` does."""
         return False
 
-    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, block: int) -> bool:
+    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]) -> bool:
         """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not mapped, or no more.
 
         A class that defines ``_read`` defines this, too, or its base class does not.
@@ -112,9 +112,9 @@ class Leaf(ABC):
             plan: where records lie; each belongs to a row of it.
             numbers: as for ``read``.
             rows: int64 ``[n]``, the row of each, in ascending order; None: record i is row i.
-            block: which block of memory they go to.
+            parts: of each record, where they go.
         """
-        del plan, numbers, rows, block
+        del plan, numbers, rows, parts
         return False
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:
@@ -227,16 +227,24 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
         rawdecode.check_text(rawdecode.view_part(out, part))
 
 
-def add_to(plan: Plan, shares: Sequence[Share], group: int, layout: Layout, count: int) -> bool:
+def add_to(
+    plan: Plan, shares: Sequence[Share], group: int, layout: Layout, count: int, parts: Sequence[PlanPart]
+) -> bool:
     """Add the work of ``fill`` for ``count`` records to a plan of the core; returns False if only ``fill`` can do it.
 
-    The block of memory that the records go to has the number of the group.
+    Args:
+        plan: where records lie.
+        shares: from ``Source.resolve``.
+        group: which of ``source.groups``.
+        layout: that group's.
+        count: how many records were asked for.
+        parts: of each record, where they go.
     """
     group_shares = _shares_of(shares, group, count)
     # Text is checked behind the copy, which the core does not do.
     if layout.texts or not all(_is_copied(share, layout) for share in group_shares):
         return False
-    return all(share.leaf.add_to(plan, share.numbers, share.rows, group) for share in group_shares)
+    return all(share.leaf.add_to(plan, share.numbers, share.rows, parts) for share in group_shares)
 
 
 def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> list[tuple[Files, Extents, Indices]]:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuload.core.face import Plan
+from gpuload.core.face import Plan, PlanPart
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.gaps import BadFiles
 from gpuload.sources.layouts import compact_layout, describe_layout
@@ -132,13 +132,13 @@ class RowLeaf(FormLeaf):
         """True if a plan of the core can hold its records; see ``Leaf.is_mapped``."""
         return self._storage.maps() is not None
 
-    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, block: int) -> bool:
+    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]) -> bool:
         """Add the copies of ``read`` to a plan of the core; see ``Leaf.add_to``."""
         maps = self._storage.maps()
         if maps is None:
             return False
         size = self.layout.record_bytes
-        plan.add(maps, self._starts, self._files, self._offsets, size, plain(numbers), rows, block)
+        plan.add(maps, self._starts, self._files, self._offsets, size, plain(numbers), rows, parts)
         return True
 
     def places(self, numbers: Indices) -> tuple[Files, Extents] | None:

@@ -52,11 +52,16 @@ def files(tmp_path: Path) -> tuple[face.Maps, NDArray[np.uint8]]:
     return maps_of(first, second), all_records
 
 
+def whole(block: int = 0) -> list[face.PlanPart]:
+    """Return the only part of a record that is copied as a whole."""
+    return [(0, RECORD_BYTES, block, None)]
+
+
 def plan_of(
     maps: face.Maps, numbers: NDArray[np.int64], ends: NDArray[np.int64], rows: NDArray[np.int64] | None = None
 ) -> face.Plan:
     plan = native().Plan(ends)
-    plan.add(maps, ints(0, 150, NUM_RECORDS), ints(0, 1), ints(0, 7), RECORD_BYTES, numbers, rows, 0)
+    plan.add(maps, ints(0, 150, NUM_RECORDS), ints(0, 1), ints(0, 7), RECORD_BYTES, numbers, rows, whole())
     return plan
 
 
@@ -111,7 +116,7 @@ def test_records_of_several_sources_go_to_their_rows(files: Any):
     maps, expected = files
     evens, odds = np.arange(0, 60, 2), np.arange(1, 60, 2)
     plan = plan_of(maps, evens + 100, ints(30, 60), evens)
-    plan.add(maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, odds, odds, 0)
+    plan.add(maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, odds, odds, whole())
     out = np.zeros((30, RECORD_BYTES), np.uint8)
     assert wait(native().Copies(native().Queue(), plan, 1, 1, 4, [out.reshape(-1)]), 0) == face.DONE
     rows = np.arange(30, 60)
@@ -121,7 +126,7 @@ def test_records_of_several_sources_go_to_their_rows(files: Any):
 def test_several_blocks(files: Any):
     maps, expected = files
     plan = plan_of(maps, np.arange(20), ints(20))
-    plan.add(maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, np.arange(20) + 50, None, 1)
+    plan.add(maps, ints(0, 150), ints(0), ints(0), RECORD_BYTES, np.arange(20) + 50, None, whole(block=1))
     blocks = [np.zeros(20 * RECORD_BYTES, np.uint8) for _ in range(2)]
     assert wait(native().Copies(native().Queue(), plan, 0, 1, 6, blocks), 0) == face.DONE
     for block, first in zip(blocks, (0, 50), strict=True):
@@ -137,7 +142,7 @@ def test_a_step_with_a_file_that_changed_is_to_be_done_again_and_no_other(tmp_pa
     plan = native().Plan(ints(10, 20))
     starts = ints(0, NUM_RECORDS, 2 * NUM_RECORDS)
     numbers = np.r_[np.arange(10), NUM_RECORDS + np.arange(10)].astype(np.int64)
-    plan.add(maps, starts, ints(0, 1), ints(0, 0), RECORD_BYTES, numbers, None, 0)
+    plan.add(maps, starts, ints(0, 1), ints(0, 0), RECORD_BYTES, numbers, None, whole())
     copies = native().Copies(native().Queue(), plan, 0, 2, 5, [np.zeros(20 * RECORD_BYTES, np.uint8)])
     assert [wait(copies, step) for step in range(2)] == [face.DONE, face.REDO]
     assert copies.num_done == 1  # who sees that all are done looks at none of them
@@ -159,7 +164,8 @@ def test_a_plan_stays_as_it_is_whatever_becomes_of_its_arrays(files: Any):
 def test_wrong_plans_and_copies_are_refused(files: Any):
     maps, _ = files
     plan = native().Plan(ints(10))
-    whole = (maps, ints(0, 150, NUM_RECORDS), ints(0, 1), ints(0, 7), RECORD_BYTES, np.arange(10), None, 0)
+    right = (maps, ints(0, 150, NUM_RECORDS), ints(0, 1), ints(0, 7), RECORD_BYTES, np.arange(10), None, whole())
+    nine, ten = (native().edit_maker(4, 20, 4, np.zeros((count, 2))) for count in (9, 10))
     wrong = {
         1: [ints(0, 150), ints(1, 150, 400), ints(0, 500, 400), ints(0, 150, 400).astype(np.int32)],
         2: [ints(0), ints(0, 1, 2)],
@@ -167,18 +173,33 @@ def test_wrong_plans_and_copies_are_refused(files: Any):
         4: [-1, 2**62],
         5: [np.arange(11), ints(-1), ints(NUM_RECORDS), np.arange(10)[::2]],
         6: [ints(0), np.arange(10)[::-1].copy(), np.arange(10) + 1, np.arange(10) - 1],
-        7: [-1],
+        7: [
+            [],
+            whole(-1),
+            [(-1, 9, 0, None)],
+            [(0, RECORD_BYTES + 1, 0, None)],
+            [(1, RECORD_BYTES, 0, None)],
+            [(2**62, 2**62, 0, None)],
+            [(0, -1, 0, None)],
+            [(0, RECORD_BYTES, 0, nine)],
+            [(0, 319, 0, ten)],
+            [(0, RECORD_BYTES, 0)],
+            [(0, RECORD_BYTES, 0, maps)],
+            7,
+            None,
+        ],
     }
+    wrong[7] += [[(0, 0, 0, None), (0, 1, 2**63, None)]]
     for place, values in wrong.items():
         for value in values:
-            arguments = list(whole)
+            arguments = list(right)
             arguments[place] = value
             with pytest.raises((ValueError, IndexError, TypeError)):
                 plan.add(*arguments)
     for ends in (ints(5, 3), ints(-1, 3)):
         with pytest.raises(ValueError, match="ascend"):
             native().Plan(ends)
-    plan.add(*whole)
+    plan.add(*right)
     room, queue = np.zeros(10 * RECORD_BYTES, np.uint8), native().Queue()
     for arguments in [
         (queue, plan, 0, 1, 4, [room[:-1]]), (queue, plan, 0, 1, 4, []), (queue, plan, 0, 2, 4, [room]),
@@ -194,7 +215,7 @@ def test_wrong_plans_and_copies_are_refused(files: Any):
         with pytest.raises(IndexError):
             copies.state(step)
     with pytest.raises(ValueError, match="used already"):
-        plan.add(*whole)  # there are copies
+        plan.add(*right)  # there are copies
 
 
 def test_calls_bring_threads_back_with_the_largest_number():

@@ -103,6 +103,127 @@ def test_only_what_is_mapped_and_has_to_be_sound_is_copied(tmp_path: Path):
     assert not is_copied(gl.Loader(gl.arrays(x=np.zeros((90, 33))), batch_size=16, device="cpu"))
 
 
+def images(folder: Path, num_files: int = 2) -> list[Path]:
+    """Write files of images of 20 x 24 in three channels, in records as those of CIFAR-10 are: a label, then planes."""
+    paths = [folder / f"{number}.bin" for number in range(num_files)]
+    for path in paths:
+        path.write_bytes(RNG.integers(0, 256, 300 * np.dtype(RECORDS).itemsize, np.uint8).tobytes())
+    return paths
+
+
+def npy_images(folder: Path, dtype: str = "u1", shape: tuple[int, ...] = (20, 24, 3)) -> Path:
+    np.save(folder / "images.npy", RNG.integers(0, 256, (300, *shape)).astype(dtype))
+    return folder / "images.npy"
+
+
+RECORDS = [("label", "u1"), ("image", "u1", (3, 20, 24)), ("weight", "<f4")]
+CROP, FLIP = gl.ops.RandomCrop(16, 16, pad=4), gl.ops.RandomFlip(vertical=True)
+HWC = gl.ops.Transpose("HWC")
+NORMALIZE = gl.ops.Normalize([120.0, 110.0, 100.0], [60.0, 61.0, 62.0])
+WITH_OPS: dict[str, tuple[Any, list[Any]]] = {
+    "a walk of planes": (lambda folder: gl.fixed(images(folder), RECORDS), [HWC, CROP, FLIP, NORMALIZE]),
+    "a walk that makes planes": (
+        lambda folder: gl.npy(npy_images(folder), field="image"), [CROP, NORMALIZE, gl.ops.Transpose("CHW")],
+    ),
+    "a walk of bytes": (lambda folder: gl.npy(npy_images(folder), field="image"), [CROP, FLIP]),
+    "a walk of floats": (lambda folder: gl.npy(npy_images(folder, "<f4"), field="image"), [FLIP, NORMALIZE]),
+    "edits": (
+        lambda folder: gl.npy(npy_images(folder), field="image"),
+        [gl.ops.ColorJitter(0.4, 0.4, 0.4), gl.ops.Solarize(99)],
+    ),
+    "a policy": (lambda folder: gl.npy(npy_images(folder), field="image"), [gl.ops.TrivialAugmentWide()]),
+    "crop, edits and a walk in one call": (
+        lambda folder: gl.npy(npy_images(folder), field="image"),
+        [CROP, FLIP, gl.ops.ColorJitter(0.4, 0.4, 0.4, 0.1), NORMALIZE, gl.ops.Transpose("CHW")],
+    ),
+    "a box of each resized": (
+        lambda folder: gl.npy(npy_images(folder), field="image"), [gl.ops.RandomResizedCrop(13, 15), FLIP],
+    ),
+    "resized, edited, and a walk": (
+        lambda folder: gl.npy(npy_images(folder), field="image"),
+        [gl.ops.RandomResizedCrop(13, 15), FLIP, gl.ops.AutoContrast(p=0.5), gl.ops.RandAugment(2, 9), NORMALIZE],
+    ),
+    "two fields": (
+        lambda folder: gl.zip(
+            gl.fixed(images(folder), RECORDS)[:300], gl.npy(npy_images(folder, shape=(5, 6)), field="small"),
+        ),
+        [HWC, gl.ops.Normalize(1.0, 2.0, on="small")],
+    ),
+    "sources one behind another": (
+        lambda folder: gl.concat(
+            gl.fixed(images(folder), ("u1", (3, 20, 24)), field="image", footer_bytes=300 * 5),
+            gl.npy(npy_images(folder, shape=(3, 20, 24)), field="image"),
+        ),
+        [HWC, CROP, FLIP],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_OPS)
+def test_ops_are_done_while_records_are_read(name: str, tmp_path: Path):
+    """The batches are those of a loader that reads first: one for which other records may stand for damaged ones."""
+    make, ops = WITH_OPS[name]
+    source = make(tmp_path)
+    for batch_size, last_batch in ((1, "partial"), (16, "pad"), (100, "partial"), (512, "partial")):
+        loader = gl.Loader(source, batch_size, ops=ops, shuffle=True, seed=4, device="cpu", last_batch=last_batch)
+        plain = loader.replace(on_error="replace")
+        assert is_copied(loader)
+        assert not is_copied(plain)
+        for epoch in range(2):
+            num_batches = 0
+            for batch, expected in zip(loader.epoch(epoch), plain.epoch(epoch), strict=True):
+                np.testing.assert_array_equal(batch.records, expected.records)
+                assert dict(batch.items()).keys() == dict(expected.items()).keys()
+                for field, values in batch.items():
+                    np.testing.assert_array_equal(values, expected[field], strict=True)
+                if (num_batches := num_batches + 1) > 40:
+                    break
+        loader.close()
+        plain.close()
+
+
+def test_ops_that_need_more_than_the_bytes_of_a_record_come_behind_reading(tmp_path: Path):
+    source = gl.npy(npy_images(tmp_path), field="image")
+    for ops in (
+        [gl.ops.Normalize(1.0, 2.0, dtype="float16")],
+        [gl.ops.Python(lambda image: image, on="image")],
+        [gl.ops.MixUp(alpha=1.0)],
+        [gl.ops.Copy("image", to=("a", "b")), gl.ops.RandomFlip(on="a")],
+    ):
+        loader = gl.Loader(source, 16, ops=ops, device="cpu")
+        assert not is_copied(loader), ops
+        assert len(next(iter(loader)).records) == 16
+    flip = gl.Loader(source, 16, ops=[FLIP], device="cpu", drawn=True)
+    assert not is_copied(flip)  # what was drawn is handed out
+    assert next(iter(flip)).drawn
+
+
+def test_a_file_that_changes_is_an_error_of_the_steps_whose_ops_read_it(tmp_path: Path):
+    paths = images(tmp_path)
+    loader = gl.Loader(gl.fixed(paths, RECORDS), 30, ops=[HWC], device="cpu", prefetch=1)
+    assert is_copied(loader)
+    status = paths[1].stat()
+    os.utime(paths[1], ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    epoch = iter(loader)
+    assert [next(epoch).step for _ in range(10)] == list(range(10))
+    with pytest.raises(ChangedFileError, match=paths[1].name):
+        next(epoch)
+
+
+def test_ops_that_read_are_counted_as_ops_and_their_bytes_as_read(tmp_path: Path):
+    loader = gl.Loader(gl.fixed(images(tmp_path), RECORDS), 32, ops=[HWC, NORMALIZE], device="cpu")
+    for _ in loader:
+        pass
+    for _ in loader:  # the first steps of an epoch are counted when those behind them are prepared
+        pass
+    stages = {stage.name: stage for stage in loader.stats().stages}
+    stats = loader.stats()
+    assert stats["ops_s"] > 0
+    assert stages["ops"].seconds > 10 * (stages["read"].seconds if "read" in stages else 0.0)
+    assert stats["read.bytes"] == 2 * 600 * np.dtype(RECORDS).itemsize
+    assert stats["ops.bytes"] == 2 * 600 * (5 + 4 * 1440)
+
+
 def test_threads_that_copy_are_counted_as_reading(tmp_path: Path):
     loader = gl.Loader(gl.npy(shards(tmp_path)), batch_size=64, device="cpu")
     for _ in loader:

@@ -6,6 +6,7 @@
 #include "copies.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace core {
 namespace {
@@ -41,29 +42,48 @@ bool Copies::run(int64_t piece) {
 
 // Copies the records of the rows from `first` to `after`, exclusive.
 bool Copies::copy(const Rows& all, int64_t first, int64_t after) const {
-    const auto place = [&](int64_t row) {
+    const auto place_of = [&](int64_t row) {
         return all.rows.empty() ? std::min(row, int64_t(all.numbers.size()))
                                 : std::lower_bound(all.rows.begin(), all.rows.end(), row) - all.rows.begin();
     };
-    const int64_t begin = place(first), count = place(after) - begin;
+    const int64_t begin = place_of(first), count = place_of(after) - begin;
     if (count == 0) return true;
+    const auto row_of = [&](int64_t i) { return all.rows.empty() ? begin + i : all.rows[size_t(begin + i)]; };
     thread_local std::vector<int64_t> memory;
     memory.resize(size_t(4 * count));
     int64_t *const files = memory.data(), *const offsets = files + count, *const lengths = offsets + count,
                    *const begins = lengths + count;
     for (int64_t i = 0; i < count; ++i) {
         const int64_t number = all.numbers[size_t(begin + i)];
-        const int64_t row = all.rows.empty() ? begin + i : all.rows[size_t(begin + i)];
         const int64_t* const next =
             all.num_files == 1 ? all.starts + 1 : std::upper_bound(all.starts, all.starts + all.num_files, number);
         const int64_t file = next - all.starts - 1;
         files[i] = all.files[file];
         offsets[i] = all.offsets[file] + (number - all.starts[file]) * all.record_bytes;
         lengths[i] = all.record_bytes;
-        begins[i] = (row - first_row_) * all.record_bytes;
+        begins[i] = (row_of(i) - first_row_) * all.record_bytes;
     }
-    const Block& to = blocks_[all.block];
-    return all.maps->copy({files, offsets, lengths, count}, begins, to.out, to.num_bytes).second == Maps::COPIED;
+    const Extents extents{files, offsets, lengths, count};
+    const Part& part = all.parts.front();
+    if (all.parts.size() == 1 && part.maker == nullptr && part.num_bytes == all.record_bytes) {
+        const Block& to = blocks_[part.block];
+        return all.maps->copy(extents, begins, to.out, to.num_bytes).second == Maps::COPIED;
+    }
+    bool is_placed = true;
+    const auto use = [&](int64_t i, const uint8_t* record) { is_placed = place(all, record, row_of(i)) && is_placed; };
+    return all.maps->read(extents, use).second == Maps::COPIED && is_placed;
+}
+
+// Puts the parts of a record into a row of their blocks.
+bool Copies::place(const Rows& all, const uint8_t* record, int64_t row) const {
+    for (const Part& part : all.parts) {
+        uint8_t* const out = blocks_[part.block].out + (row - first_row_) * part.row_bytes();
+        if (part.maker == nullptr)
+            std::memcpy(out, record + part.begin, size_t(part.num_bytes));
+        else if (!part.maker->make(record + part.begin, row, out))
+            return false;
+    }
+    return true;
 }
 
 }  // namespace core

@@ -1,12 +1,21 @@
-// Copies: steps whose records are copied from files to their places, as work for a queue.
+// Copies: steps whose records are copied from files to their places, as work for a queue. What is more than a copy, makers do.
 #pragma once
 
 #include <vector>
 
+#include "makers.hpp"
 #include "maps.hpp"
 #include "queue.hpp"
 
 namespace core {
+
+struct Part {  // of a record: bytes from `begin` on, for a block of memory
+    int64_t begin, num_bytes;
+    size_t block;
+    const Maker* maker;  // nullptr: they are copied
+
+    int64_t row_bytes() const { return maker != nullptr ? maker->out_bytes : num_bytes; }
+};
 
 // Records of one size in files, one for each row of a plan.
 struct Rows {
@@ -15,7 +24,7 @@ struct Rows {
     int64_t num_files, record_bytes;          // `starts` has one more item, the number of all records
     std::vector<int64_t> numbers;             // of the records
     std::vector<int64_t> rows;                // of each record, ascending; empty: record i is row i
-    size_t block;                             // which block of memory they go to
+    std::vector<Part> parts;
 };
 
 // Where the records of some steps lie. It is not changed, and lives longer than the copies that use it.
@@ -40,6 +49,7 @@ class Copies : public Work {
   private:
     bool run(int64_t piece) override;
     bool copy(const Rows& all, int64_t first, int64_t after) const;
+    bool place(const Rows& all, const uint8_t* record, int64_t row) const;
 
     const Plan& plan_;
     int64_t first_row_;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "codec.hpp"
 #include "edit.hpp"
+#include "makers.hpp"
 #include "taps.hpp"
 
 namespace core {
@@ -73,5 +75,10 @@ int64_t make_rows(Codec& codec, const Files& files, const Making<Out>& making, O
 // The same of images that are decoded, without a time.
 template <class Out>
 void make_rows(const Pixels* images, int64_t count, const Making<Out>& making, Out* out, int8_t* declined);
+
+// Returns what does the same while images are read that are `height` high and `width` wide: image i for row i. It copies all
+// numbers of `making`, which are those of `count` images.
+template <class Out>
+std::unique_ptr<Maker> image_maker(const Making<Out>& making, int64_t count, int64_t height, int64_t width);
 
 }  // namespace core

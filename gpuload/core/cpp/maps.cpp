@@ -180,14 +180,21 @@ std::pair<int64_t, Maps::Result> Maps::copy(const Extents& extents, const int64_
     return result;
 }
 
-std::pair<int64_t, Maps::Result> Maps::copy_extents(const Extents& extents, const int64_t* begins, uint8_t* out,
-                                                    int64_t out_bytes) {
-    // Addresses are taken once for the whole call: another thread may map a file while this one copies, and each extent
-    // must then still be either copied or read. An extent without bytes touches no file.
-    std::vector<Source> sources(size_t(extents.count), Source{});
-    for (int64_t i = 0; i < extents.count; ++i)
-        if (is_outside(extents, i) || begins[i] < 0 || extents.lengths[i] > out_bytes - begins[i]) return {i, OUTSIDE};
-    bool any_mapped = false, any_unmapped = false;
+std::pair<int64_t, Maps::Result> Maps::read(const Extents& extents, const Use& use) {
+    std::pair<int64_t, Result> result;
+    {
+        const Reading reading(*this);
+        result = use_extents(extents, use);
+    }
+    if (wants_room_.load(std::memory_order_relaxed)) make_room();
+    return result;
+}
+
+// Finds out where extents lie in maps. Addresses are taken once for the whole call: another thread may map a file while this
+// one reads, and each extent must then still be either read from its map or from its file. An extent without bytes touches no
+// file.
+std::pair<int64_t, Maps::Result> Maps::find(const Extents& extents, std::vector<Source>& sources, Kinds& kinds) {
+    sources.assign(size_t(extents.count), Source{});
     const uint32_t call = next_call();
     for (int64_t i = 0; i < extents.count; ++i) {
         const int64_t file = extents.files[i];
@@ -199,27 +206,64 @@ std::pair<int64_t, Maps::Result> Maps::copy_extents(const Extents& extents, cons
             entry = map_of(file);
         }
         if (entry != nullptr) sources[size_t(i)] = {entry->address + extents.offsets[i], entry->range};
-        (entry != nullptr ? any_mapped : any_unmapped) = true;
+        (entry != nullptr ? kinds.any_mapped : kinds.any_unmapped) = true;
     }
-    if (any_mapped) {
-        bool guarded = guard::is_installed();
-        for (int tries = 0; !guarded && tries < MAX_INSTALLS; ++tries) {
-            guard::install();
-            guarded = guard::is_installed();
-        }
-        if (!guarded) {
-            std::fill(sources.begin(), sources.end(), Source{});
-            any_mapped = false;
-            any_unmapped = true;
-        }
+    if (!kinds.any_mapped) return {0, COPIED};
+    bool guarded = guard::is_installed();
+    for (int tries = 0; !guarded && tries < MAX_INSTALLS; ++tries) {
+        guard::install();
+        guarded = guard::is_installed();
     }
-    std::pair<int64_t, Result> result{0, COPIED};
-    if (any_mapped) {
-        if (piece_bytes_ > 0) ask_for(sources, extents.lengths);
+    if (!guarded) {
+        std::fill(sources.begin(), sources.end(), Source{});
+        kinds = {false, true};
+    } else if (piece_bytes_ > 0) {
+        ask_for(sources, extents.lengths);
+    }
+    return {0, COPIED};
+}
+
+std::pair<int64_t, Maps::Result> Maps::copy_extents(const Extents& extents, const int64_t* begins, uint8_t* out,
+                                                    int64_t out_bytes) {
+    for (int64_t i = 0; i < extents.count; ++i)
+        if (is_outside(extents, i) || begins[i] < 0 || extents.lengths[i] > out_bytes - begins[i]) return {i, OUTSIDE};
+    std::vector<Source> sources;
+    Kinds kinds;
+    std::pair<int64_t, Result> result = find(extents, sources, kinds);
+    if (result.second == COPIED && kinds.any_mapped) {
         copy_mapped(sources, extents.lengths, begins, out);
         result = check_mapped(extents, sources);
     }
-    if (result.second == COPIED && any_unmapped) result = read_unmapped(extents, sources, begins, out);
+    if (result.second == COPIED && kinds.any_unmapped) result = read_unmapped(extents, sources, begins, out);
+    return result;
+}
+
+std::pair<int64_t, Maps::Result> Maps::use_extents(const Extents& extents, const Use& use) {
+    for (int64_t i = 0; i < extents.count; ++i)
+        if (is_outside(extents, i)) return {i, OUTSIDE};
+    std::vector<Source> sources;
+    Kinds kinds;
+    std::pair<int64_t, Result> result = find(extents, sources, kinds);
+    if (result.second == COPIED && kinds.any_mapped) {
+        for (int64_t i = 0; i < extents.count; ++i) {
+            if (sources[size_t(i)].address == nullptr) continue;
+            const int64_t next = std::min(i + 1, extents.count - 1);
+            if (sources[size_t(next)].address != nullptr) fetch(sources[size_t(next)].address, extents.lengths[next]);
+            use(i, sources[size_t(i)].address);
+        }
+        result = check_mapped(extents, sources);
+    }
+    if (result.second != COPIED || !kinds.any_unmapped) return result;
+    std::vector<int64_t> begins(size_t(extents.count), 0);
+    int64_t num_bytes = 0;
+    for (int64_t i = 0; i < extents.count; ++i) {
+        begins[size_t(i)] = num_bytes;
+        if (sources[size_t(i)].address == nullptr) num_bytes += extents.lengths[i];
+    }
+    const std::unique_ptr<uint8_t[]> memory(new uint8_t[size_t(num_bytes)]);
+    result = read_unmapped(extents, sources, begins.data(), memory.get());
+    for (int64_t i = 0; i < extents.count && result.second == COPIED; ++i)
+        if (sources[size_t(i)].address == nullptr && extents.lengths[i] > 0) use(i, memory.get() + begins[size_t(i)]);
     return result;
 }
 
@@ -454,6 +498,7 @@ std::pair<int64_t, Maps::Result> Maps::read_unmapped(const Extents& extents, con
 
 Maps::~Maps() = default;
 std::pair<int64_t, Maps::Result> Maps::copy(const Extents&, const int64_t*, uint8_t*, int64_t) { return {0, FAILED}; }
+std::pair<int64_t, Maps::Result> Maps::read(const Extents&, const Use&) { return {0, FAILED}; }
 void Maps::map(const Extents&) {}
 void Maps::advise(const Extents&, int64_t) {}
 

@@ -23,6 +23,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -60,6 +61,11 @@ class Maps {
     // file (CHANGED, FAILED), and that result; nothing was written for OUTSIDE.
     std::pair<int64_t, Result> copy(const Extents& extents, const int64_t* begins, uint8_t* out, int64_t out_bytes);
 
+    // Calls `use(i, bytes)` for each extent that has bytes, in any order. Returns what `copy` does: what was made of the bytes
+    // must be dropped unless that is COPIED.
+    using Use = std::function<void(int64_t i, const uint8_t* bytes)>;
+    std::pair<int64_t, Result> read(const Extents& extents, const Use& use);
+
     // Maps the files of which these extents want little enough (see Maps). Errors are left to `copy`.
     void map(const Extents& extents);
 
@@ -91,6 +97,10 @@ class Maps {
         int range = -1;
     };
 
+    struct Kinds {  // of extents that have bytes: are there some in maps, and some that are not?
+        bool any_mapped = false, any_unmapped = false;
+    };
+
     // While it lives, no map is undone that a file referred to after its beginning.
     class Reading {
       public:
@@ -111,7 +121,9 @@ class Maps {
     bool is_outside(const Extents& extents, int64_t i) const;
     bool is_worth_mapping(int64_t file, int64_t length) const;
     Map* map_of(int64_t file) const;
+    std::pair<int64_t, Result> find(const Extents& extents, std::vector<Source>& sources, Kinds& kinds);
     std::pair<int64_t, Result> copy_extents(const Extents& extents, const int64_t* begins, uint8_t* out, int64_t out_bytes);
+    std::pair<int64_t, Result> use_extents(const Extents& extents, const Use& use);
     Result map(int64_t file, uint32_t call);
     int32_t add(int64_t file, uint8_t* address, int range);
     bool has_room(int64_t file, uint32_t call);

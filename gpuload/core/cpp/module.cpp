@@ -6,6 +6,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "arrays.hpp"
 #include "blur.hpp"
@@ -31,6 +34,7 @@
 #include "imagerows.hpp"
 #include "jpeg.hpp"
 #include "lzw.hpp"
+#include "makers.hpp"
 #include "maps.hpp"
 #include "pages.hpp"
 #include "pilresize.hpp"
@@ -213,17 +217,17 @@ class PyPlan {
     // Adds records: see `Plan.add` of `face.py`. Numbers and rows are copied, and the copies checked: others may write to these
     // arrays while threads copy records. The arrays about files are those of a leaf, to which nothing writes.
     void add(nb::object maps, nb::handle starts, nb::handle files, nb::handle offsets, int64_t record_bytes,
-             const Int64s& numbers, nb::handle rows, int64_t block) {
+             const Int64s& numbers, nb::handle rows, const nb::sequence& parts) {
         require(!is_used_, "Plan: it is used already");
         FileArrays& arrays = arrays_.emplace_back();
         arrays.maps = std::move(maps);
         const bool fits =
             arrays.starts.take(starts.ptr()) && arrays.files.take(files.ptr()) && arrays.offsets.take(offsets.ptr());
         require(fits, "Plan: arrays of another kind");
-        require(record_bytes >= 0 && block >= 0, "Plan: sizes");
+        require(record_bytes >= 0, "Plan: sizes");
         const int64_t num_records = count_records(arrays, record_bytes);
         core::Rows entry{&nb::cast<PyMaps&>(arrays.maps).get(), arrays.starts.data(), arrays.files.data(), arrays.offsets.data(),
-                         arrays.files.size(), record_bytes, copy_of(numbers), {}, size_t(block)};
+                         arrays.files.size(), record_bytes, copy_of(numbers), {}, parts_of(parts, record_bytes)};
         for (int64_t number : entry.numbers)
             if (uint64_t(number) >= uint64_t(num_records)) throw std::out_of_range("Plan: no such record");
         if (rows.is_none()) {
@@ -267,8 +271,29 @@ class PyPlan {
 
     static std::vector<int64_t> copy_of(const Int64s& array) { return {array.data(), array.data() + array.size()}; }
 
+    // Returns parts of records, after a check that they lie in one, and that makers know all rows.
+    std::vector<core::Part> parts_of(const nb::sequence& parts, int64_t record_bytes) {
+        std::vector<core::Part> result;
+        for (nb::handle part : parts) {
+            std::tuple<int64_t, int64_t, int64_t, nb::object> numbers;
+            require(nb::try_cast(part, numbers), "Plan: a part is three numbers and a maker");
+            const auto& [begin, num_bytes, block, maker] = numbers;
+            require(begin >= 0 && num_bytes >= 0 && num_bytes <= record_bytes && begin <= record_bytes - num_bytes && block >= 0,
+                    "Plan: a part lies in a record");
+            result.push_back({begin, num_bytes, size_t(block), nullptr});
+            if (maker.is_none()) continue;
+            const core::Maker* used = nullptr;
+            require(nb::try_cast(maker, used) && used->in_bytes == num_bytes && used->num_rows >= this->begin(num_steps()), "Plan: a maker for these rows");
+            result.back().maker = used;
+            makers_.push_back(maker);
+        }
+        require(!result.empty(), "Plan: a record has parts");
+        return result;
+    }
+
     core::Plan plan_;
     std::list<FileArrays> arrays_;
+    std::vector<nb::object> makers_;
     bool is_used_ = false;
 };
 
@@ -290,8 +315,9 @@ class PyCopies {
         }
         const int64_t num_rows = steps.begin(first_step + num_steps) - steps.begin(first_step);
         for (const core::Rows& rows : used.rows)
-            require(rows.block < places.size() && (num_rows == 0 || rows.record_bytes <= places[rows.block].num_bytes / num_rows),
-                    "Copies: a block is too small");
+            for (const core::Part& part : rows.parts)
+                require(part.block < places.size() && (num_rows == 0 || part.row_bytes() <= places[part.block].num_bytes / num_rows),
+                        "Copies: a block is too small");
         const int64_t rows_at_once = std::min(piece_rows, std::max<int64_t>(num_rows, 1));
         copies_ = std::make_unique<core::Copies>(used, first_step, num_steps, rows_at_once, std::move(places));
         queue_.submit(*copies_);
@@ -519,6 +545,12 @@ void read_jpeg_heads(const Bytes& raw, const Int64s& begins, const Int64s& ends,
 
 bool is_side(int64_t length) { return length > 0 && length <= INT32_MAX; }
 
+// Returns whether the bytes of an image of floats can be counted.
+bool is_image(int64_t height, int64_t width, int64_t channels) {
+    constexpr int64_t MOST = std::numeric_limits<int64_t>::max() / int64_t(sizeof(float));
+    return is_side(height) && is_side(width) && is_side(channels) && channels <= MOST / (height * width);
+}
+
 template <class In, class Out>
 void walk(const Array<const In, 1>& images, int64_t stride, int64_t height, int64_t width, int64_t channels, bool in_planes,
           bool out_planes, const Array<const int32_t, 2>& start, const Array<const int32_t, 2>& mirror, float fill,
@@ -546,6 +578,32 @@ void walk(const Array<const In, 1>& images, int64_t stride, int64_t height, int6
     for (int64_t i = 0; i < count; ++i)
         core::walk(walker, core::Walked<In>{images.data() + i * stride, height, width, start.data() + 2 * i, mirror.data() + 2 * i},
                    out.data() + i * walk.out_size());
+}
+
+template <class In, class Out>
+std::unique_ptr<core::Maker> walk_maker_of(int64_t height, int64_t width, int64_t channels, bool in_planes, bool out_planes,
+                                           const Array<const int32_t, 2>& start, const Array<const int32_t, 2>& mirror,
+                                           float fill, const Array<const float, 1>& mean, const Array<const float, 1>& scale,
+                                           int64_t window_height, int64_t window_width) {
+    require(!std::is_same_v<In, uint8_t> || (fill >= 0 && fill <= 255), "walk: fill is no uint8");
+    const core::Walk<In, Out> walk{channels, in_planes, out_planes, In(fill), mean.data(), scale.data(), window_height, window_width};
+    return std::make_unique<core::WalkMaker<In, Out>>(walk, height, width,
+                                                      std::vector<int32_t>(start.data(), start.data() + start.size()),
+                                                      std::vector<int32_t>(mirror.data(), mirror.data() + mirror.size()));
+}
+
+std::unique_ptr<core::Maker> walk_maker(bool reads_floats, bool writes_floats, int64_t height, int64_t width, int64_t channels,
+                                        bool in_planes, bool out_planes, const Array<const int32_t, 2>& start,
+                                        const Array<const int32_t, 2>& mirror, float fill, const Array<const float, 1>& mean,
+                                        const Array<const float, 1>& scale, int64_t window_height, int64_t window_width) {
+    require(start.shape(1) == 2 && mirror.shape(0) == start.shape(0) && mirror.shape(1) == 2, "walk: a window an image");
+    require(mean.size() == channels && scale.size() == channels, "walk: a mean and a scale a channel");
+    require(is_image(height, width, channels) && is_image(window_height, window_width, channels), "walk: sizes");
+    require(writes_floats || !reads_floats, "walk: floats to bytes");
+    const auto make = reads_floats    ? walk_maker_of<float, float>
+                      : writes_floats ? walk_maker_of<uint8_t, float>
+                                      : walk_maker_of<uint8_t, uint8_t>;
+    return make(height, width, channels, in_planes, out_planes, start, mirror, fill, mean, scale, window_height, window_width);
 }
 
 core::Pass pass_of(const Array<const int32_t, 1>& first, const Array<const float, 2>& weights, int64_t length) {
@@ -595,6 +653,16 @@ void edit(const Array<const uint8_t, 4>& images, const Array<const double, 2>& e
     core::Editor editor;
     for (int64_t i = 0; i < count; ++i)
         editor.edit(images.data() + i * size.bytes(), size, edits_of(i), out.data() + i * size.bytes());
+}
+
+std::unique_ptr<core::Maker> edit_maker(int64_t height, int64_t width, int64_t channels, const Array<const double, 2>& edits) {
+    const core::Size size{height, width, channels};
+    const int64_t num_numbers = edits.shape(1);
+    require(is_image(height, width, channels) && height <= MOST_SIDE && width <= MOST_SIDE, "edit: sizes");
+    std::vector<double> numbers(edits.data(), edits.data() + edits.size());  // others may write to the array meanwhile
+    for (int64_t i = 0; i < edits.shape(0); ++i)
+        require(core::are_edits({numbers.data() + i * num_numbers, num_numbers}, size), "edit: numbers that are no edits");
+    return std::make_unique<core::EditMaker>(size, edits.shape(0), num_numbers, std::move(numbers));
 }
 
 void make_gray(const Image& image, const Result& out) {
@@ -743,14 +811,13 @@ const int32_t* each_or_none(const Numbers& numbers, int64_t count, int64_t colum
     return numbers.shape(0) == 0 ? nullptr : numbers.data();
 }
 
-// Checks the work on so many images, and that the result has room for it.
+// Checks the work on so many images.
 template <class Out>
 core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
                             float width, bool antialias, const Array<const double, 2>& edits, const Numbers& edit_start,
                             const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
                             const Numbers& start, const Numbers& mirror, int fill, const Array<const float, 1>& mean,
-                            const Array<const float, 1>& scale, bool out_planes, int64_t out_height, int64_t out_width,
-                            const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
+                            const Array<const float, 1>& scale, bool out_planes, int64_t out_height, int64_t out_width) {
     const bool has_edits = edits.shape(0) > 0;
     const core::Walking<uint8_t> window{each_or_none(edit_start, count, 2), each_or_none(edit_mirror, count, 2),
                                         uint8_t(edit_fill), mean.data(), scale.data(), false, edit_height, edit_width};
@@ -758,16 +825,13 @@ core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& 
                                   {table.data(), table.size(), width, antialias}};
     const core::Walking<Out> walking{each_or_none(start, count, 2), each_or_none(mirror, count, 2), uint8_t(fill),
                                      mean.data(), scale.data(), out_planes, out_height, out_width};
-    require(declined.size() == count, "make_rows: a row an image");
     require((resizing.boxes == nullptr) == (resizing.sizes == nullptr), "make_rows: a size a box");
     require(resizing.boxes == nullptr || (table.size() > 1 && width >= 1 && width <= 16), "make_rows: a filter");
     require((walking.start == nullptr) == (walking.mirror == nullptr) && fill >= 0 && fill <= 255, "make_rows: a walk");
     require((window.start == nullptr) == (window.mirror == nullptr) && edit_fill >= 0 && edit_fill <= 255, "make_rows: a walk");
     require(mean.size() == 3 && scale.size() == 3, "make_rows: a mean and a scale a channel");
     require(walking.start != nullptr || (std::is_same_v<Out, uint8_t> && !out_planes), "make_rows: what is not walked over");
-    require(is_side(out_height) && is_side(out_width) && out.size() % count == 0 && out.size() / count % 3 == 0 &&
-                out.size() / count / 3 % out_height == 0 && out.size() / count / 3 / out_height == out_width,
-            "make_rows: the result has another size");
+    require(is_image(out_height, out_width, 3), "make_rows: sizes");
     require(has_edits ? edits.shape(0) == count : window.start == nullptr, "make_rows: edits of each image");
     if (has_edits) {
         require(edit_height > 0 && edit_width > 0 && edit_height <= MOST_SIDE && edit_width <= MOST_SIDE, "make_rows: sizes");
@@ -776,6 +840,15 @@ core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& 
                     "make_rows: numbers that are no edits");
     }
     return {resizing, {has_edits ? edits.data() : nullptr, edits.shape(1), window}, walking};
+}
+
+template <class Out>
+void check_result(int64_t count, const core::Making<Out>& making, const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
+    const int64_t height = making.walking.height, width = making.walking.width;
+    require(declined.size() == count, "make_rows: a row an image");
+    require(out.size() % count == 0 && out.size() / count % 3 == 0 && out.size() / count / 3 % height == 0 &&
+                out.size() / count / 3 / height == width,
+            "make_rows: the result has another size");
 }
 
 double decode_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
@@ -810,8 +883,9 @@ double make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& be
     if (count == 0) return 0;
     const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
     const core::Making<Out> making =
-        making_of(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
-                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width, out, declined);
+        making_of<Out>(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
+                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width);
+    check_result(count, making, out, declined);
     Release lock;
     return double(core::make_rows(codec, files, making, out.data(), declined.data())) / 1e9;
 }
@@ -833,10 +907,27 @@ void make_rows_of_images(const nb::sequence& images, const Numbers& boxes, const
     const auto count = int64_t(pixels.size());
     if (count == 0) return;
     const core::Making<Out> making =
-        making_of(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
-                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width, out, declined);
+        making_of<Out>(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
+                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width);
+    check_result(count, making, out, declined);
     Release lock;
     core::make_rows(pixels.data(), count, making, out.data(), declined.data());
+}
+
+std::unique_ptr<core::Maker> image_maker(
+    bool writes_floats, int64_t count, int64_t image_height, int64_t image_width, const Numbers& boxes, const Numbers& sizes,
+    const Array<const float, 1>& table, float width, bool antialias, const Array<const double, 2>& edits,
+    const Numbers& edit_start, const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
+    const Numbers& start, const Numbers& mirror, int fill, const Array<const float, 1>& mean, const Array<const float, 1>& scale,
+    bool out_planes, int64_t out_height, int64_t out_width) {
+    require(count > 0 && is_image(image_height, image_width, 3), "make_rows: sizes");
+    const auto make = [&]<class Out>(Out) {
+        const core::Making<Out> making =
+            making_of<Out>(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
+                           edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width);
+        return core::image_maker(making, count, image_height, image_width);
+    };
+    return writes_floats ? make(float()) : make(uint8_t());
 }
 
 void taps(const Array<const float, 1>& table, float width, bool antialias, int64_t from, const Array<int32_t, 1>& first,
@@ -889,6 +980,7 @@ NB_MODULE(_native, module) {
     nb::class_<PyPlan>(module, "Plan")
         .def(nb::init<const Int64s&>())
         .def("add", &PyPlan::add, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
+    nb::class_<core::Maker>(module, "_Maker");  // functions below make them
     nb::class_<PyCopies>(module, "Copies")
         .def(nb::init<nb::object, nb::object, int64_t, int64_t, int64_t, nb::sequence>())
         .def("state", &PyCopies::state)
@@ -923,6 +1015,9 @@ NB_MODULE(_native, module) {
     module.def("resize", resize<float>);
     module.def("taps", taps);
     module.def("edit", edit);
+    module.def("walk_maker", walk_maker);
+    module.def("edit_maker", edit_maker);
+    module.def("image_maker", image_maker);
     module.def("make_gray", make_gray);
     module.def("make_rows", make_rows_of_images<uint8_t>);
     module.def("make_rows", make_rows_of_images<float>);

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any, Literal, cast
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, stats
+from gpuload.core.face import Maker
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.array.stages import as_values, count_images, field_runs, last_outputs, make_stages, run_joint
 from gpuload.executors.base import Fields, Values
@@ -85,6 +86,16 @@ class ArrayRowExecutor:
         for run in self._runs:
             run.run(now, draws, out, result_names)
         return {name: now[name] for name in now if name in result_names}
+
+    @cached_property
+    def has_makers(self) -> bool:
+        """See ``RowExecutor``: each field goes through one stage, that can read."""
+        return all(isinstance(run, _FieldRun) and run.has_maker for run in self._runs)
+
+    def makers(self, draws: Sequence[Draw], count: int) -> dict[str, Maker]:
+        """See ``RowExecutor``."""
+        runs = [run for run in self._runs if isinstance(run, _FieldRun)]
+        return {run.name: run.maker(draws, count) for run in runs}
 
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
@@ -163,7 +174,7 @@ class _FieldRun:
     """
 
     def __init__(self, graph: Graph, name: str, places: Sequence[int], *, is_last: bool) -> None:
-        self._name, self._is_last = name, is_last
+        self.name, self._is_last = name, is_last
         self.stages = make_stages(graph, name, places)
         self.before, self.after = self.stages[0].before, self.stages[-1].after
         self._uniform = self.before.uniform and all(stage.after.uniform for stage in self.stages)
@@ -176,11 +187,21 @@ class _FieldRun:
         self._makes_list = self._takes_list and not self.after.uniform
         self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform or self._takes_list else 0
 
+    @property
+    def has_maker(self) -> bool:
+        """True if ``maker`` can be called."""
+        return len(self.stages) == 1 and self.stages[0].has_maker
+
+    def maker(self, draws: Sequence[Draw], count: int) -> Maker:
+        """Return what makes the field of its bytes; ``draws`` are of every op, for ``count`` rows."""
+        (stage,) = self.stages
+        return stage.maker([draws[place] for place in stage.places], count)
+
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]) -> None:
         """Bring the field from before the ops to behind them."""
-        result = out.get(self._name) if self._is_last else None
+        result = out.get(self.name) if self._is_last else None
         # Memory that this thread uses again must not be handed out: so not for a field that is a result.
-        now[self._name] = self._run_tiles(now[self._name], draws, result, reuses=self._name not in result_names)
+        now[self.name] = self._run_tiles(now[self.name], draws, result, reuses=self.name not in result_names)
 
     def _run_tiles(self, x: Values, draws: Sequence[Draw], out: Array | None, *, reuses: bool) -> Values:
         """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of ``_image_memory``."""
@@ -198,7 +219,7 @@ class _FieldRun:
             joined_rows = self._uniform or self._ragged or self._takes_list or isinstance(x, np.ndarray)
             tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
             try:
-                memory = _image_memory(self._name, begin) if self._makes_list and reuses else np.empty
+                memory = _image_memory(self.name, begin) if self._makes_list and reuses else np.empty
                 result = self._tile(tile, plans, rows, None if out is None else out[rows], memory, watch)
             except RowError as error:
                 raise error.shift_rows(begin) from None
@@ -248,7 +269,7 @@ class _FieldRun:
         return x
 
     def __str__(self) -> str:
-        return f"{self._name}: {', '.join(map(str, self.stages))}"
+        return f"{self.name}: {', '.join(map(str, self.stages))}"
 
 
 def _copies_images(graph: Graph) -> bool:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from gpuload import core, stats
 from gpuload import device as devices
+from gpuload.core.face import Maker
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
@@ -83,6 +84,20 @@ class Stage(ABC):
         """Return values that are the same for all rows of a call, made once; ``draws`` are those of the ops."""
         return draws
 
+    @property
+    def has_maker(self) -> bool:
+        """True if ``maker`` can be called."""
+        return False
+
+    def maker(self, draws: Sequence[Draw], count: int) -> Maker:
+        """Return the ops as threads of the core do them while they read, for ``count`` rows.
+
+        Args:
+            draws: of the ops, for all rows.
+            count: how many there are.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no form that reads")
+
     @abstractmethod
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """Return a tile after the ops.
@@ -102,6 +117,16 @@ class WalkStage(Stage):
     """All ops in one pass."""
 
     word = "walk"
+
+    @property
+    def has_maker(self) -> bool:
+        """See ``Stage``; float16 is made of the core's float32 by NumPy."""
+        fields = self.before, self.after
+        return _have_values(*fields) and all(field.dtype in walk.DTYPES for field in fields)
+
+    def maker(self, draws: Sequence[Draw], count: int) -> Maker:
+        """See ``Stage``."""
+        return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws)).maker()
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """See ``Stage``: the walk over all images if they have one size, else the draws."""
@@ -210,6 +235,19 @@ class ImageStage(Stage):
                 raise error.shift_rows(row) from None
         return out
 
+    @property
+    def has_maker(self) -> bool:
+        """See ``Stage``: where nothing is decoded."""
+        return self.decoding is None and core.native is not None and _have_values(self.before, self.after)
+
+    def maker(self, draws: Sequence[Draw], count: int) -> Maker:
+        """See ``Stage``."""
+        if core.native is None:
+            raise RuntimeError(f"rows of images: {core.problem}")
+        height, width, _ = self.before.fixed_shape
+        arguments = self._arguments(np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws)
+        return core.native.image_maker(self.after.dtype == np.float32, count, height, width, *arguments)
+
     def _declined(self, x: Any, draws: Sequence[Draw], out: Array) -> Sequence[int]:
         """Write the rows of the result; return those that were not made."""
         if core.native is None:
@@ -226,7 +264,14 @@ class ImageStage(Stage):
             make_rows = codec.make_rows
             source, size = _files(self.ops[0], x, self._draws_of(self.decoding, draws)[0])
             count_images(stats.watch(), size)
-        resizing = NO_RESIZING
+        arguments = *source, *self._arguments(size, draws), out.reshape(-1), declined
+        if (decoding_s := make_rows(*arguments)) is not None:
+            stats.watch().move("decode_images", decoding_s)
+        return np.flatnonzero(declined).tolist()
+
+    def _arguments(self, size: Sizes, draws: Sequence[Draw]) -> tuple[Any, ...]:
+        """Return the arguments of the core that say what becomes of images; ``size`` is height and width of each."""
+        resizing, count = NO_RESIZING, len(size)
         if self.resizing is not None:
             resample = self.resizing.ops[0].resample(self._draws_of(self.resizing, draws)[0], size)
             if resample is None:
@@ -237,18 +282,16 @@ class ImageStage(Stage):
         editing = NO_EDITING
         if self.editing is not None:
             window, _ = self._windows(self.window, size, draws)
-            size = np.broadcast_to(np.array(self.editing.before.fixed_shape[:2], np.int32), (len(x), 2))
-            edits = self.editing.plan(self._draws_of(self.editing, draws), len(x))
+            size = np.broadcast_to(np.array(self.editing.before.fixed_shape[:2], np.int32), (count, 2))
+            edits = self.editing.plan(self._draws_of(self.editing, draws), count)
             editing = (edits, *window, *self.editing.before.fixed_shape[:2])
         window, path = self._windows(self.walking, size, draws)
         is_planar, mean, scale = path is not None and path.out_axes == "CHW", NO_CHANGE, NO_CHANGE + 1
         if path is not None and path.mean is not None and path.scale is not None:
             mean, scale = path.mean, path.scale
-        height, width_after = (np.moveaxis(out, 1, -1) if is_planar else out).shape[1:3]
-        result = (mean, scale, is_planar, height, width_after, out.reshape(-1), declined)
-        if (decoding_s := make_rows(*source, *resizing, *editing, *window, *result)) is not None:
-            stats.watch().move("decode_images", decoding_s)
-        return np.flatnonzero(declined).tolist()
+        shape = self.after.fixed_shape
+        size_after = shape[1:] if is_planar else shape[:2]
+        return *resizing, *editing, *window, mean, scale, is_planar, *size_after
 
     def _draws_of(self, part: Stage, draws: Sequence[Draw]) -> Sequence[Draw]:
         """Return the draws of the ops of a part."""
@@ -316,6 +359,18 @@ class EditStage(Stage):
     """Ops that change uint8 images whose shape stays: all of them on one image after the other."""
 
     word = "edit"
+
+    @property
+    def has_maker(self) -> bool:
+        """See ``Stage``."""
+        return core.native is not None and _have_values(self.before)
+
+    def maker(self, draws: Sequence[Draw], count: int) -> Maker:
+        """See ``Stage``."""
+        if core.native is None:
+            raise RuntimeError(f"edits: {core.problem}")
+        height, width, channels = self.before.fixed_shape
+        return core.native.edit_maker(height, width, channels, self.plan(draws, count))
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """See ``Stage``: the edits of all images if they have one size, else the draws."""
@@ -577,6 +632,11 @@ def _is_rgb(field: Field) -> bool:
     shape = field.shape or ()
     are_pixels = field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and shape[2] == RGB
     return are_pixels and not field.is_channels_first
+
+
+def _have_values(*fields: Field) -> bool:
+    """Return True if the records of fields have one size each, which is not nothing."""
+    return all(field.uniform and 0 not in field.fixed_shape for field in fields)
 
 
 def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:

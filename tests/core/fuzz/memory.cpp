@@ -185,7 +185,13 @@ void steps(Input input) {
     }
     core::Plan plan;
     for (int64_t end = 0, left = input.number(1, 5); left > 0; --left) plan.ends.push_back(end += input.number(0, 9));
-    core::Rows rows{&maps, starts.data(), places.data(), offsets.data(), num_files, size, {}, {}, 0};
+    const float zero = 0, one = 1;  // a maker that changes nothing
+    const std::vector<int32_t> still(size_t(2 * plan.ends.back()));
+    const core::WalkMaker<uint8_t, uint8_t> maker({1, false, false, 0, &zero, &one, 1, size}, 1, size, still, still);
+    core::Rows rows{&maps, starts.data(), places.data(), offsets.data(), num_files, size, {}, {}, {}};
+    const int64_t cut = input.number(0, size);  // records are one part, or two that are made beside one another
+    rows.parts.push_back({0, size, 0, size > 0 && input.flag() ? &maker : nullptr});
+    if (input.flag()) rows.parts.push_back({cut, size - cut, 1, nullptr});
     const bool has_all_rows = input.flag();
     std::vector<int64_t> number_of(size_t(plan.ends.back()), -1);
     for (int64_t row = 0; row < plan.ends.back() && starts.back() > 0; ++row) {
@@ -199,11 +205,13 @@ void steps(Input input) {
     const int64_t count = input.number(1, num_steps - first), begin = plan.begin(first);
     Block<uint8_t> out{size_t((plan.ends[size_t(first + count - 1)] - begin) * size)};
     std::fill_n(out.data(), out.size(), UNTOUCHED);
+    Block<uint8_t> ends{size_t((plan.ends[size_t(first + count - 1)] - begin) * (size - cut))};
+    std::fill_n(ends.data(), ends.size(), UNTOUCHED);
     const int64_t broken = input.number(0, 255) < 32 ? input.number(1, NUM_FILES - 1) : -1;
     if (broken >= 0) files.cut(broken, 10);
     {
         core::Queue queue;
-        core::Copies copies(plan, first, count, 1 + most, {{out.data(), out.size()}});
+        core::Copies copies(plan, first, count, 1 + most, {{out.data(), out.size()}, {ends.data(), ends.size()}});
         queue.submit(copies);
         for (int64_t step = 0; step < count; ++step) {
             core::Work::State state = core::Work::NOT_DONE;
@@ -218,6 +226,8 @@ void steps(Input input) {
                     const int64_t offset = offsets[size_t(file)] + (number - starts[size_t(file)]) * size + k;
                     const uint8_t expected = number < 0 ? UNTOUCHED : content(places[size_t(file)], offset);
                     ensure(out[(row - begin) * size + k] == expected, "a row has its record, and no other is written to");
+                    const bool is_end = rows.parts.size() > 1 && k >= cut;
+                    ensure(!is_end || ends[(row - begin) * (size - cut) + k - cut] == expected, "a row has the end of its record");
                 }
             }
             ensure((state == core::Work::FAILED) == is_broken, "steps fail that read the file that was cut, and no others");

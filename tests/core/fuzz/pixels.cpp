@@ -109,8 +109,10 @@ void walk(Input& input) {
     const In fill = pixels_of<In>(input, 1)[0];
     const Block<In> images = pixels_of<In>(input, count > 0 ? stride * (count - 1) + size : 0);
     Block<Out> out{size_t(out_size * count)};
-    core::walk(core::Walk<In, Out>{images.data(), stride, height, width, channels, in_planes, out_planes, count, start.data(),
-                                   mirror.data(), fill, mean.data(), scale.data(), out.data(), window_height, window_width});
+    const core::Walker<In, Out> walker({channels, in_planes, out_planes, fill, mean.data(), scale.data(), window_height, window_width});
+    for (int64_t i = 0; i < count; ++i)
+        core::walk(walker, {images.data() + i * stride, height, width, start.data() + 2 * i, mirror.data() + 2 * i},
+                   out.data() + i * out_size);
     for (int64_t i = 0; i < count; ++i)
         for (int64_t y = 0; y < window_height; ++y)
             for (int64_t x = 0; x < window_width; ++x)

@@ -230,7 +230,10 @@ void steps_of_a_queue() {
         core::Maps maps(files.paths(), files.stamps.data(), 3, 0, 0);
         const int64_t starts[] = {0, IN_FILE, 2 * IN_FILE, 3 * IN_FILE}, numbers_of_files[] = {0, 1, 2}, offsets[] = {0, 5, 9};
         core::Plan plan;
-        core::Rows rows{&maps, starts, numbers_of_files, offsets, 3, SIZE, {}, {}, 0};
+        const float zero = 0, one = 1;
+        const std::vector<int32_t> still(size_t(2 * NUM_STEPS * STEP_ROWS));
+        const core::WalkMaker<uint8_t, uint8_t> maker({1, false, false, 0, &zero, &one, 1, SIZE}, 1, SIZE, still, still);
+        core::Rows rows{&maps, starts, numbers_of_files, offsets, 3, SIZE, {}, {}, {{0, SIZE, 0, round % 4 < 2 ? nullptr : &maker}}};
         for (int64_t row = 0; row < NUM_STEPS * STEP_ROWS; ++row) rows.numbers.push_back(row * 37 % (3 * IN_FILE));
         for (int64_t step = 1; step <= NUM_STEPS; ++step) plan.ends.push_back(step * STEP_ROWS);
         plan.rows.push_back(rows);
