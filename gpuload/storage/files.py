@@ -437,6 +437,16 @@ class Files:
         size, mtime_ns, inode = self.stamps[number].tolist()
         return size, mtime_ns, inode
 
+    @contextlib.contextmanager
+    def naming_manifest(self, number: int) -> Iterator[None]:
+        """Have the error for an object that changed name the manifest that lists it, if one does."""
+        try:
+            yield
+        except ChangedFileError as error:
+            if not self.manifest:
+                raise
+            raise self.changed(number, error.cause) from None
+
     def changed(self, number: int, cause: str) -> ChangedFileError:
         """Return the error for a file that changed."""
         return changed_file(self.paths[number], cause, self.manifest)
@@ -476,7 +486,8 @@ class Files:
             FileError: it cannot be opened.
         """
         if is_remote(self.paths[number]):
-            yield objects.Reader(self.paths[number], self.stamp(number), ahead_bytes)
+            with self.naming_manifest(number):
+                yield objects.Reader(self.paths[number], self.stamp(number), ahead_bytes)
             return
         try:
             descriptor = os.open(self.paths[number], OPEN_FLAGS)

@@ -109,10 +109,12 @@ class RemoteStorage:
             # One extent comes straight to its place; those that share a request are copied out of what came.
             if request.after == request.first + 1:
                 begin = int(begins[request.first]) + request.begin - int(extents.offsets[request.first])
-                objects.fetch(url, stamp, memory[begin : begin + request.end - request.begin], request.begin)
+                with self.files.naming_manifest(request.file):
+                    objects.fetch(url, stamp, memory[begin : begin + request.end - request.begin], request.begin)
                 return
             content = np.empty(request.end - request.begin, np.uint8)
-            objects.fetch(url, stamp, content.data, request.begin)
+            with self.files.naming_manifest(request.file):
+                objects.fetch(url, stamp, content.data, request.begin)
             members = slice(request.first, request.after)
             places = extents.offsets[members] - request.begin
             for place, length, begin in zip(
@@ -136,7 +138,8 @@ class RemoteStorage:
 
         def fetch(run: tuple[int, int, int]) -> None:
             file, first, after = run
-            content = cached_objects[file].fetch(first, after)
+            with self.files.naming_manifest(file):
+                content = cached_objects[file].fetch(first, after)
             for number in range(first, after):
                 for piece in missing[file][number]:
                     begin = (number - first) * BLOCK_BYTES + piece.begin

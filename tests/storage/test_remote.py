@@ -130,8 +130,14 @@ def test_an_object_that_is_another_one_than_its_manifest_says_is_refused(
     server.objects["/data/b.npy"] = npy_bytes(rows[1] ^ 1)
     source = gl.npy(path)
     source.read([0])
-    with pytest.raises(ChangedFileError, match=r"b\.npy"):
+    with pytest.raises(ChangedFileError, match=r"b\.npy changed after .*rows\.manifest was written") as info:
         source.read([55])
+    assert "gpuload index" in info.value.remedy
+    for number in (55, 56):  # again, and by single requests
+        with pytest.raises(ChangedFileError, match=r"rows\.manifest was written"):
+            source.read([number, 59])
+    with pytest.raises(ChangedFileError, match=r"rows\.manifest was written"), source._files.open_binary(1) as file:
+        file.read(10)
 
 
 def test_every_format(server: ObjectServer, tmp_path: Path) -> None:
