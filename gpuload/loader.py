@@ -919,6 +919,8 @@ def _requests_of(source: Source, plan: Plan) -> str | None:
     paths = source.file_paths()
     if plan.shuffle is not True or len(paths) >= plan.length or not any(map(sends_each_read, paths)):
         return None
+    if all(share.leaf.keeps_blocks for share in source.resolve(np.zeros(1, np.int64))):  # each is asked for once
+        return None
     return (
         f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for all "
         "shards together; shuffle=gl.Blocks(1024, 16) reads neighbours together, in a thousandth of the requests; "

@@ -53,6 +53,7 @@ class Leaf(ABC):
         calls_python: True if a Python function makes the records, so that threads wait for each other.
         block_records: how many records are decoded together, at most, for each of them that is read; 0 if each is read
             alone, or if what was decoded stays in memory.
+        keeps_blocks: True if records are decoded together, and all that was decoded stays in memory.
     """
 
     spec: Spec
@@ -62,6 +63,7 @@ class Leaf(ABC):
     is_direct: bool = False
     calls_python: bool = False
     block_records: int = 0
+    keeps_blocks: bool = False
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""

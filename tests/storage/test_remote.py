@@ -396,6 +396,13 @@ def test_a_whole_shuffle_says_what_it_costs(
         a_file_a_record = gl.npy(urls(server)[:2], record="file")
         gl.Loader(a_file_a_record, batch_size=2, shuffle=True, device="cpu")
     assert "requests" not in caplog.text
+    caplog.clear()
+    gl.convert(gl.arrays(x=np.arange(90, dtype=np.int32)), str(tmp_path / "x.parquet"))
+    server.objects["/data/x.parquet"] = (tmp_path / "x.parquet").read_bytes()
+    blocks = gl.parquet(f"{server.url}/data/x.parquet")
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        gl.Loader(blocks, batch_size=8, shuffle=True, device="cpu")
+    assert "requests" not in caplog.text  # its row groups stay decoded
 
 
 def test_urls_that_name_nothing(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
