@@ -31,7 +31,7 @@ def records_of(images: np.ndarray, path: Path) -> face.Maps:
     return maps_of(path)
 
 
-def made(maps: face.Maps, in_bytes: int, maker: face.Maker, out: np.ndarray) -> list[bytes]:
+def read_through(maps: face.Maps, in_bytes: int, maker: face.Maker, out: np.ndarray) -> list[bytes]:
     """Read the images of ROWS through a maker into ``out``, in two steps and pieces of 7 rows; return their tails."""
     record_bytes, tails = HEAD_BYTES + in_bytes + TAIL_BYTES, np.zeros((ROWS.size, TAIL_BYTES), np.uint8)
     plan = native().Plan(ints(25, ROWS.size))
@@ -68,7 +68,7 @@ def test_a_walk_while_records_are_read(
     out = np.empty_like(expected)
 
     maps = records_of(images, tmp_path / "records.bin")
-    tails = made(maps, images[0].nbytes, Walker(walk).maker(), out)
+    tails = read_through(maps, images[0].nbytes, Walker(walk).maker(), out)
 
     np.testing.assert_array_equal(out, expected)
     stored = (tmp_path / "records.bin").read_bytes()[5:]
@@ -84,7 +84,7 @@ def test_edits_while_records_are_read(tmp_path: Path) -> None:
     maker = native().edit_maker(20, 15, 3, numbers)
     numbers[:] = np.nan  # others may write to it
 
-    made(records_of(images, tmp_path / "records.bin"), images[0].nbytes, maker, out)
+    read_through(records_of(images, tmp_path / "records.bin"), images[0].nbytes, maker, out)
 
     np.testing.assert_array_equal(out, expected)
     assert (out != images[ROWS]).any()
@@ -109,7 +109,7 @@ def test_images_are_resized_edited_and_walked_over_while_records_are_read(dtype:
     for array in (boxes, sizes, start, mirror, numbers, mean, scale):  # others may write to them
         array[:] = 0
 
-    made(records_of(images, tmp_path / "records.bin"), images[0].nbytes, maker, out)
+    read_through(records_of(images, tmp_path / "records.bin"), images[0].nbytes, maker, out)
 
     np.testing.assert_array_equal(out, expected)
 

@@ -52,7 +52,8 @@ def test_what_steps_took_is_added_in_one_call_however_many_were_forgotten():
     class Copied(Fake):
         """A step that threads of the core did."""
 
-        num_bytes, position = 100, None
+        num_bytes, num_read_bytes, position = 400, 100, None
+        recipe = SimpleNamespace(graph=SimpleNamespace(ops=()))
         copies = SimpleNamespace(times=lambda: (5.0, 4.0, 3.0, 2.0, 1.0), wait_s=0.25)
 
     calls, counters = [], Calls()
@@ -67,6 +68,32 @@ def test_what_steps_took_is_added_in_one_call_however_many_were_forgotten():
         15, 12, 9, 6, 3
     ]  # fmt: skip
     assert (stats["read_s"], stats["wait_s"], stats["read.bytes"]) == (15, 0.75, 300)
+
+
+def test_of_steps_whose_ops_read_the_waiting_is_reading_and_the_rest_is_ops():
+    class WithOps(Fake):
+        """A step whose ops threads of the core did while they read; of every second one there is a sample."""
+
+        num_bytes, num_read_bytes, position = 400, 100, None
+        recipe = SimpleNamespace(graph=SimpleNamespace(ops=("flip",)))
+
+        def __init__(self, number):
+            super().__init__(number)
+            sampled = (8.0, 2.0, 1.5, 0.0) if number % 2 == 0 else (0.0, 0.0, 0.0, 0.0)
+            self.copies = SimpleNamespace(times=lambda: (20.0, *sampled), wait_s=0.0)
+
+    counters = Counters()
+    work = Workers(Fake, num_steps=0, setting=Setting(1, 1), counters=counters)
+    for number in range(4):
+        work._board.past.append(WithOps(number))
+    work.close()
+
+    stats = counters.stats()
+    assert (stats["read.seconds"], stats["ops.seconds"]) == (20, 60)  # a quarter of the samples waited for storage
+    assert (stats["read_s"], stats["ops_s"]) == (20, 60)
+    assert (stats["read.sampled"], stats["read.blocked"]) == (4, 4)
+    assert (stats["ops.sampled"], stats["ops.starved"]) == (12, 3)
+    assert (stats["read.bytes"], stats["ops.bytes"]) == (400, 1600)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
