@@ -160,8 +160,9 @@ class Recipe:
 
     @cached_property
     def piece_rows(self) -> int:
-        """How many rows a thread of the core copies at a time."""
-        return max(1, PIECE_BYTES * self.num_rows // max(self.slot_bytes, 1))
+        """How many rows a thread of the core copies at a time: what it reads is bounded as what it writes is."""
+        read_bytes = self.num_rows * sum(route.layout.record_bytes for route in self.routes if route.layout is not None)
+        return max(1, PIECE_BYTES * self.num_rows // max(self.slot_bytes, read_bytes, 1))
 
     @cached_property
     def draws_ahead(self) -> bool:

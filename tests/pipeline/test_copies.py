@@ -198,6 +198,13 @@ def test_ops_that_need_more_than_the_bytes_of_a_record_come_behind_reading(tmp_p
     assert next(iter(flip)).drawn
 
 
+def test_a_thread_reads_few_large_records_at_a_time_however_small_their_results_are(tmp_path: Path):
+    path = npy_images(tmp_path, shape=(100, 120, 3))
+    loader = gl.Loader(gl.npy(path, field="image"), 64, ops=[gl.ops.RandomCrop(4, 4)], device="cpu")
+    assert is_copied(loader)
+    assert loader._session.recipe.piece_rows == (1 << 18) // 36000
+
+
 def test_a_file_that_changes_is_an_error_of_the_steps_whose_ops_read_it(tmp_path: Path):
     paths = images(tmp_path)
     loader = gl.Loader(gl.fixed(paths, RECORDS), 30, ops=[HWC], device="cpu", prefetch=1)
