@@ -15,6 +15,10 @@ import pytest
 import gpuload as gl
 from gpuload import core
 from gpuload.errors import ChangedFileError, ClosedError
+from gpuload.order import Position
+from gpuload.pipeline import session
+from gpuload.pipeline.recipe import Recipe
+from gpuload.pipeline.stretch import Stretch
 from gpuload.sources.leaf import Leaf
 from gpuload.sources.rows import RowLeaf
 from tests import forkserver
@@ -196,6 +200,27 @@ def test_ops_that_need_more_than_the_bytes_of_a_record_come_behind_reading(tmp_p
     flip = gl.Loader(source, 16, ops=[FLIP], device="cpu", drawn=True)
     assert not is_copied(flip)  # what was drawn is handed out
     assert next(iter(flip)).drawn
+
+
+def test_short_steps_whose_ops_read_are_done_together_from_the_first_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of the first ones alone it is drawn, while they are waited for."""
+    stretches, draw_stretch = list[int](), session._stretch
+
+    def note(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
+        stretches.append(num_steps)
+        return draw_stretch(recipe, position, num_steps)
+
+    monkeypatch.setattr(session, "_stretch", note)
+    np.save(tmp_path / "images.npy", np.zeros((9000, 8, 8, 3), np.uint8))
+    loader = gl.Loader(gl.npy(tmp_path / "images.npy", field="image"), 20, ops=[FLIP], device="cpu")
+    recipe = loader._session.recipe
+    assert is_copied(loader)
+    assert (recipe.num_joined, recipe.num_stretched) == (64, 3)
+    assert sum(1 for _ in loader) == 450
+    assert stretches == [64, 192, 192, 2]
+    assert loader.stats()["slots_made"] <= 3
 
 
 def test_a_thread_reads_few_large_records_at_a_time_however_small_their_results_are(tmp_path: Path):
