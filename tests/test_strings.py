@@ -79,6 +79,7 @@ def test_bytes_that_are_no_utf8_are_an_error_that_names_row_and_byte(shape):
         lambda numbers: np.array([2, -1, 1]),
         lambda numbers: np.array([2, 2**63 - 1, 2**63 - 1]),
         lambda numbers: np.array([1, 8]),
+        lambda numbers: np.array([6, *[2**62] * 4, 0, 0]),  # their sum is right in 64 bits
     ],
 )
 @pytest.mark.parametrize("shape", [(2,), (None,)])

@@ -597,6 +597,21 @@ class TestJpeg2000:
         with pytest.raises(HeadError, match=match):
             heads.read(self.raw.replace(find, replace))
 
+    def test_other_bits_in_the_header_than_in_the_codestream_are_refused(self):
+        place = self.whole.index(b"ihdr") + 4 + struct.calcsize(">IIH")
+
+        assert self.whole[place] == 7
+        with pytest.raises(HeadError, match="its header says"):
+            heads.read(imagefiles.replaced(self.whole, place, 15))
+
+    @pytest.mark.parametrize(("width", "match"), [(65536, "has 65536 tiles; there"), (65535, "has 1 of 65535 tiles")])
+    def test_more_tiles_than_can_be_numbered_are_refused(self, width, match):
+        place = self.raw.index(b"\xff\x51") + 6
+        sizes = struct.pack(">8I", width, 1, 0, 0, 1, 1, 0, 0)
+
+        with pytest.raises(HeadError, match=match):
+            heads.read(imagefiles.replaced(self.raw, place, *sizes))
+
     @pytest.mark.parametrize("form", [0x00, 0x10, 0x20, 0x40, 0x50, 0x60])
     def test_a_list_of_the_lengths_of_tiles_is_passed_over(self, form):
         assert heads.read(self.with_tile_lengths(form, b"\xff" * 2 * self.entry_bytes(form))) == heads.read(self.raw)

@@ -260,6 +260,21 @@ def test_there_are_as_many_threads_as_the_setting_says():
     assert len(ends) == 1
 
 
+def test_each_thread_that_ends_says_that_it_does_not_come_back():
+    settings, leaves = Settings(5), []
+    work = crew(settings)
+    work._board.calls.leave = lambda: leaves.append(threading.get_ident())
+    settings.now = Setting(2, 3)
+
+    number = take_until(work, 0, lambda: num_alive(work) == 2)
+    settings.now = Setting(3, 3)
+    take_until(work, number, lambda: num_alive(work) == 3)
+
+    assert len(leaves) == 3
+    work.close()
+    assert len(leaves) == 3  # nobody waits for those that end with all
+
+
 def test_threads_that_should_end_are_used_again_if_they_have_not_yet():
     gate, numbers = threading.Event(), []
 

@@ -129,6 +129,14 @@ def test_a_field_that_a_later_record_has_besides_is_refused(tmp_path):
         gl.webdataset(path)
 
 
+def test_of_two_records_with_other_fields_the_first_is_named(tmp_path):
+    names = ["0.cls", "0.txt", "1.cls", "2.cls", "2.bin"]
+    path = write(tmp_path / "a.tar", [(name, b"1") for name in names])
+
+    with pytest.raises(SpecError, match=r"a\.tar: 1 has no 'txt'"):
+        gl.webdataset(path)
+
+
 @pytest.mark.parametrize("content", [b"seven", b"", b"9" * 30])
 def test_a_class_that_is_no_number_is_an_error_of_its_record(tmp_path, content):
     path = write(tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", content)])

@@ -221,6 +221,23 @@ wait_for("waited")
     assert message == b"whole"
 
 
+def test_a_lock_whose_file_was_removed_meanwhile_keeps_nobody_out_and_is_not_taken(home, monkeypatch):
+    place, waited_for, waits = str(home / "a"), derivedfiles._waited_for, []
+
+    def remove_first(descriptor, place, look):
+        waits.append(place)
+        if len(waits) == 1:  # as the process does that had the lock until now
+            os.unlink(place + derivedfiles.LOCK)
+        return waited_for(descriptor, place, look)
+
+    monkeypatch.setattr(derivedfiles, "_waited_for", remove_first)
+    home.mkdir(exist_ok=True)
+    with derivedfiles._locked(place, lambda: None) as is_alone:
+        assert is_alone
+        assert os.path.exists(place + derivedfiles.LOCK)
+    assert len(waits) == 2
+
+
 def test_what_is_called_while_it_waits_can_end_the_waiting(home, tmp_path):
     def waits():
         raise KeyboardInterrupt
