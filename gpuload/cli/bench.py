@@ -96,10 +96,18 @@ class Run:
 )
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
 @click.option("--in-order", is_flag=True, help="Read records in the order of the files, not shuffled.")
+@click.option(
+    "--on-error",
+    default="raise",
+    show_default=True,
+    metavar="WHAT",
+    type=click.Choice(["raise", "replace", "skip"]),
+    help="What a damaged record does: raise, replace or skip.",
+)
 @click.option("--against", default="", metavar="PEERS", help=f"Measure these loaders, too: {','.join(PEERS)}.")
 def command(
     output: Output, paths: tuple[str, ...], ops_name: str | None, batch_size: int, step_ms: float, seconds: float,
-    num_threads: int | None, device: str, in_order: bool, against: str,
+    num_threads: int | None, device: str, in_order: bool, on_error: str, against: str,
 ) -> int:  # fmt: skip
     """Measure how fast files come as batches. Name the slowest stage, and the change that helps most.
 
@@ -110,7 +118,9 @@ def command(
     source = gl.open(paths[0] if len(paths) == 1 else list(paths))
     plain = plain_ops(source)
     ops = plain if user_ops is None else user_ops
-    options: dict[str, Any] = {"shuffle": not in_order, "num_threads": num_threads, "device": device}
+    options: dict[str, Any] = {
+        "shuffle": not in_order, "num_threads": num_threads, "device": device, "on_error": on_error, "max_bad": 1.0,
+    }  # fmt: skip
     progress = Progress("measuring the machine, then loops")
     with progress, gl.Loader(source, batch_size, ops=ops, **options) as loader:
         progress.show()
@@ -118,6 +128,7 @@ def command(
         # is advised, and storage would look fast.
         limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))
         run = measure_loop(loader, seconds, step_ms / 1e3, progress.show)
+        bad_records = loader.bad_records()
     rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
@@ -134,6 +145,9 @@ def command(
         f"{run.rate('records'):,.0f} records/s, {run.rate('batches'):,.1f} batches/s, {run.rate('bytes') / 1e6:,.1f} "
         f"MB/s of batches;\nfirst batch after {run.first_batch_s:.3f} s\n"
     )
+    if bad_records:
+        first = f"{bad_records[0].where}: {bad_records[0].cause}"
+        output.say(_wrap(f"{_count(len(bad_records), 'damaged record')}, the first: {first}") + "\n")
     output.say(run.stats.table(limits), is_wrapped=False)
     for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
         output.say(_wrap(line, indent="  "))
@@ -148,6 +162,7 @@ def command(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
         bytes_per_s=run.rate("bytes"), first_batch_s=run.first_batch_s, limits=asdict(limits), against=rates,
+        num_bad_records=len(bad_records),
         **run.stats.as_dict(limits),
     )  # fmt: skip
     return 0

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload import threads
 from gpuload.images import decode, head
+from gpuload.images.heads.base import HeadError
 from gpuload.sources.base import Source
 from gpuload.stats import Limits
 from gpuload.stats.bottleneck import THREADS_PER_CORE
@@ -132,13 +133,23 @@ def _decode_rate(source: Source, seconds: float) -> float:
     numbers = np.linspace(0, len(source) - 1, min(NUM_IMAGES, len(source))).astype(np.int64)
     # Read before the clock starts: decoding alone is measured.
     images = [np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]]
+    images = list(filter(_is_sound, images))
     heads = [head.read(image) for image in images]
 
     def decode_images() -> None:
         for image, about in zip(images, heads, strict=True):
             decode.decode(image, about, "RGB")
 
-    return len(images) * _repeat(decode_images, seconds)
+    return len(images) * _repeat(decode_images, seconds) if images else 0.0
+
+
+def _is_sound(image: NDArray[np.uint8]) -> bool:
+    """Return True if an image can be decoded; the loop over batches says what is wrong with the others."""
+    try:
+        decode.decode(image, head.read(image), "RGB")
+    except (HeadError, decode.ImageError):
+        return False
+    return True
 
 
 def _upload_rates(seconds: float) -> tuple[float, float]:

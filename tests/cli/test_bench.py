@@ -56,6 +56,27 @@ def test_lines_fit_into_80_columns_and_end_with_the_sentence(rows, capsys):
     assert sentence.partition(":")[0].lower() in {rule.cause.lower() for rule in RULES}
 
 
+def test_damaged_images_are_told_or_replaced(tmp_path, capsys):
+    for number in range(20):
+        (tmp_path / f"{number:02}.jpg").write_bytes(jpeg(40, 40 + number))
+    (tmp_path / "11.jpg").write_bytes((tmp_path / "11.jpg").read_bytes()[:300])
+    call = ["bench", str(tmp_path), "--batch-size", "5", "--device", "cpu", *QUICK]
+
+    assert cli.main(call) == 2
+    error = capsys.readouterr().err
+    assert "11.jpg" in error
+    assert "a fault of gpuload" not in error
+
+    assert cli.main([*call, "--on-error", "replace"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "1 damaged record, the first: " in text
+    assert "11.jpg" in text
+    assert cli.main([*call, "--on-error", "skip", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["num_bad_records"] == 1
+    assert document["limits"]["decode_images"] > 0
+
+
 def test_steps_that_take_long_are_the_loop(rows):
     with gl.Loader(gl.npy(rows), 10, device="cpu") as loader:
         run = measure_loop(loader, 0.2, 0.01)
