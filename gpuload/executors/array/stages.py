@@ -228,7 +228,7 @@ class ImageStage(Stage):
         elif not isinstance(x, Ragged):
             x = Ragged.of(x, self.before.dtype)
         # The core only says no; Python's forms decode what it cannot, or find the words of the error.
-        for row in self._declined(x, draws, out):
+        for row in self._write_rows(x, draws, out):
             try:
                 out[row] = self._single(x[row], _rows(draws, slice(row, row + 1)))
             except RowError as error:
@@ -248,7 +248,7 @@ class ImageStage(Stage):
         arguments = self._arguments(np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws)
         return core.native.image_maker(self.after.dtype == np.float32, count, height, width, *arguments)
 
-    def _declined(self, x: Any, draws: Sequence[Draw], out: Array) -> Sequence[int]:
+    def _write_rows(self, x: Any, draws: Sequence[Draw], out: Array) -> Sequence[int]:
         """Write the rows of the result; return those that were not made."""
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
