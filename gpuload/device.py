@@ -25,11 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core, signalsafe, threads
+from gpuload import core, driver, signalsafe, threads
 from gpuload.errors import ClosedError, DeviceError, SpecError, install_command, missing_package
 
 PAGE_BYTES = 4096
-INSTALL = install_command("cuda12")
 CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
 # So many arrays that foreign streams read are freed together, by a thread that waits for the whole GPU.
 FOREIGN_GROUP = 8
@@ -100,7 +99,7 @@ def gpu_problem(number: int) -> Problem | None:
 
 def _gpu_problem(number: int) -> Problem | None:
     if not signalsafe.is_installed("cupy"):
-        return Problem("CuPy is not installed", INSTALL)
+        return Problem("CuPy is not installed", driver.install_packages())
     try:
         module = cupy()
         runtime = module.cuda.runtime
@@ -121,16 +120,17 @@ def _driver_problem(error: Exception) -> Problem:
     text = f"({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
     try:
         runtime = cupy().cuda.runtime
-        driver, runtime_version = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
+        driver_version, runtime_version = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
     except Exception:  # CuPy itself cannot be imported, or finds none of CUDA's libraries
-        return Problem(f"CuPy cannot be used {text}", f"{INSTALL}, into a new environment")
-    if driver == 0:
+        return Problem(f"CuPy cannot be used {text}", f"{driver.install_packages()}, into a new environment")
+    if driver_version == 0:
         remedy = "install an NVIDIA driver, and start a container with --gpus all; nvidia-smi shows whether it is there"
         return Problem(f"CuPy finds no CUDA driver {text}", remedy)
-    if driver // 1000 < runtime_version // 1000:
-        of_driver, of_cupy = cuda_version(driver), cuda_version(runtime_version)
+    if driver_version // 1000 < runtime_version // 1000:
+        of_driver, of_cupy = driver.version_text(driver_version), driver.version_text(runtime_version)
         cause = f"the driver supports CUDA {of_driver}, and CuPy is built for CUDA {of_cupy}"
-        return Problem(cause, "update the NVIDIA driver" + (f", or {INSTALL}" if driver // 1000 == 12 else ""))
+        alternative = f", or {install_command('cuda12')}" if driver_version // 1000 == 12 else ""
+        return Problem(cause, f"update the NVIDIA driver{alternative}")
     if "NoDevice" in text:
         remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
         return Problem(f"the CUDA driver shows no GPU that can be used {text}", remedy)
@@ -157,7 +157,7 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
         return Problem(cause, remedy)
     if card < min(archs):
         cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(archs)} and later, and the GPU is sm_{card}"
-        return Problem(cause, f"take CuPy for CUDA 12: {INSTALL}")
+        return Problem(cause, f"take CuPy for CUDA 12: {install_command('cuda12')}")
     return None
 
 
@@ -177,18 +177,13 @@ def _meaning(text: str) -> Problem:
     return next((problem for names, problem in PROBLEMS.items() if any(name in text for name in names)), OTHER_PROBLEM)
 
 
-def cuda_version(number: int) -> str:
-    """Return a version of CUDA as people write it, "13.0" for 13000."""
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
 @cache
 def cupy() -> ModuleType:
     """Return the module ``cupy``; raises ``MissingPackageError`` where it is not installed."""
     try:
         return signalsafe.import_package("cupy")
     except ImportError as error:
-        raise missing_package("cupy", needed_for="a GPU", extra="cuda12", error=error) from None
+        raise missing_package("cupy", needed_for="a GPU", remedy=driver.install_packages(), error=error) from None
 
 
 def xp(device: str) -> ModuleType:

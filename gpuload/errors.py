@@ -237,19 +237,20 @@ def install_command(extra: str) -> str:
 
 
 def missing_package(
-    package: str, *, needed_for: str, extra: str, error: ImportError | None = None
+    package: str, *, needed_for: str, extra: str = "", remedy: str = "", error: ImportError | None = None
 ) -> MissingPackageError:
-    """Return the error that names the extra to install for ``package``.
+    """Return the error that names the command that installs ``package``.
 
     Args:
         package: its name on package indexes.
         needed_for: the call that needs it.
         extra: the one of pyproject.toml that brings it.
+        remedy: the command, where it depends on the machine.
         error: of the import. A package may be there and unfit, for another NumPy, say; it says so itself.
     """
     is_there = error is not None and not isinstance(error, ModuleNotFoundError)
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
         cause=f"it is installed, but cannot be imported: {error}" if is_there else "it is not installed",
-        remedy=install_command(extra),
+        remedy=remedy or install_command(extra),
     )

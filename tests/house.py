@@ -31,7 +31,7 @@ LINES = (
     ("storage", "images"),
     ("spec", "rng", "device", "ragged", "lazy"),
     ("signalsafe", "stats", "tracebacks"),
-    ("core", "synonyms", "threads"),
+    ("core", "driver", "synonyms", "threads"),
     ("errors", "progress"),
 )
 ENTRY = {"__main__": "cli"}  # a module that is another room's door

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 import gpuload as gl
-from gpuload import core, device, signalsafe, threads
+from gpuload import core, device, driver, signalsafe, threads
 from gpuload.cli import parity_images
 from gpuload.cli.base import Output, verb
 from gpuload.errors import FileError, install_command
@@ -52,13 +52,15 @@ IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 TRY_IMAGES = (
     "import sys; from gpuload.cli.doctor import try_images; try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 )
-CUDA_OR_CPU = f"{install_command('cuda12')}, without a GPU {install_command('cpu')}"
 # Of the extra cpu; those of cuda12 lie in the same folders.
 CPU_BUILDS = ("nvidia-dali-cuda130", "nvidia-nvimgcodec-cu13", "nvidia-dali-tf-plugin-cuda130", "tensorflow-cpu")
 
 
 class Package(NamedTuple):
-    """A package that gpuload can use: name, module to import, distributions, its use, the command that installs it."""
+    """A package that gpuload can use: name, module to import, distributions, its use, the command that installs it.
+
+    The command is "" where it depends on the machine: `driver.install_packages`.
+    """
 
     name: str
     module: str
@@ -81,21 +83,14 @@ PACKAGES = (
     ),
     Package("obstore", "obstore", ("obstore",), "s3://, gs://, az:// and https://", install_command("remote")),
     Package(
-        "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU",
-        CUDA_OR_CPU,
+        "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU", "",
     ),
     Package(
         "nvImageCodec", "nvidia.nvimgcodec", ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13"), "decoding images",
         "it comes with DALI",
     ),
-    Package(
-        "CuPy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "records on a GPU",
-        install_command("cuda12"),
-    ),
-    Package(
-        "TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu"), "gpuload.bridges.tensorflow",
-        CUDA_OR_CPU,
-    ),
+    Package("CuPy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "records on a GPU", ""),
+    Package("TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu"), "gpuload.bridges.tensorflow", ""),
     Package(
         "DALI's plugin", "nvidia.dali.plugin.tf", ("nvidia-dali-tf-plugin-cuda120", "nvidia-dali-tf-plugin-cuda130"),
         "DALI in tf.data", "make tf-plugin, in a checkout",
@@ -220,7 +215,8 @@ def _packages() -> Iterator[Finding]:
 
 def _absent(package: Package) -> Finding:
     """Return the finding for a package that is not installed."""
-    about, remedy = f"not installed; for {package.use}", package.install
+    about = f"not installed; for {package.use}"
+    remedy = package.install or driver.install_packages("gpu" if _has_driver() else "cpu")
     if package.name == "CuPy" and not _has_driver():
         about, remedy = f"{about}, and there is no NVIDIA driver here", ""
     elif package.name == "CuPy" and (present := versions(CPU_BUILDS)):
@@ -290,7 +286,7 @@ def misfits() -> Iterator[tuple[str, str, str]]:
             f"CUDA {kind}: {', '.join(name for name in of_cuda if of_cuda[name] == kind)}"
             for kind in sorted(set(of_cuda.values()))
         )
-        remedy = f"pip uninstall {' '.join(of_cuda)}, then {install_command('cuda12')} (or cuda13)"
+        remedy = f"pip uninstall {' '.join(of_cuda)}, then {driver.install_packages()}"
         yield "CUDA", f"packages for different versions of CUDA: {kinds}", remedy
     for package in PACKAGES:
         distributions = versions(package.distributions)
@@ -316,10 +312,10 @@ def _gpu() -> Iterator[Finding]:
         yield Finding(section, "GPU", state, problem.cause, problem.remedy if has_driver else "")
         return
     runtime = device.cupy().cuda.runtime
-    driver, toolkit = (
-        device.cuda_version(int(number)) for number in (runtime.driverGetVersion(), runtime.runtimeGetVersion())
+    of_driver, of_cupy = (
+        driver.version_text(int(number)) for number in (runtime.driverGetVersion(), runtime.runtimeGetVersion())
     )
-    yield Finding(section, "driver", OK, f"for CUDA up to {driver}; CuPy brings CUDA {toolkit}")
+    yield Finding(section, "driver", OK, f"for CUDA up to {of_driver}; CuPy brings CUDA {of_cupy}")
     for number in range(int(runtime.getDeviceCount())):
         properties = runtime.getDeviceProperties(number)
         problem = device.gpu_problem(number)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from gpuload import signalsafe
+from gpuload import driver, signalsafe
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
@@ -55,7 +55,8 @@ def _choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
         return request, "asked for"
     if device != "cpu":
         if decodes and not _has_dali():
-            raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", extra="cuda12")
+            remedy = driver.install_packages(device)
+            raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", remedy=remedy)
         return ("dali", "images are decoded on the GPU") if decodes else ("array", "no op needs an image codec")
     # Only where the other one is sound: a failure of both says something about the machine, not about the choice.
     if decodes and _has_dali() and (failure := _whole_failure("array")) and not _whole_failure("dali"):
@@ -196,8 +197,8 @@ def _only_executor(request: str, graph: Graph, device: str) -> tuple[str, str] |
                 remedy="leave executor= out, or write executor='dali'",
             )
         if not _has_dali():
-            extra = "cpu" if device == "cpu" else "cuda12"
-            raise missing_package("nvidia-dali", needed_for=f"gl.ops.{type(of_dali).__name__}", extra=extra)
+            remedy = driver.install_packages(device)
+            raise missing_package("nvidia-dali", needed_for=f"gl.ops.{type(of_dali).__name__}", remedy=remedy)
         return "dali", f"{type(of_dali).__name__} is an operator of DALI" if request == "auto" else "asked for"
     return None
 

@@ -57,18 +57,20 @@ def test_packages_for_two_versions_of_cuda_are_named_with_the_remedy(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("has_driver", "distributions", "remedy"),
+    ("cuda", "distributions", "remedy"),
     [
-        (False, {"tensorflow-cpu": "2.21.0"}, ""),
-        (True, {"tensorflow-cpu": "2.21.0"}, 'pip uninstall tensorflow-cpu, then pip install "gpuload[cuda12]"'),
-        (True, {"tensorflow": "2.21.0"}, 'pip install "gpuload[cuda12]"'),
+        (0, {"tensorflow-cpu": "2.21.0"}, ""),
+        (12080, {"tensorflow-cpu": "2.21.0"}, 'pip uninstall tensorflow-cpu, then pip install "gpuload[cuda12]"'),
+        (12080, {"tensorflow": "2.21.0"}, 'pip install "gpuload[cuda12]"'),
+        (13000, {"tensorflow": "2.21.0"}, 'pip install "gpuload[cuda13]", or "gpuload[cuda12]" for TensorFlow'),
     ],
 )
 def test_cupy_is_recommended_where_it_is_of_use_and_in_the_place_of_the_builds_for_a_cpu(
-    has_driver, distributions, remedy, monkeypatch
+    cuda, distributions, remedy, monkeypatch
 ):
     monkeypatch.setattr(doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names})
-    monkeypatch.setattr(doctor, "DRIVER", "/" if has_driver else "/no/such/file")
+    monkeypatch.setattr(doctor, "DRIVER", "/" if cuda else "/no/such/file")
+    monkeypatch.setattr(doctor.driver, "cuda_version", lambda: cuda)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
 

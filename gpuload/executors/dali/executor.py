@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from gpuload import device as devices
-from gpuload import signalsafe, threads
+from gpuload import driver, signalsafe, threads
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.base import Fields, find_row_error, one_row
 from gpuload.executors.dali.program import PendingBatch, Program, Reads, feedable, reason, refusal
@@ -234,8 +234,8 @@ def load(device: str) -> ModuleType:
     try:
         dali = signalsafe.import_package("nvidia.dali")
     except ImportError as error:
-        extra = "cpu" if device == "cpu" else "cuda12"
-        raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra, error=error) from None
+        remedy = driver.install_packages(device)
+        raise missing_package("nvidia-dali", needed_for='executor="dali"', remedy=remedy, error=error) from None
     threads.end_first()  # DALI shuts its pipelines down at the end, and wants none to be made meanwhile
     if tuple(map(int, dali.__version__.split(".")[:2])) < OLDEST:
         raise MissingPackageError(
