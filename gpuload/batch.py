@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError, short_repr
-from gpuload.spec import Spec
+from gpuload.spec import Spec, outline
 
 Output = Any  # a field name, or a tuple, list, dict, named tuple or dataclass of outputs
 
@@ -175,7 +175,7 @@ class Batch:
             f"{name}: {values.field_text(field, values.field_of(name, field, self._spec))}"
             for name, field in self._fields.items()
         ]
-        return f"<{'; '.join([self._title(), *fields])}>"
+        return outline(self._title(), fields, separator=";")
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows: the first records, images as small pictures."""

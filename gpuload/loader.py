@@ -44,7 +44,7 @@ from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
-from gpuload.spec import Spec, is_whole
+from gpuload.spec import Spec, is_whole, outline
 from gpuload.stats import Counters, Facts, Stats, Trace, mark_ranges
 from gpuload.storage.direct import DirectReader
 from gpuload.storage.stores import sends_each_read
@@ -625,7 +625,7 @@ class Loader:
         number = rng.checked_word(0 if epoch is None else epoch, "epoch")
         if number and self.source.endless:
             raise SpecError(
-                f"epoch {number} of {self.source!r}",
+                f"epoch {number} of {self.source._line()}",
                 cause="a mix or a sample is written as its first epoch",
                 remedy="pass epoch=0, or convert its parts and mix these",
             )
@@ -798,7 +798,7 @@ class Loader:
             trace.write()
 
     def __repr__(self) -> str:
-        return f"<{self._title()}; {self.spec_out}; {self._place_text()}>"
+        return outline(self._title(), map(str, self.spec_out), self._place_text(), separator=";")
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows: the fields of batches, the ops and the choices. No record is read."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ ENCODED_BYTES = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field 
 TEXTS = ("str", "bytes")  # what the objects of a field of text are
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")  # as torchvision names them
 POINT_FORMAT, MASK, INSTANCES = "xy", "mask", "masks"
+COLUMNS, MOST_FIELDS, MOST_LINES = 80, 8, 64  # of `repr`: of a terminal; of a record beside other facts; of a spec
 VOLUMES = ("DHWC", "DHW")  # orders of axes: of slices of an image, with channels or without
 NORMALIZED = "normalized "  # before a format: x in parts of the image's width, y of its height
 KINDS = (MASK, INSTANCES, *(prefix + name for prefix in ("", NORMALIZED) for name in (*BOX_FORMATS, POINT_FORMAT)))
@@ -232,6 +233,12 @@ class Field:
             changes["text"] = ""
         return replace(self, **changes)
 
+    def __repr__(self) -> str:
+        """Return a call that makes the field, without the arguments that have their defaults."""
+        values = ((attribute.name, getattr(self, attribute.name), attribute.default) for attribute in fields(self)[3:])
+        arguments = [f", {name}={value!r}" for name, value, default in values if value != default]
+        return f"gl.Field({self.name!r}, {str(self.dtype)!r}, {self.shape}{''.join(arguments)})"
+
     def __str__(self) -> str:
         kind = "encoded image" if self.encoded else f"{self.text or self.dtype} {self.shape}"
         return " ".join(filter(None, [f"{self.name}: {kind}", self.axes, self.mark]))
@@ -329,8 +336,30 @@ class Spec:
         selection_names = {self[name].name for name in selection}
         return Spec(tuple(field for field in self.fields if field.name in selection_names))
 
+    def __repr__(self) -> str:
+        title = f"gl.Spec: {len(self)} field{'s' * (len(self) != 1)}"
+        return outline(title, map(str, self.fields), separator=";", max_fields=MOST_LINES)
+
     def __str__(self) -> str:
         return "; ".join(map(str, self.fields))
+
+
+def outline(title: str, field_texts: Iterable[str], *rest: str, separator: str, max_fields: int = MOST_FIELDS) -> str:
+    """Return ``<title, fields, rest>``, for ``repr``: in one line, or a line each where that one line would be wide.
+
+    Args:
+        title: what it is.
+        field_texts: a text for each field; of more than ``max_fields`` the others are only counted.
+        rest: texts behind the fields; "" is left out.
+        separator: of the texts, behind which a space or a new line follows.
+        max_fields: that are shown.
+    """
+    texts = list(field_texts)
+    if len(texts) > max_fields + 1:
+        texts[max_fields:] = [f"... and {len(texts) - max_fields} more fields"]
+    parts = [title, *texts, *filter(None, rest)]
+    line = f"<{f'{separator} '.join(parts)}>"
+    return line if len(line) <= COLUMNS else f"<{f'{separator}{chr(10)}  '.join(parts)}>"
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,6 @@ def test_repr_says_what_each_field_is():
     fields = {"x": np.zeros((2, 3)), "boxes": ragged, "image": [np.zeros((1, 2)), np.zeros((2, 2))]}
     batch = Batch(fields, None, records=np.arange(2), valid=np.ones(2, bool), epoch=1, step=3)
     assert repr(batch) == (
-        "<gl.Batch: 2 records, epoch 1, step 3; x: float64 (2, 3); boxes: float32 (2, None), 5 elements; "
-        "image: list of 2 arrays>"
+        "<gl.Batch: 2 records, epoch 1, step 3;\n  x: float64 (2, 3);\n  boxes: float32 (2, None), 5 elements;\n"
+        "  image: list of 2 arrays>"
     )

@@ -309,7 +309,7 @@ def test_repr_has_dtype_shape_and_axes():
     batch = gl.Loader(gl.arrays(image=PHOTOS, t=np.zeros((9, 4))), 2, ops=[gl.ops.RandomFlip()], device="cpu").peek()
 
     assert repr(batch) == (
-        "<gl.Batch: 2 records, epoch 0, step 0; image: uint8 (2, 40, 60, 3) NHWC; t: float64 (2, 4)>"
+        "<gl.Batch: 2 records, epoch 0, step 0;\n  image: uint8 (2, 40, 60, 3) NHWC;\n  t: float64 (2, 4)>"
     )
     assert html.escape(repr(batch).strip("<>").partition(";")[0]) in batch._repr_html_()
     assert re.fullmatch(r"<gl\.arrays: 1 record, x: float64 \(\)>", repr(gl.arrays(x=np.zeros(1))))

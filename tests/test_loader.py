@@ -918,8 +918,8 @@ def test_the_repr_of_a_loader_says_what_it_gives_and_where_it_is():
     load = loader(ops=[], num_shards=2, shard_id=1)
     next(iter(load))
     assert repr(load) == (
-        "<gl.Loader: 61 records by 7, shard 1 of 2; image: uint8 (6, 6, 3); label: int64 (); name: <U3 (); "
-        "epoch 0, step 1 of 5>"
+        "<gl.Loader: 61 records by 7, shard 1 of 2;\n  image: uint8 (6, 6, 3);\n  label: int64 ();\n  name: <U3 ();\n"
+        "  epoch 0, step 1 of 5>"
     )
 
 

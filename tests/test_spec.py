@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.spec import Field, Layout, Part, Spec
 
@@ -136,3 +137,56 @@ def test_thousands_of_fields_are_no_quadratic_work():
 
     assert len(spec.only(spec.names)) == len(results) == 16_000
     assert time.process_time() - start < 2  # some 0.1 s; it was 15
+
+
+def test_the_repr_of_a_field_is_the_call_that_makes_it():
+    fields = [
+        Field("x", F4, (2, None)),
+        Field("image", np.dtype("u1"), (None,), encoded=True),
+        Field("photo", np.dtype("u1"), None, axes="HWC"),
+        Field("label", np.dtype("O"), (), text="str"),
+        Field("classes", np.dtype("<U3"), (4,), rows_of="boxes"),
+        Field("day", np.dtype("M8[D]"), (), kind=""),
+    ]
+
+    assert [eval(repr(field), {"gl": gl}) for field in fields] == fields
+    assert repr(fields[0]) == "gl.Field('x', 'float32', (2, None))"
+    assert repr(fields[1]) == "gl.Field('image', 'uint8', (None,), encoded=True)"
+
+
+def numbered(count):
+    return Spec(tuple(Field(f"column {number}", F4, (3,)) for number in range(count)))
+
+
+def test_the_repr_of_a_spec_is_a_line_where_that_fits_and_else_a_line_a_field():
+    assert repr(Spec(())) == "<gl.Spec: 0 fields>"
+    assert repr(numbered(1)) == "<gl.Spec: 1 field; column 0: float32 (3,)>"
+    assert repr(numbered(3)) == (
+        "<gl.Spec: 3 fields;\n  column 0: float32 (3,);\n  column 1: float32 (3,);\n  column 2: float32 (3,)>"
+    )
+    assert repr(numbered(40)).splitlines()[1:] == [
+        f"  column {number}: float32 (3,){';' if number < 39 else '>'}" for number in range(40)
+    ]
+    assert repr(numbered(70)).splitlines()[-2:] == ["  column 63: float32 (3,);", "  ... and 6 more fields>"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 9, 40])
+def test_source_loader_and_batch_are_shown_in_80_columns_with_the_first_fields(count):
+    source = gl.arrays(**{f"column_{number}": np.zeros((64, 3), "f4") for number in range(count)})
+    with gl.Loader(source, 16, device="cpu") as loader:
+        texts = [repr(source), repr(loader), repr(loader.peek())]
+
+    assert all(len(line) <= 80 for text in texts for line in text.splitlines())
+    num_fields = min(count, 9)
+    expected = [1, 1, 1] if count == 1 else [1 + num_fields, 2 + num_fields, 1 + num_fields]
+    assert [len(text.splitlines()) for text in texts] == expected
+    assert ["  ... and 32 more fields" in text for text in texts] == [count == 40] * 3
+
+
+def test_errors_name_a_source_of_many_fields_in_one_line():
+    source = gl.arrays(**{f"column_{number}": np.zeros(0) for number in range(40)})
+
+    with pytest.raises(SpecError) as caught:
+        gl.mix({source: 1.0})
+
+    assert caught.value.what == "gl.mix: part 0 is <gl.arrays: 0 records>"

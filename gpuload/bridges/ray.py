@@ -86,7 +86,7 @@ def datasource(source: Source) -> Any:
         )
     if source.endless:
         raise SpecError(
-            f"datasource() of {source!r}"[:200],
+            f"datasource() of {source._line()}"[:200],
             cause="a mix has no end, and a dataset of Ray has",
             remedy="pass the sources of the mix one by one, and have Ray join the datasets",
         )

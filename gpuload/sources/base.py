@@ -36,14 +36,13 @@ from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numb
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.memory import room
 from gpuload.sources.sampling import Weights
-from gpuload.spec import Field, Layout, Spec
+from gpuload.spec import Field, Layout, Spec, outline
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 AnySource = TypeVar("AnySource", bound="Source")
 Selection = range | Split | Indices
-MAX_FIELDS = 8  # fields, by ``repr``
 
 
 class Source(ABC):
@@ -310,11 +309,12 @@ class Source(ABC):
         )
 
     def __repr__(self) -> str:
-        fields = [str(field) for field in self.spec.fields[:MAX_FIELDS]]
-        num_rest = len(self.spec) - len(fields)
-        rest = f"{num_rest} more field{'s' * (num_rest > 1)}" if num_rest else ""
-        about = [self._size(), *fields, rest, self._place(), "" if self._is_open() else "closed"]
-        return f"<{self._title()}: {', '.join(filter(None, about))}>"
+        closed = "" if self._is_open() else "closed"
+        return outline(f"{self._title()}: {self._size()}", map(str, self.spec), self._place(), closed, separator=",")
+
+    def _line(self) -> str:
+        """Return the source in one line, without its fields, for errors."""
+        return f"<{', '.join(filter(None, [f'{self._title()}: {self._size()}', self._place()]))}>"
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows: the fields. No record is read, so none is shown."""
@@ -492,7 +492,7 @@ class Source(ABC):
             FileError: the manifest cannot be written.
         """
         raise SpecError(
-            f"the index of {self!r}",
+            f"the index of {self._line()}",
             cause=f"a manifest lists the files of one call, as gl.npy(...); {self._title()} is none",
             remedy=f"index the sources that it is made of, before: {path!r} names the manifest of one of them",
         )
@@ -803,7 +803,7 @@ class Cached(LeafSource, SameRecords):
             )
         if source.endless:
             raise SpecError(
-                f"the cache of {source!r}",
+                f"the cache of {source._line()}",
                 cause="a mix or a sample has other records in each epoch",
                 remedy="cache its parts, and mix or sample these",
             )
@@ -852,7 +852,7 @@ class Sampled(Composed):
     def __init__(self, source: Source, weights: Weights, num_records: int | None) -> None:
         if source.endless:
             raise SpecError(
-                f"a sample of {source!r}",
+                f"a sample of {source._line()}",
                 cause="it has other records in each epoch",
                 remedy="sample its parts, or a part of it: source[:].sample(...)",
             )

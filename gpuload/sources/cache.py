@@ -123,7 +123,7 @@ def in_memory(source: Readable, budget: int | str) -> CachedValues:
             buffers[number, kind] += np.ascontiguousarray(values).reshape(-1).view(UINT8).data
         except MemoryError as error:
             raise TooLargeError(
-                f"{total} bytes of the cache of {source!r}",
+                f"{total} bytes of the cache of {source._line()}",
                 cause=f"there is not so much memory: {error}",
                 remedy="cache to files: source.cache(path=...)",
             ) from None
@@ -301,7 +301,7 @@ def _known_bytes(source: Readable, columns: Sequence[CacheColumn]) -> int:
 
 def _too_large(source: Readable, num_bytes: int, budget_bytes: int, suffix: str) -> TooLargeError:
     return TooLargeError(
-        f"a cache of {source!r} in {budget_bytes} bytes",
+        f"a cache of {source._line()} in {budget_bytes} bytes",
         cause=f"its values take {num_bytes} bytes{suffix}",
         remedy="allow more memory, cache to files with source.cache(path=...), or cache a part: source[:1000]",
     )

@@ -115,7 +115,7 @@ class FileSource(LeafSource):
             SpecError: the format has no manifests.
         """
         raise SpecError(
-            f"a manifest of {self!r}",
+            f"a manifest of {self._line()}",
             cause=f"{self._title()} opens no manifests",
             remedy="open the files by their paths; gl.convert writes formats that have manifests",
         )

@@ -68,7 +68,7 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     for number, (source, _) in enumerate(pairs):
         if source.endless or not len(source):
             raise SpecError(
-                f"gl.mix: part {number} is {source!r}",
+                f"gl.mix: part {number} is {source._line()}",
                 cause="it is a mix or a sample itself" if source.endless else "it has no records to take",
                 remedy="give all parts to one gl.mix" if source.endless else "leave it out",
             )

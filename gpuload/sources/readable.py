@@ -24,5 +24,8 @@ class Readable(Protocol):
     def read_groups(self, numbers: Indices, names: Collection[str]) -> Fields:
         """Return all fields of the groups that have one of these names."""
 
+    def _line(self) -> str:
+        """Return the source in one line, without its fields, for errors."""
+
     def fingerprint(self) -> str:
         """Return a short text that differs for other data."""

@@ -26,8 +26,8 @@ def test_it_writes_a_manifest_and_says_how_it_is_opened(rows, tmp_path, capsys):
 
     lines = capsys.readouterr().out.splitlines()
     assert status == 0
-    assert lines[1].startswith(f"wrote {path}: 3 files, 15 records, ")
-    assert lines[2] == f"it is opened by gl.open({path!r})"
+    assert lines[-2].startswith(f"wrote {path}: 3 files, 15 records, ")
+    assert lines[-1] == f"it is opened by gl.open({path!r})"
     assert gl.open(path).fingerprint() == gl.npy(rows).fingerprint()
 
 

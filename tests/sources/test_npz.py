@@ -287,7 +287,7 @@ def test_where_and_repr_name_the_archive(tmp_path):
         "train-2.npz, record 5",
     ]
     assert files.where(1) == "train-1.npz, record 0"
-    assert repr(rows).startswith("<gl.npz: 10 records, x: float64 (2,), y: float64 (), 3 files in ")
+    assert " ".join(repr(rows).split()).startswith("<gl.npz: 10 records, x: float64 (2,), y: float64 (), 3 files in ")
     assert rows.origin(3)[0] == str(tmp_path / "train-0.npz")
     assert files.origin(1) == (str(tmp_path / "train-1.npz"), 0)
 

@@ -115,7 +115,7 @@ def test_fields_that_were_not_said_are_those_of_record_0():
         "image: uint8 (None, None, None)",
     ]
     assert repr(source) == (
-        "<gl.records: 10 records, x: float32 (4,), r: int16 (None,), image: uint8 (None, None, None)>"
+        "<gl.records: 10 records,\n  x: float32 (4,),\n  r: int16 (None,),\n  image: uint8 (None, None, None)>"
     )
 
 

@@ -247,7 +247,7 @@ class TFRecordSource(FileSource):
         # One record that fits is enough: the features are right then, and the others are errors when they are read.
         if errors and not fitting:
             raise errors[0]
-        inference.warn_of_missing(self._columns, repr(self), fitting)
+        inference.warn_of_missing(self._columns, self._line(), fitting)
 
 
 def _plain(originals: Sequence[str], compression: str | None) -> list[keptfile.Place]:
