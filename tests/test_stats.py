@@ -47,6 +47,33 @@ def test_the_tables_of_stages_and_loop_fit_into_80_columns():
         assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize(
+    ("columns", "titles"),
+    [
+        (80, "stage seconds share waits queue MB/s limit of it the machine"),
+        (74, "stage seconds share waits MB/s limit of it the machine"),
+        (70, "stage seconds share MB/s limit of it the machine"),
+        (60, "stage share MB/s limit of it the machine"),
+        (45, "stage share MB/s limit of it"),
+    ],
+)
+def test_in_a_narrow_terminal_the_less_important_columns_are_left_out(columns, titles):
+    counts = {f"{name}.seconds": 12.5 for name in STAGES} | {f"{name}.bytes": 1e12 for name in STAGES}
+    limits = Limits(copy_bytes=1e9, random_bytes=100e6, sequential_bytes=400e6, decode_images=25, pinned_bytes=16e9)
+
+    lines = (
+        Stats({**counts, "decode_images.images": 600, "loop_s": 99.9, "wait_s": 9.9})
+        .table(limits, columns)
+        .splitlines()
+    )
+
+    assert " ".join(lines[0].split()) == titles
+    assert max(map(len, lines)) <= columns
+    for name in STAGES:
+        (line,) = [line for line in lines if line.startswith(name.replace("_", " "))]
+        assert "%" in line
+
+
 def test_each_stage_stands_beside_the_limits_of_the_machine():
     counts = {"read.seconds": 8.0, "read.bytes": 4e9, "loop_s": 20.0, "batches": 100, "draw.seconds": 1.0}
     counts |= {"decode_images.seconds": 30.0, "decode_images.images": 600, "decode_images.bytes": 3e9}

@@ -138,7 +138,8 @@ def command(
             rates[peer] = measure_peer(peer, source, batch_size, not in_order, seconds)
     bottleneck = run.stats.bottleneck(limits)
     threads, prefetch = (int(run.stats[name]) for name in ("num_threads", "prefetch"))  # the loader may choose others
-    output.say(_wrap(repr(source)))
+    output.say(repr(source))
+    columns = min(COLUMNS, output.console.width)
     output.say(f"batches of {batch_size}, {_count(len(ops), 'op')}, on {loader.device}")
     output.say(f"{_count(threads, 'thread')}, {_count(prefetch, 'step')} ahead\n")
     output.say(
@@ -147,17 +148,17 @@ def command(
     )
     if bad_records:
         first = f"{bad_records[0].where}: {bad_records[0].cause}"
-        output.say(_wrap(f"{_count(len(bad_records), 'damaged record')}, the first: {first}") + "\n")
-    output.say(run.stats.table(limits), is_wrapped=False)
+        output.say(_wrap(f"{_count(len(bad_records), 'damaged record')}, the first: {first}", columns) + "\n")
+    output.say(run.stats.table(limits, columns), is_wrapped=False)
     for line in limit_lines(limits, run.stats.stage_limits(limits).values()):
-        output.say(_wrap(line, indent="  "))
+        output.say(_wrap(line, columns, indent="  "))
     if rates:
         output.say("\nread only" if not plain else "\nonly decoded and resized")
         for name, rate in rates.items():
             output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
-    output.say("\n" + _wrap(str(bottleneck)))
+    output.say("\n" + _wrap(str(bottleneck), columns))
     if tuning := run.stats.tuning:
-        output.say(_wrap(f"Tuning: {tuning}."))
+        output.say(_wrap(f"Tuning: {tuning}.", columns))
     output.result(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
@@ -213,9 +214,9 @@ def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
     loader.count("pageable_upload_s", time.perf_counter() - begin)
 
 
-def _wrap(text: str, indent: str = "") -> str:
-    """Return lines that are no wider than a terminal usually is; a path stays whole."""
-    lines = textwrap.wrap(text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def _wrap(text: str, columns: int, indent: str = "") -> str:
+    """Return lines of at most so many columns; a path stays whole."""
+    lines = textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 

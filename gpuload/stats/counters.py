@@ -47,6 +47,8 @@ GAUGES = ("num_threads", "prefetch")  # counters that say how it is now: they ar
 COLUMNS = 80
 MOST_WAITING = 256  # batches that were handed out and are not counted yet
 STAGE_TITLES = "stage", "seconds", "share", "waits", "queue", "MB/s", "of the loader's threads"
+# Of these columns, those that a narrow terminal has no place for, the least important first.
+DISPENSABLE = (STAGE_TITLES.index("queue"), STAGE_TITLES.index("waits"), STAGE_TITLES.index("seconds"), 6)
 LOOP_TITLES = "your loop", "seconds", "share", "", "queue", "MB/s", ""
 
 
@@ -152,31 +154,38 @@ class Stats(Mapping[str, float]):
             tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]
         return "\n".join(tables)
 
-    def table(self, limits: Limits | None = None) -> str:
+    def table(self, limits: Limits | None = None, columns: int = COLUMNS) -> str:
         """Return the time of each stage, and of the loop, in lines of 80 columns at most.
 
         Args:
             limits: of this machine. They stand beside the stages in place of the meaning; None: they are not known.
+            columns: of the terminal. In a narrow one the less important columns of the table are left out.
         """
-        lines = self._stage_lines() if limits is None else self._lines_beside(limits)
-        return "\n".join([*lines, *self._loop_lines()])
+        for count in range(len(DISPENSABLE) + 1):
+            omissions = DISPENSABLE[:count]
+            stages = self._stage_lines(omissions) if limits is None else self._lines_beside(limits, omissions)
+            lines = [*stages, *self._loop_lines(omissions)]
+            if max(map(len, lines), default=0) <= columns:
+                break
+        return "\n".join(lines)
 
-    def _stage_lines(self) -> list[str]:
+    def _stage_lines(self, omissions: Sequence[int]) -> list[str]:
         rows = [STAGE_TITLES, *self.stage_rows()] if self.stages else []
-        return [*(_line(row[:6]) + f"  {row[6]}" for row in rows), ""] if rows else []
+        return [*(_line(row, omissions) for row in rows), ""] if rows else []
 
-    def _lines_beside(self, limits: Limits) -> list[str]:
+    def _lines_beside(self, limits: Limits, omissions: Sequence[int]) -> list[str]:
         """Return the lines of stages with the limits of the machine beside each; a stage may have several."""
-        beside, lines = self.stage_limits(limits), []
+        beside, lines, words = self.stage_limits(limits), [], 6 not in omissions
         for stage, row in zip((*self.stages, None), self.stage_rows(), strict=False):
             first = row[:6]
             for limit in beside[stage.name] if stage is not None else ():
                 rates = [_rate(value, limit.unit) for value in (limit.rate, limit.limit)]
-                lines.append(f"{_line((*first[:5], rates[0]))} {rates[1]:>7} {limit.share:>5.0%}  {limit.words}")
+                line = f"{_line((*first[:5], rates[0]), omissions)} {rates[1]:>7} {limit.share:>5.0%}"
+                lines.append(f"{line}  {limit.words}" if words else line)
                 first = ("",) * 5
             if any(first):
-                lines.append(_line(first).rstrip())
-        titles = f"{_line(STAGE_TITLES[:6])} {'limit':>7} {'of it':>5}  the machine"
+                lines.append(_line(first, omissions))
+        titles = f"{_line(STAGE_TITLES[:6], omissions)} {'limit':>7} {'of it':>5}{'  the machine' if words else ''}"
         return [titles, *lines, ""] if lines else []
 
     def stage_rows(self) -> list[tuple[str, ...]]:
@@ -189,9 +198,9 @@ class Stats(Mapping[str, float]):
         idle_s = self._counts.get("idle_s", 0.0)
         return [*rows, ("idle", f"{idle_s:.3f}", "", "", "", "", "all steps ahead are made")] if rows else []
 
-    def _loop_lines(self) -> list[str]:
-        lines = [f"{_line(row[:6])}  {row[6]}" for row in (LOOP_TITLES, *self.loop_rows())]
-        return [*(line.rstrip() for line in lines), ""] if len(lines) > 1 else []
+    def _loop_lines(self, omissions: Sequence[int]) -> list[str]:
+        lines = [_line(row, omissions) for row in (LOOP_TITLES, *self.loop_rows())]
+        return [*lines, ""] if len(lines) > 1 else []
 
     def loop_rows(self) -> list[tuple[str, ...]]:
         """Return texts for each part of the loop, as `LOOP_TITLES` says."""
@@ -306,10 +315,11 @@ class Counters:
         return Stats({**counts, **self.gauges, "fill": fill(counts)}, facts, page)
 
 
-def _line(cells: Sequence[str]) -> str:
-    """Return the cells of a line: name, seconds, three shares, a rate."""
-    name, seconds, *shares, rate = cells
-    return f"{name:<14}{seconds:>9} {' '.join(f'{share:>5}' for share in shares)} {rate:>7}"
+def _line(cells: Sequence[str], omissions: Sequence[int]) -> str:
+    """Return the cells of a line without some of them: name, seconds, three shares, a rate, and words or none."""
+    forms = ("{:<14}", "{:>9}", " {:>5}", " {:>5}", " {:>5}", " {:>7}", "  {}")
+    line = "".join(forms[place].format(cell) for place, cell in enumerate(cells) if place not in omissions)
+    return line.rstrip()
 
 
 def _rate(amount: float, unit: str) -> str:
