@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.display import values
+from gpuload.display import markup, values
 from gpuload.spec import Field
 from gpuload.stats import MEANING, Stats
 from tests import simdevice
@@ -53,6 +53,21 @@ class Page(HTMLParser):
 
 def page(thing):
     return Page(thing._repr_html_())
+
+
+def weight(selector):
+    """Return how a browser weighs a selector without ids: by its classes, then by its names of elements."""
+    name = r"(?<![.\w-])[a-z]+(?![\w(-])"
+    return len(re.findall(r"\.[\w-]+", selector)), len(re.findall(name, selector.replace("(td,th)", " td")))
+
+
+def test_texts_are_on_the_left_though_jupyterlab_aligns_the_cells_of_all_tables_at_the_right():
+    rules = re.findall(r"([^{}]+)\{([^}]*)\}", markup.STYLE)
+    ours = [selector for selector, style in rules if "text-align:left" in style and "vertical-align:top" in style]
+
+    assert [weight(selector) > weight(".jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) td") for selector in ours] == [
+        True
+    ]
 
 
 def batch_of(**fields):

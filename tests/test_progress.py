@@ -328,7 +328,8 @@ def test_in_a_notebook_it_is_html_below_the_cell_and_nothing_is_left_at_the_end(
         "",
     ]
     assert bundles[0]["text/html"] == (
-        '<progress value="0.100"></progress> gpuload: counting &lt;b&gt;: 10 of 100 things, 2.0/s, 0:45 left'
+        '<progress value="0.100" style="vertical-align:middle"></progress> '
+        "gpuload: counting &lt;b&gt;: 10 of 100 things, 2.0/s, 0:45 left"
     )
     bundles.clear()
     monkeypatch.setenv("GPULOAD_PROGRESS", "0")

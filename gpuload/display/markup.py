@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from gpuload.display.pictures import Pixels, png
 
 CELL_WIDTH = 656  # pixels: the widest picture and its margin; a browser draws what is wider over the next cell
-# The colours are those of the page around it, so that dark pages show it, too.
+# The colours are those of the page around it, so that dark pages show it, too. A class that is named three times goes
+# before the rules of JupyterLab and Notebook 7 for any table, which align texts at the right.
 STYLE = (
-    f".gpuload td,.gpuload th{{vertical-align:top;padding:4px 8px;text-align:left;max-width:{CELL_WIDTH}px;"
+    f".gpuload.gpuload.gpuload :is(td,th){{vertical-align:top;padding:4px 8px;text-align:left;max-width:{CELL_WIDTH}px;"
     "overflow-wrap:break-word}.gpuload td{font:12px monospace}.gpuload th,.gpuload p{font:bold 13px sans-serif}"
     ".gpuload p{margin:4px 8px}.gpuload figure{display:inline-block;vertical-align:top;margin:0 6px 4px 0}"
     ".gpuload img{display:block;max-width:none;image-rendering:pixelated}"
