@@ -63,11 +63,11 @@ def weight(selector):
 
 def test_texts_are_on_the_left_though_jupyterlab_aligns_the_cells_of_all_tables_at_the_right():
     rules = re.findall(r"([^{}]+)\{([^}]*)\}", markup.STYLE)
-    ours = [selector for selector, style in rules if "text-align:left" in style and "vertical-align:top" in style]
+    selectors = [selector for selector, style in rules if "text-align:left" in style and "vertical-align:top" in style]
 
-    assert [weight(selector) > weight(".jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) td") for selector in ours] == [
-        True
-    ]
+    assert [
+        weight(selector) > weight(".jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) td") for selector in selectors
+    ] == [True]
 
 
 def batch_of(**fields):
