@@ -1,14 +1,16 @@
-"""What does it cost that a loader measures itself? `python -m benchmarks.clocks [--rounds 15] [--seconds 0.3]`.
+"""What does it cost that a loader measures itself? `python -m benchmarks.clocks [--pairs 30] [--seconds 0.02]`.
 
     work       what a loop over batches does; tiny rows are the worst case: nothing is there but what each batch costs
     calls      how often the loop and the threads of the loader call each part of the measurement, for a batch
     counted    these calls times what one of them takes here, as a share of the processor time of a batch
-    A/B        processor time of the same loop with the measurement, to that without it: neighbours take turns, and the
-               measurement is switched off in this program alone, by functions that do nothing in the place of its own
+    A/B        how much more processor time a batch takes with the measurement than without it: a loader, and one alike
+               whose counters do nothing, which exists in this program alone, are asked in turns for the batches of so
+               many seconds. Each such pair is one ratio, since two loaders that are alike differ, too, by where their
+               memory lies; here are the median of all pairs, and between which values it lies with 95 % (bootstrap)
 
-The clocks of the core cannot be switched off: two reads for a piece of 256 KiB and for an image, of 25 ns each. The
-clock that decides how many steps are done together stays on, too: it is no measurement. Results go to
-`results/clocks.md`.
+Both loaders have as many threads and steps ahead as the first one chooses at its beginning. The clocks of the core
+stay on: two reads for a piece of 256 KiB and for an image, of 25 ns each. So does the clock that decides how many steps
+are done together: it is no measurement. Results go to `results/clocks.md`.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ import time
 import timeit
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, count, islice
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -29,17 +33,22 @@ import numpy as np
 import gpuload as gl
 from benchmarks import machine
 from benchmarks.folders import RESULTS
+from gpuload import loader as loaders
 from gpuload.pipeline import epoch
-from gpuload.stats import Counters, Watch, stages
+from gpuload.stats import Counters, Trace, Watch, stages, watch
 
+Work = Callable[..., gl.Loader]
 ROOT = Path(__file__).resolve().parents[1]
-WARM_UP = 2  # rounds that do not count
+WARM_UP, ROUNDS = 5, 15  # turns of each loader that do not count; rounds of turns with a pair of loaders
+NUM_RESAMPLES = 2000  # of the bootstrap
+COUNTED_S = 0.5  # of the loop whose calls are counted
 DELIVERED, NUM_DELIVERED = "batch counted", 256
 ADDED = "amount added"
 BY_TIME = ("clock of the loop", "times of the loop counted", "thread asked")  # once in so many milliseconds
 PARTS: dict[str, tuple[Any, str]] = {
     "clock of the loop": (epoch, "perf_counter"),
     "times of the loop counted": (epoch._Run, "count_times"),
+    "watch made": (Counters, "watch"),
     "stage begun": (Watch, "enter"),
     "amount counted": (Watch, "count"),
     "counters added": (Counters, "add_amounts"),
@@ -50,83 +59,91 @@ PARTS: dict[str, tuple[Any, str]] = {
 def main(arguments: list[str] | None = None) -> int:
     """Measure, write the table, and print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=0.02)
     parser.add_argument("--only", choices=WORKS, nargs="*")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only or WORKS:
-            with WORKS[name](Path(folder)) as loader:
-                rows.append(measure(name, loader, options.rounds, options.seconds))
-    text = table(rows, options.rounds)
+            rows.append(measure(name, WORKS[name](Path(folder)), options.pairs, options.seconds))
+    text = table(rows, options.pairs)
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "clocks.md").write_text(text)
     print(text)
     return 0
 
 
-def tiny_rows(folder: Path) -> gl.Loader:
-    """Return a loader of batches of one row of 64 bytes."""
+def tiny_rows(folder: Path) -> Work:
+    """Return batches of one row of 64 bytes."""
     np.save(folder / "tiny.npy", np.zeros((200_000, 16), np.float32))
-    return gl.Loader(gl.npy(folder / "tiny.npy"), 1, device="cpu")
+    return partial(gl.Loader, gl.npy(folder / "tiny.npy"), 1, device="cpu")
 
 
-def rows(folder: Path) -> gl.Loader:
-    """Return a loader of batches of 64 shuffled rows of 3 KiB."""
+def rows(folder: Path) -> Work:
+    """Return batches of 64 shuffled rows of 3 KiB."""
     np.save(folder / "rows.npy", np.zeros((60_000, 768), np.float32))
-    return gl.Loader(gl.npy(folder / "rows.npy"), 64, shuffle=True, device="cpu")
+    return partial(gl.Loader, gl.npy(folder / "rows.npy"), 64, shuffle=True, device="cpu")
 
 
-def small_images(folder: Path) -> gl.Loader:
-    """Return a loader of batches of 8 small images through compiled ops."""
+def small_images(batch_size: int, folder: Path) -> Work:
+    """Return batches of small images in memory through compiled ops."""
     images = np.zeros((60_000, 32, 32, 3), np.uint8)
     ops = [gl.ops.RandomFlip(), gl.ops.Normalize(mean=(128.0,) * 3, std=(64.0,) * 3)]
-    return gl.Loader(gl.arrays(image=images), 8, ops=ops, shuffle=True, device="cpu")
+    return partial(gl.Loader, gl.arrays(image=images), batch_size, ops=ops, shuffle=True, device="cpu")
 
 
-def python_op(folder: Path) -> gl.Loader:
-    """Return a loader of batches of 8 rows through a Python function."""
+def images(folder: Path) -> Work:
+    """Return batches of 32 images in a file, cropped and flipped for training."""
+    np.save(folder / "images.npy", np.zeros((2_000, 256, 256, 3), np.uint8))
+    ops = [gl.ops.RandomResizedCrop(224), gl.ops.RandomFlip()]
+    return partial(gl.Loader, gl.npy(folder / "images.npy"), 32, ops=ops, shuffle=True, device="cpu")
+
+
+def python_op(batch_size: int, folder: Path) -> Work:
+    """Return batches of rows through a Python function that does nothing."""
     op = gl.ops.Python(lambda x: x, batch=True, out={})
-    return gl.Loader(gl.arrays(x=np.zeros((100_000, 16), np.float32)), 8, ops=[op], device="cpu")
+    source = gl.arrays(x=np.zeros((100_000, 16), np.float32))
+    return partial(gl.Loader, source, batch_size, ops=[op], device="cpu")
 
 
-WORKS: dict[str, Callable[[Path], gl.Loader]] = {
-    "tiny rows": tiny_rows,
-    "rows": rows,
-    "small images": small_images,
-    "Python op": python_op,
+WORKS: dict[str, Callable[[Path], Work]] = {
+    "1 tiny row": tiny_rows,
+    "64 rows": rows,
+    "8 small images": partial(small_images, 8),
+    "128 small images": partial(small_images, 128),
+    "32 images": images,
+    "8 rows, Python op": partial(python_op, 8),
+    "256 rows, Python op": partial(python_op, 256),
 }
 
 
+class QuietCounters(Counters):
+    """Counters that measure and count nothing."""
+
+    def __init__(self, trace: Trace | None = None) -> None:
+        super().__init__(trace)
+        self.deliver = self.add = self.add_amounts = self.trace_watch = self.loop = _nothing  # type: ignore
+
+    def watch(self) -> Watch:
+        """Return the watch of a thread that measures nothing."""
+        return watch()
+
+
+def _nothing(*arguments: object, **amounts: object) -> None:
+    pass
+
+
 @contextlib.contextmanager
-def replaced(functions: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Put functions in the place of parts of the measurement, for a while."""
-    before = {name: getattr(*PARTS[name]) for name in functions}
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Put another value in the place of an attribute, for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
-        for name, function in functions.items():
-            owner, attribute = PARTS[name]
-            setattr(owner, attribute, function)
         yield
     finally:
-        for name, function in before.items():
-            owner, attribute = PARTS[name]
-            setattr(owner, attribute, function)
-
-
-def no_measurement() -> dict[str, Callable[..., Any]]:
-    """Return functions that do nothing; ``perf_counter`` becomes a call of C that is as short as can be."""
-    nothing = dict.fromkeys(("stage begun", "amount counted", "counters added"), _nothing)
-    return {**nothing, "clock of the loop": float, "times of the loop counted": _read_no_clock_again}
-
-
-def _read_no_clock_again(run: Any, *arguments: object) -> None:
-    run.timed_every = 1 << 60
-
-
-def _nothing(*arguments: object, **amounts: object) -> str:
-    return ""
+        setattr(owner, name, before)
 
 
 def counted_calls(loader: gl.Loader, seconds: float) -> tuple[Counter[str], int, float]:
@@ -142,22 +159,24 @@ def counted_calls(loader: gl.Loader, seconds: float) -> tuple[Counter[str], int,
 
         return call
 
-    with replaced({name: counting(name, getattr(*PARTS[name])) for name in PARTS}):
+    with contextlib.ExitStack() as stack:
+        for name, (owner, attribute) in PARTS.items():
+            stack.enter_context(replaced(owner, attribute, counting(name, getattr(owner, attribute))))
         num_batches, cpu_s = loop(loader, seconds)
     return calls, num_batches, cpu_s / num_batches
 
 
 def costs() -> dict[str, float]:
     """Return the seconds of a call of each part, the best of some tries."""
-    counters, watch = Counters(), Watch()
+    counters, part = Counters(), Watch()
     names, amounts = ("read", "ops"), dict.fromkeys(("a", "b", "c", "d", "e", "f", "g", "h"), 1.0)
     row = (1, 64)
     run = epoch._Run.__new__(epoch._Run)
     run.num_untimed, run.end_s = 1, 0.0
 
     def begin_stages() -> None:
-        watch.enter(names[0])
-        watch.enter(names[1])
+        part.enter(names[0])
+        part.enter(names[1])
 
     def deliver_batches() -> None:
         for _ in range(NUM_DELIVERED):
@@ -169,12 +188,13 @@ def costs() -> dict[str, float]:
         counters._loops.clear()
 
     stages._thread.sample_s = float("inf")
-    with watch:
+    with part:
         seconds = {
             "clock of the loop": best(time.perf_counter),
             "times of the loop counted": best(count_times),
+            "watch made": best(counters.watch),
             "stage begun": best(begin_stages) / 2,
-            "amount counted": best(lambda: watch.count("read.bytes", 1.0)),
+            "amount counted": best(lambda: part.count("read.bytes", 1.0)),
             "counters added": (added_s := best(lambda: counters.add_amounts({}))),
             ADDED: (best(lambda: counters.add_amounts(amounts)) - added_s) / len(amounts),
             "thread asked": best(stages.usage),
@@ -201,20 +221,11 @@ def loop(loader: gl.Loader, seconds: float) -> tuple[int, float]:
         number += 1
 
 
-def measure(name: str, loader: gl.Loader, num_rounds: int, seconds: float) -> dict[str, Any]:
+def measure(name: str, work: Work, num_pairs: int, seconds: float) -> dict[str, Any]:
     """Return the figures of a work."""
-    off = no_measurement()
-    ratios, times = [], []
-    for number in range(WARM_UP + num_rounds):
-        pair = {}
-        for is_on in (True, False) if number % 2 else (False, True):
-            with contextlib.nullcontext() if is_on else replaced(off):
-                count, cpu_s = loop(loader, seconds)
-            pair[is_on] = cpu_s / count
-        if number >= WARM_UP:
-            ratios.append(pair[True] / pair[False])
-            times.append(pair[True])
-    calls, num_batches, slow_s = counted_calls(loader, seconds)
+    ratios, times = compared(work, num_pairs, seconds)
+    with work() as loader:
+        calls, num_batches, slow_s = counted_calls(loader, COUNTED_S)
     calls[DELIVERED] = num_batches
     cost, batch_s = costs(), median(times)
     # Counting makes batches slower, so that there are more of the calls that come once in so many milliseconds.
@@ -226,7 +237,40 @@ def measure(name: str, loader: gl.Loader, num_rounds: int, seconds: float) -> di
     }  # fmt: skip
 
 
-def table(rows: list[dict[str, Any]], num_rounds: int) -> str:
+def compared(work: Work, num_pairs: int, seconds: float) -> tuple[list[float], list[float]]:
+    """Return for each pair of loaders the time with the measurement to that without it, and the seconds of a batch."""
+    with work() as first:
+        setting = {"num_threads": first.num_threads, "prefetch": first.prefetch}
+        num_batches, cpu_s = loop(first, 10 * seconds)
+    size = max(1, round(num_batches * seconds / cpu_s))
+    ratios, times = [], []
+    for number in range(num_pairs):
+        with contextlib.ExitStack() as stack:
+            spent: dict[gl.Loader, list[float]] = {}
+            for is_quiet in (number % 2, 1 - number % 2):
+                with replaced(loaders, "Counters", QuietCounters if is_quiet else Counters):
+                    spent[stack.enter_context(work(**setting))] = []
+            [a, b] = sorted(spent, key=lambda loader: isinstance(loader._counters, QuietCounters))
+            loops = {loader: chain.from_iterable(map(loader.epoch, count())) for loader in spent}
+            for loader in WARM_UP * [a, b] + ROUNDS * [a, b, b, a]:
+                begin = time.process_time()
+                for _ in islice(loops[loader], size):
+                    pass
+                spent[loader].append(time.process_time() - begin)
+            with_s, without_s = (median(spent[loader][WARM_UP:]) for loader in (a, b))
+        ratios.append(with_s / without_s)
+        times.append(with_s / size)
+    return ratios, times
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Return between which values the median lies with 95 %."""
+    samples = np.random.default_rng(0).choice(ratios, (NUM_RESAMPLES, len(ratios)))
+    low, high = np.quantile(np.median(samples, axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def table(rows: list[dict[str, Any]], num_pairs: int) -> str:
     """Return the page."""
     about, versions = machine.machine(ROOT), machine.versions(ROOT)
     lines = [
@@ -236,15 +280,15 @@ def table(rows: list[dict[str, Any]], num_rounds: int) -> str:
         *(__doc__ or "").split("\n\n", 1)[1].rstrip().splitlines(),
         "```",
         "",
-        f"- {num_rounds} rounds on {about['cores']} cores of {about['cpu']}, load {about['load_at_start'][0]}",
+        f"- {num_pairs} pairs of loaders on {about['cores']} cores of {about['cpu']}, load {about['load_at_start'][0]}",
         f"- gpuload {versions['gpuload']}, Python {versions['python']}; made by `python -m benchmarks.clocks`",
         "",
-        "| work | a batch, us | counted | A/B (quarters) |",
+        "| work | a batch, us | counted | A/B (95 %) |",
         "|---|---:|---:|---:|",
     ]
     for row in rows:
-        low, _, high = quantiles(row["ratios"], n=4)
-        ratio = f"{median(row['ratios']):.3f} ({low:.3f} to {high:.3f})"
+        low, high = interval(row["ratios"])
+        ratio = f"{median(row['ratios']) - 1:+.2%} ({low - 1:+.2%} to {high - 1:+.2%})"
         lines.append(f"| {row['name']} | {1e6 * row['batch_s']:.1f} | {row['counted']:.2%} | {ratio} |")
     lines += [
         "",

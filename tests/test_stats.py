@@ -14,6 +14,7 @@ import gpuload as gl
 from gpuload import core
 from gpuload.pipeline import epoch
 from gpuload.stats import MEANING, STAGES, Counters, Limits, Stats, Watch, stages, watch
+from gpuload.stats.counters import MOST_TALLIES
 
 
 def test_counts_from_many_threads_add_up():
@@ -27,6 +28,37 @@ def test_counts_from_many_threads_add_up():
         thread.join()
     assert counters.stats()["batches"] == 4000
     assert counters.stats()["wait_s"] == 2000
+
+
+def test_what_threads_counted_that_have_ended_stays_and_their_tallies_do_not():
+    counters = Counters()
+    for _ in range(3 * MOST_TALLIES):
+        thread = threading.Thread(target=lambda: counters.add(batches=1))
+        thread.start()
+        thread.join()
+
+    assert counters.stats()["batches"] == 3 * MOST_TALLIES
+    assert len(counters._tallies) <= MOST_TALLIES
+
+
+def test_the_watch_of_a_thread_counts_at_once():
+    counters = Counters()
+    with counters.watch() as watch:
+        watch.count("read.bytes", 3.0)
+        assert counters.stats()["read.bytes"] == 3.0
+    with counters.watch() as watch:
+        watch.count("read.bytes", 4.0)
+    assert counters.stats()["read.bytes"] == 7.0
+
+
+def test_reading_and_ops_are_the_sums_of_their_stages():
+    counters = Counters()
+    counters.add(**{f"{name}.seconds": 10.0**place for place, name in enumerate(STAGES)})
+
+    stats = counters.stats()
+    assert list(STAGES) == ["draw", "read", "decode_raw", "decode_images", "ops", "python_ops", "upload"]
+    assert (stats["read_s"], stats["ops_s"]) == (110, 111_000)
+    assert (stats - counters.stats())["read_s"] == 0
 
 
 def test_every_counter_is_shown_with_its_meaning():

@@ -218,7 +218,7 @@ class _Board:
 
     def _add(self, watch: Watch, step: Step) -> None:
         position = step.position
-        self._counters.add_watch(watch, epoch=position.epoch, step=position.step, num_steps=step.num_steps)
+        self._counters.trace_watch(watch, epoch=position.epoch, step=position.step, num_steps=step.num_steps)
 
     def _run(self, outcome: Outcome) -> None:
         if self.executor is not None:

@@ -225,7 +225,7 @@ class Session:
                 with counters.watch() as watch:
                     watch.enter("draw")
                     stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)
-                counters.add_watch(watch, epoch=position.epoch, step=first, num_steps=stretch_end - first)
+                counters.trace_watch(watch, epoch=position.epoch, step=first, num_steps=stretch_end - first)
             windows.ask(position, first, num_steps)
             start = plan.later(position, first)
             tuning.num_begun += 1

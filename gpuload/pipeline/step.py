@@ -69,7 +69,7 @@ class Step:
     Args:
         recipe: how it becomes a batch.
         ring: where its memory comes from.
-        counters: ``read_s`` and ``ops_s`` are added to.
+        counters: the times of its stages are added to.
         position: of the first of the steps.
         num_steps: how many there are.
         stretch: in which these steps are; None to find it out for them alone.
@@ -269,21 +269,18 @@ class Step:
 
     def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
         """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""
-        start_time = time.perf_counter()
         after = first + end - begin
         with self._counters.watch() as watch:
             watch.enter("draw")
             shares, draws = stretch.shares(first, after), stretch.draws(first, after)
             fields = self._read(part, begin, end, shares, watch)
-            read_time = time.perf_counter()
+            begin_s = time.perf_counter()
             partners = None if stretch.partners is None else stretch.partners[first:after]
             self._run(part, begin, end, fields, draws, partners, watch)
-        end_time = time.perf_counter()
-        self.ops_s += end_time - read_time
-        times = {"read_s": read_time - start_time, "ops_s": end_time - read_time}
-        self._counters.add_watch(
-            watch, epoch=self.position.epoch, step=self.position.step, num_steps=self.num_steps, **times
-        )
+            self.ops_s += time.perf_counter() - begin_s
+        if watch.spans:
+            place = self.position
+            self._counters.trace_watch(watch, epoch=place.epoch, step=place.step, num_steps=self.num_steps)
 
     # Damaged records
 
@@ -491,8 +488,8 @@ class Step:
         recipe, graph = self.recipe, self.recipe.graph
         if not graph.ops:
             return
-        watch.enter("draw")
         if draws is None or recipe.labels is not None:
+            watch.enter("draw")
             field_values = {
                 name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from
             }

@@ -312,7 +312,7 @@ class _Board:
                     self._count_times(step, times, amounts)
                     amounts["wait_s"] += step.copies.wait_s
                     self._trace_copies(step, step.copies)
-        self._counters.add(**amounts, read_s=amounts["read.seconds"], ops_s=amounts["ops.seconds"])
+        self._counters.add(**amounts)
 
     def _count_times(self, step: Step, times: Mapping[str, float], amounts: dict[str, float]) -> None:
         """Add the times of threads of the core, and bytes, to those of stages.

@@ -1,12 +1,14 @@
 """Counters of a loader, each with the meaning of high and low values.
 
-Counting is thread-safe; a count costs about a microsecond, so it is done per batch or per part of one, not per record.
+Each thread adds to a tally of its own, without a lock; who reads the counters adds the tallies up. A count costs some
+tenths of a microsecond, so it is done per batch or per part of one, not per record.
 """
 
 from __future__ import annotations
 
 import textwrap
 import threading
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -36,16 +38,18 @@ MEANING = {
     "prefetch": "steps that are made ahead now; chosen by what was measured, unless prefetch= was passed",
     "fill": "steps_ready as a share of steps_ahead; near 1: the loader is ahead of the model",
     "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: reading is the limit",
-    "ops_s": "seconds of threads on decoding and ops, added over threads; high beside read_s: the ops are the limit",
+    "ops_s": "seconds of threads on images and ops, added over threads; high beside read_s: the ops are the limit",
     "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
     "slots_reused": "buffers used again without an allocation",
     "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or expect a copy of each",
     "tensors_shared": "tensors handed to a framework without a copy",
     "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
 }
+SUMS = {"read_s": ("read", "decode_raw"), "ops_s": ("decode_images", "ops", "python_ops")}  # of seconds of stages
 GAUGES = ("num_threads", "prefetch")  # counters that say how it is now: they are not added up
 COLUMNS = 80
 MOST_WAITING = 256  # batches that were handed out and are not counted yet
+MOST_TALLIES = 64  # of threads, before those of threads that have ended are added up
 STAGE_TITLES = "stage", "seconds", "share", "waits", "queue", "MB/s", "of the loader's threads"
 # Of these columns, those that a narrow terminal has no place for, the least important first.
 DISPENSABLE = (STAGE_TITLES.index("queue"), STAGE_TITLES.index("waits"), STAGE_TITLES.index("seconds"), 6)
@@ -233,6 +237,17 @@ class Stats(Mapping[str, float]):
         return f"Stats({self._counts})"
 
 
+class _Owner:
+    """Lives as long as the thread that has it among its own variables."""
+
+
+class _Thread(threading.local):
+    """Of each thread: its tally, and what ends with the thread."""
+
+    tally: dict[str, float] | None = None
+    owner: _Owner | None = None
+
+
 class Counters:
     """Counters that many threads add to.
 
@@ -247,9 +262,11 @@ class Counters:
 
     def __init__(self, trace: Trace | None = None) -> None:
         self.trace = trace
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of those below but not of the tallies, each of which one thread alone writes to
         self.gauges: dict[str, float] = dict.fromkeys(GAUGES, 0)
         self._counts: dict[str, float] = dict.fromkeys((name for name in MEANING if name not in (*GAUGES, "fill")), 0)
+        self._thread = _Thread()
+        self._tallies: list[tuple[weakref.ref[_Owner], dict[str, float]]] = []
         self._batches: deque[tuple[int, int]] = deque()  # records and bytes of batches that are not counted yet
         self.deliver = self._batches.append
         self._loops: deque[tuple[float, float]] = deque()  # seconds of their hand-over, and of the loop
@@ -260,29 +277,51 @@ class Counters:
 
     def add_amounts(self, amounts: Mapping[str, float]) -> None:
         """Add to the counters that a mapping names."""
-        counts = self._counts
-        with self._lock:
-            # Else they would pile up in a loop whose counters nobody reads.
-            if len(self._batches) > MOST_WAITING:
+        # Else they would pile up in a loop whose counters nobody reads.
+        if len(self._batches) > MOST_WAITING:
+            with self._lock:
                 self._add_batches()
-            for name, amount in amounts.items():
-                counts[name] = counts.get(name, 0) + amount
+        tally = self._thread.tally
+        if tally is None:
+            tally = self._new_tally()
+        for name, amount in amounts.items():
+            tally[name] = tally.get(name, 0) + amount
 
     def watch(self) -> Watch:
-        """Return a watch for a part of a step; ``add_watch`` adds its amounts."""
-        return Watch(traced=self.trace is not None)
+        """Return a watch for a part of a step, which counts for the calling thread."""
+        tally = self._thread.tally
+        return Watch(self._new_tally() if tally is None else tally, traced=self.trace is not None)
 
-    def add_watch(self, watch: Watch, *, epoch: int, step: int, num_steps: int, **amounts: float) -> None:
-        """Add the amounts of a watch, and others; note its stages in the trace.
+    def _new_tally(self) -> dict[str, float]:
+        """Return a tally for the calling thread."""
+        tally: dict[str, float] = {}
+        self._thread.tally, self._thread.owner = tally, _Owner()
+        with self._lock:
+            if len(self._tallies) >= MOST_TALLIES:
+                self._add_past_tallies()
+            self._tallies.append((weakref.ref(self._thread.owner), tally))
+        return tally
+
+    def _add_past_tallies(self) -> None:
+        """Add the tallies of threads that have ended to the counts; the caller holds the lock."""
+        present = []
+        for owner_ref, tally in self._tallies:
+            if owner_ref() is not None:
+                present.append((owner_ref, tally))
+                continue
+            for name, amount in tally.items():
+                self._counts[name] = self._counts.get(name, 0) + amount
+        self._tallies = present
+
+    def trace_watch(self, watch: Watch, *, epoch: int, step: int, num_steps: int) -> None:
+        """Note the stages of a watch in the trace, if there is one.
 
         Args:
             watch: of the calling thread, which is over.
             epoch: of the steps.
             step: the first of them.
             num_steps: how many the thread worked on.
-            amounts: as of ``add``.
         """
-        self.add_amounts(watch.amounts | amounts)
         if self.trace is not None:
             for name, begin_s, end_s in watch.spans or ():
                 self.trace.add(name, begin_s, end_s, epoch=epoch, step=step, num_steps=num_steps)
@@ -295,8 +334,10 @@ class Counters:
         """Add the batches that were handed out; the caller holds the lock."""
         counts, batches, loops = self._counts, self._batches, self._loops
         if count := len(batches):  # those that come meanwhile are counted the next time
-            # Loops in C: most batches of an epoch have the same amounts.
-            for (num_records, num_bytes), times in Counter(starmap(batches.popleft, repeat((), count))).items():
+            rows = list(starmap(batches.popleft, repeat((), count)))  # a loop in C
+            # Most batches of an epoch have the same amounts: to compare them takes a fifth of the time of a Counter.
+            is_alike = rows.count(rows[0]) == count
+            for (num_records, num_bytes), times in ({rows[0]: count} if is_alike else Counter(rows)).items():
                 counts["batches"] += times
                 counts["records"] += times * num_records
                 counts["bytes"] += times * num_bytes
@@ -312,7 +353,11 @@ class Counters:
         with self._lock:
             self._add_batches()
             counts = dict(self._counts)
-        return Stats({**counts, **self.gauges, "fill": fill(counts)}, facts, page)
+            for _, tally in self._tallies:
+                for name, amount in tally.copy().items():  # one call of C: its thread may add to it meanwhile
+                    counts[name] = counts.get(name, 0) + amount
+        sums = {name: sum(counts.get(f"{stage}.seconds", 0.0) for stage in stages) for name, stages in SUMS.items()}
+        return Stats({**counts, **sums, **self.gauges, "fill": fill(counts)}, facts, page)
 
 
 def _line(cells: Sequence[str], omissions: Sequence[int]) -> str:

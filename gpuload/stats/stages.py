@@ -41,7 +41,7 @@ STAGES = {
 BATCH_STAGES = ("upload", "ops")  # of the thread of the batches, on a GPU and with DALI
 STATES = ("blocked", "starved", "off_core")  # of a thread that does not run; see `Stage`
 SECONDS = {name: f"{name}.seconds" for name in STAGES}  # the counter of each
-SAMPLE_EVERY_S = 0.02
+SAMPLE_EVERY_S = 0.05
 THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux
 SCHEDSTAT = "/proc/thread-self/schedstat"
 
@@ -95,15 +95,18 @@ class Watch:
     """The time of one thread for one part of a step, stage by stage; a context manager, and may be nested.
 
     Args:
+        amounts: the sums to add to: ``"read.seconds"``, ``"read.bytes"``. No other thread may write to them.
         traced: True to note when each stage began and ended.
 
     Attributes:
-        amounts: the sums: ``"read.seconds"``, ``"read.bytes"``.
+        amounts: these.
         spans: name, begin and end of each stage; None where they are not noted.
     """
 
-    def __init__(self, *, traced: bool = False) -> None:
-        self.amounts: dict[str, float] = {}
+    __slots__ = "_begin_s", "_outer", "_stage", "_usage", "amounts", "spans"
+
+    def __init__(self, amounts: dict[str, float] | None = None, *, traced: bool = False) -> None:
+        self.amounts: dict[str, float] = {} if amounts is None else amounts
         self.spans: list[tuple[str, float, float]] | None = [] if traced else None
         self._stage, self._begin_s = "", 0.0
         self._usage: Usage | None = None
@@ -124,14 +127,18 @@ class Watch:
 
     def enter(self, stage: str) -> str:
         """Begin a stage, which ends the one before; an empty name begins none. Return the one before."""
-        before, amounts = self._stage, self.amounts
+        before = self._stage
         # Many small parts enter the stage that is on: they cost one comparison, and no look at the clock.
         if stage == before:
             return before
         now = perf_counter()
         if before:
+            amounts = self.amounts
             name, seconds = SECONDS[before], now - self._begin_s
-            amounts[name] = amounts.get(name, 0.0) + seconds
+            try:  # the usual case first: it takes half of the time of `get`
+                amounts[name] += seconds
+            except KeyError:
+                amounts[name] = seconds
             if self._usage is not None:
                 self._sample(before, seconds)
             if self.spans is not None:
@@ -151,12 +158,15 @@ class Watch:
 
     def count(self, name: str, amount: float) -> None:
         """Add to an amount."""
-        self.amounts[name] = self.amounts.get(name, 0.0) + amount
+        try:
+            self.amounts[name] += amount
+        except KeyError:
+            self.amounts[name] = amount
 
     def move(self, stage: str, seconds: float) -> None:
         """Take seconds from the stage that is on, and give them to another that was a part of it."""
-        self.count(f"{self._stage}.seconds", -seconds)
         self.count(f"{stage}.seconds", seconds)
+        self.count(f"{self._stage}.seconds", -seconds)
 
     def _sample(self, stage: str, seconds: float) -> None:
         before, self._usage = self._usage, usage()
@@ -170,6 +180,8 @@ class Watch:
 
 class _NoWatch(Watch):
     """Of a thread whose time is not measured; all such threads share it, so that it holds nothing."""
+
+    __slots__ = ()
 
     def enter(self, stage: str) -> str:
         """Do nothing."""
