@@ -6,7 +6,8 @@
 It is not known beforehand how long an op takes, a Python function above all. A group of slow steps would go to one
 thread, and its first batch would come after the work of all of them. So where Python's threads do the ops, the first
 steps of each epoch are groups of one, and the time of their ops decides the size of the groups behind them (not that of
-reading: the first records may come from a cold disk). Batches do not depend on it.
+reading: the first records may come from a cold disk). It is the least time of the last epochs, since whatever disturbs
+a step makes it longer, above all a wait for Python's lock. Batches do not depend on it.
 
 Roles: workers settle the size, one at a time, before they begin the first group that has it. The consumer asks for a
 later group only after that group was done.
@@ -14,9 +15,23 @@ later group only after that group was done.
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 
 GROUP_S = 0.02  # that a group takes at most; joining saves less than a tenth of steps that take longer than 1.3 ms
+NUM_EPOCHS = 8  # whose steps are remembered; an op may do more work in later epochs
+
+
+class StepTime:
+    """The time that the ops of a step take: the least of the last epochs."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=NUM_EPOCHS)
+
+    def note(self, seconds: float) -> float:
+        """Note the time of the fastest of some steps of an epoch, infinity if there is none, and return the least."""
+        self._seconds.append(seconds)
+        return min(self._seconds)
 
 
 class Joining:

@@ -21,7 +21,7 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.order import Blocks, Position
 from gpuload.pipeline.batches import Batches, Outcome, mend_step, run_step
 from gpuload.pipeline.damage import Damage
-from gpuload.pipeline.joining import Joining
+from gpuload.pipeline.joining import Joining, StepTime
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.settings import Setting
@@ -88,7 +88,7 @@ class Session:
             apply=partial(_apply, recipe, prefetch, self.ring, counters),
         )
         self._idle: list[BatchExecutor] = [] if executor is None else [executor]
-        self._has_executor = executor is not None
+        self._has_executor, self._step_time = executor is not None, StepTime()
         # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here keeps it alive.
         self._running: list[weakref.ref[Workers | Batches]] = []
 
@@ -202,7 +202,7 @@ class Session:
     def _maker(self, position: Position, joining: Joining, queue: Queue | None) -> Callable[[int], Step | None]:
         """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
-        plan, end, tuning = recipe.plan, recipe.plan.end(position), self.tuning
+        plan, end, tuning, step_time = recipe.plan, recipe.plan.end(position), self.tuning, self._step_time
         windows = Windows(recipe)
         stretch: Stretch | None = None
         stretch_end = position.step  # the step behind the stretch
@@ -211,8 +211,7 @@ class Session:
         def make(number: int) -> Step | None:
             nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
-                # The least of the first steps: whatever disturbs one makes it longer.
-                joining.settle(min((step.ops_s for step in first_steps if step.ops_s), default=inf))
+                joining.settle(step_time.note(min((step.ops_s for step in first_steps if step.ops_s), default=inf)))
                 first_steps.clear()
             first, num_steps = joining.steps(number)
             if not num_steps:

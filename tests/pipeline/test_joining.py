@@ -1,12 +1,13 @@
 """Which short steps are done together, and that slow ones are not kept waiting for one another."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.pipeline.joining import GROUP_S, Joining
+from gpuload.pipeline.joining import GROUP_S, NUM_EPOCHS, Joining, StepTime
 
 WAIT_S = 20  # until a thread that should have come is missed
 
@@ -39,6 +40,37 @@ def test_the_time_of_a_step_decides_how_many_are_done_together():
         sizes[step_s] = joining.steps(2)[1]
 
     assert list(sizes.values()) == [1, 2, 16]
+
+
+def test_an_epoch_whose_first_steps_were_disturbed_has_the_groups_of_the_epochs_before():
+    sizes, is_disturbed = [], threading.Event()
+
+    def note_size(x):
+        sizes.append(len(x))
+        time.sleep(3 * GROUP_S * is_disturbed.is_set())
+        return x
+
+    op = gl.ops.Python(note_size, batch=True, out={})
+    with gl.Loader(gl.arrays(x=np.arange(4000.0)), 4, ops=[op], num_threads=2, device="cpu") as loader:
+        list(loader.epoch(0))
+        joined = max(sizes)
+        sizes.clear()
+        is_disturbed.set()
+        batches = loader.epoch(1)
+        next(batches)
+        while len(sizes) < 3:
+            next(batches)
+
+    assert joined > 4
+    assert max(sizes) == joined
+
+
+def test_an_op_that_does_more_work_in_later_epochs_is_noticed():
+    step_time = StepTime()
+    least = [step_time.note(seconds) for seconds in (0.001, 0.5, *[0.25] * NUM_EPOCHS)]
+
+    assert least[:NUM_EPOCHS] == [0.001] * NUM_EPOCHS
+    assert least[-1] == 0.25
 
 
 def test_a_slow_op_on_small_records_runs_on_all_threads():
