@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ class Finding:
         file: the file that holds it; None if it is in none, or in several.
         record: its number in the source; None for a whole file, and where the files could not be opened together.
         offset_bytes: the byte of the file where the record begins, if that is known.
+        remedy: for a file that cannot be opened, as the error has it; no part of a comparison.
     """
 
     where: str
@@ -74,6 +75,7 @@ class Finding:
     file: str | None = None
     record: int | None = None
     offset_bytes: int | None = None
+    remedy: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         at = f", byte {self.offset_bytes}" if self.offset_bytes else ""
@@ -312,7 +314,7 @@ def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
     reason = error.what
     for between in (" ", ": ", ", "):
         reason = reason.removeprefix(f"{location}{between}")
-    return Finding(location, f"{reason}; {error.cause}" if error.cause else reason, file)
+    return Finding(location, f"{reason}; {error.cause}" if error.cause else reason, file, remedy=error.remedy)
 
 
 def _without(message: str, location: str, origin: tuple[str, int] | None) -> str:

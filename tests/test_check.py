@@ -292,13 +292,23 @@ def test_the_status_says_whether_anything_is_damaged(photos, capsys):
     assert main(["check"]) == 2
 
 
+def test_a_file_that_cannot_be_opened_is_told_with_its_remedy(tmp_path, capsys):
+    np.save(tmp_path / "cut.npy", np.zeros(100))
+    os.truncate(tmp_path / "cut.npy", 500)
+
+    assert main(["check", str(tmp_path / "cut.npy")]) == 1
+    _, remedy, count = capsys.readouterr().out.splitlines()
+    assert remedy == "  remedy: it was cut short or is still being written: copy it again"
+    assert count == "0 records were read, none of them damaged, and 1 file cannot be opened"
+
+
 def test_a_document_of_json_is_all_that_is_on_stdout(photos, capsys):
     (photos / "cat" / "4.jpg").write_bytes(b"")
     assert main(["check", str(photos), "--json", "--num-threads", "1"]) == 1
     message = capsys.readouterr()
     document = json.loads(message.out)
     assert {os.path.basename(finding["file"]) for finding in document["damage"]} == {"1.jpg", "3.png", "4.jpg", "1.png"}
-    assert set(document["damage"][0]) == {"where", "cause", "file", "record", "offset_bytes"}
+    assert set(document["damage"][0]) == {"where", "cause", "file", "record", "offset_bytes", "remedy"}
     assert (document["num_records"], document["num_damaged"], document["num_unopened"]) == (6, 3, 1)
     assert message.err == ""
 

@@ -851,6 +851,14 @@ def test_the_command_converts_says_what_it_did_and_goes_on(tmp_path, capsys):
     assert "4 of 4 files were finished before" in capsys.readouterr().out
 
 
+def test_an_hdf5_file_that_may_not_grow_is_an_error_of_the_file(tmp_path):
+    pytest.importorskip("h5py")
+
+    message = run(tmp_path / "a-{shard}.h5", limit=5_000, status=1)
+
+    assert re.search(r"FileError: \S+\.h5 cannot be written\n  cause:  File too large\n  remedy: make room", message)
+
+
 def test_the_error_of_a_full_disk_is_in_the_words_of_the_system_whatever_a_library_adds():
     error = OSError(errno.ENOSPC, "Can't write data (time = Thu\n, buf = 0x7fa9, offset = 258048)")  # as of HDF5
 

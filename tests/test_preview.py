@@ -293,7 +293,7 @@ def test_the_command_shows_the_ops_of_a_module(tmp_path, monkeypatch, capsys):
     )
 
     assert cli.main(["preview", "photos", "--ops", "augment_of_preview:train", "--records", "2"]) == 0
-    assert capsys.readouterr().out == "preview.html: 2 records, as stored, epoch 0, epoch 1\n"
+    assert capsys.readouterr().out == "wrote preview.html: 2 records; columns: as stored, epoch 0, epoch 1\n"
     assert len(pictures((tmp_path / "preview.html").read_text())) == 6
     assert cli.main(["preview", "photos", "--ops", "augment_of_preview:made", "--out", "page.png"]) == 0
     for name, cause in (("train", "colon"), ("augment_of_preview:trane", "trane"), ("augment_of_preview:size", "int")):

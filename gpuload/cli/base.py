@@ -40,6 +40,18 @@ COLUMNS = 80  # where stdout is no terminal
 COMMAND = " " * 4  # before a line to type, which is never wrapped
 
 
+class WholeNumber(click.IntRange):
+    """A whole number, from a least one on."""
+
+    name = "integer"  # where click says "integer range"
+
+
+class Number(click.FloatRange):
+    """A number, from a least one on."""
+
+    name = "number"
+
+
 class Output:
     """The output of a verb, for people or as a document.
 

@@ -23,7 +23,7 @@ import click
 
 import gpuload as gl
 from gpuload import device as devices
-from gpuload.cli.base import COLUMNS, PATH, Output, verb
+from gpuload.cli.base import COLUMNS, PATH, Number, Output, WholeNumber, verb
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.cli.bench_peers import PEERS, measure_peer
 from gpuload.cli.userops import find_ops
@@ -73,11 +73,11 @@ class Run:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
 @click.option(
-    "--batch-size", type=click.IntRange(1), default=64, show_default=True, metavar="N", help="Records of a batch."
+    "--batch-size", type=WholeNumber(1), default=64, show_default=True, metavar="N", help="Records of a batch."
 )
 @click.option(
     "--step-ms",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=0.0,
     show_default=True,
     metavar="MS",
@@ -85,14 +85,14 @@ class Run:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=5.0,
     show_default=True,
     metavar="S",
     help="Duration of the measurement.",
 )
 @click.option(
-    "--num-threads", type=click.IntRange(1), metavar="N", help="Threads.  [default: the cores, then as measured]"
+    "--num-threads", type=WholeNumber(1), metavar="N", help="Threads.  [default: the cores, then as measured]"
 )
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
 @click.option("--in-order", is_flag=True, help="Read records in the order of the files, not shuffled.")

@@ -25,7 +25,7 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
     findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
     damage = []
     for finding in findings:
-        output.say(finding)
+        output.say(f"{finding}\n  remedy: {finding.remedy}" if finding.remedy else finding)
         damage.append(asdict(finding))
     count = findings.num_unopened
     unopened = f", and {count} file{'s' * (count > 1)} cannot be opened" if count else ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuload.cli.base import Output, verb
+from gpuload.cli.base import Output, WholeNumber, verb
 from gpuload.errors import DirectoryError, MissingFileError, missing_package
 from gpuload.signalsafe import is_installed
 
@@ -51,7 +51,7 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
 @click.option(
     "--seed",
-    type=click.IntRange(0, 2**64 - 1),
+    type=WholeNumber(0, 2**64 - 1),
     default=0,
     show_default=True,
     metavar="N",
@@ -66,18 +66,17 @@ def check_seconds(context: click.Context, parameter: click.Parameter, value: flo
     metavar="S",
     help="Seconds for each measured rate.",
 )
-@click.option(
-    "--epochs", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Epochs of model.fit."
-)
+@click.option("--epochs", type=WholeNumber(1), default=12, show_default=True, metavar="N", help="Epochs of model.fit.")
 def command(output: Output, sheet: Path, device: str, seed: int, seconds: float, epochs: int) -> int:
     """Write records, train, stop and resume, compare executors and measure rates.
 
     On real data, in about a minute. The exit status is 1 if the accuracy is too low, if resumed batches
     differ, or if executors disagree.
     """
-    for package, extra in PACKAGES.items():
-        if not is_installed(package):
-            raise missing_package(package, needed_for="gpuload demo", extra=extra)
+    missing = [package for package in PACKAGES if not is_installed(package)]
+    if missing:
+        extras = ",".join(dict.fromkeys(PACKAGES[package] for package in missing))
+        raise missing_package(missing[0], needed_for="gpuload demo", extra=extras)
     if not sheet.absolute().parent.is_dir():
         raise MissingFileError(f"--output {sheet}", cause="there is no such folder", remedy="make it, or name another")
     if sheet.is_dir():

@@ -83,7 +83,7 @@ PACKAGES = (
     ),
     Package("obstore", "obstore", ("obstore",), "s3://, gs://, az:// and https://", install_command("remote")),
     Package(
-        "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU", "",
+        "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images, also on a GPU", "",
     ),
     Package(
         "nvImageCodec", "nvidia.nvimgcodec", ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13"), "decoding images",

@@ -46,8 +46,10 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
         num_records, num_files = len(source), len(set(source.file_paths()))
         fingerprint = source.fingerprint()
     num_bytes, duration_s = os.path.getsize(path), time.perf_counter() - start_s
-    files = f"{num_files:,} file{'s' * (num_files != 1)}"
-    output.say(f"wrote {path}: {files}, {num_records:,} records, {num_bytes:,} bytes, {duration_s:.2f} s")
+    files, records = (
+        f"{number:,} {noun}{'s' * (number != 1)}" for number, noun in ((num_files, "file"), (num_records, "record"))
+    )
+    output.say(f"wrote {path}: {files}, {records}, {num_bytes:,} bytes, {duration_s:.2f} s")
     output.say(f"it is opened by gl.open({path!r})", is_wrapped=False)
     output.result(
         path=path, num_files=num_files, num_records=num_records, num_bytes=num_bytes, fingerprint=fingerprint,

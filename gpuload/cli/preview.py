@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 import gpuload as gl
-from gpuload.cli.base import PATH, Output, verb
+from gpuload.cli.base import PATH, Output, WholeNumber, verb
 from gpuload.cli.userops import find_ops
 from gpuload.preview import check_page_name
 
@@ -16,9 +16,9 @@ from gpuload.preview import check_page_name
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
-@click.option("--records", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Number of records.")
+@click.option("--records", type=WholeNumber(1), default=4, show_default=True, metavar="N", help="Number of records.")
 @click.option(
-    "--epochs", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Epochs whose draws are shown."
+    "--epochs", type=WholeNumber(1), default=2, show_default=True, metavar="N", help="Epochs whose draws are shown."
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of the draws.")
 @click.option(
@@ -39,6 +39,7 @@ def command(
     loader = gl.Loader(source, 1, ops=ops, seed=seed, device="cpu")
     page = gl.preview(loader, records=records, epochs=epochs)
     page.save(out)
-    output.say(f"{out}: {len(page.records)} records, {', '.join(page.titles)}")
+    num_records = len(page.records)
+    output.say(f"wrote {out}: {num_records} record{'s' * (num_records != 1)}; columns: {', '.join(page.titles)}")
     output.result(path=out, records=page.records, columns=page.titles, ops=page.ops)
     return 0

@@ -11,6 +11,7 @@ Memory  three int64 numbers and a path a file; no file is kept open.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import fnmatch
 import hashlib
@@ -75,6 +76,7 @@ LARGEST_READ = 1 << 30  # Linux reads at most 0x7ffff000 bytes a call
 SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some milliseconds on a local disk
 WILDCARDS = frozenset("*?[")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two; C:/ is a drive
+MOST_NAMES, SIMILARITY = 10_000, 0.75  # names of a folder that are compared with a wrong one; 1 is the same name
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
@@ -794,8 +796,12 @@ def open_error(path: str, error: OSError) -> FileError:
         return error
     if isinstance(error, FileNotFoundError):
         folder = os.path.dirname(path)
-        cause = "no such file" if os.path.isdir(folder) else f"the folder {folder} is not there either"
-        return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
+        if not os.path.isdir(folder):
+            cause = f"the folder {folder} is not there either"
+            return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
+        near = _similar_names(folder, os.path.basename(path))
+        remedy = f"check the path; the folder has {' and '.join(near)}" if near else "check the path"
+        return MissingFileError(f"{path} is missing", cause="no such file", remedy=remedy)
     if isinstance(error, IsADirectoryError):
         return _no_file(path, stat.S_IFDIR)
     if isinstance(error, PermissionError):
@@ -808,6 +814,16 @@ def open_error(path: str, error: OSError) -> FileError:
         cause=str(error.strerror or error),
         remedy=REMEDIES.get(error.errno or 0, "read the system's messages about it (dmesg), and check the disk"),
     )
+
+
+def _similar_names(folder: str, name: str) -> list[str]:
+    """Return names in a folder that a slip of the hand turns into ``name``, two at most; of many files only a part."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in itertools.islice(entries, MOST_NAMES)]
+    except OSError:
+        return []
+    return difflib.get_close_matches(name, sorted(names), n=2, cutoff=SIMILARITY)
 
 
 def gzip_error(path: str, beginning: bytes) -> FormatError | None:

@@ -74,6 +74,15 @@ def test_a_missing_package_is_named_with_its_extra(
     assert 'pip install "gpuload[demo]"' in capsys.readouterr().err
 
 
+def test_one_command_installs_all_packages_that_are_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "is_installed", lambda package: package == "PIL")
+
+    assert cli.main(["demo"]) == 2
+    assert 'pip install "gpuload[demo,cpu]"' in capsys.readouterr().err
+
+
 # its data
 
 

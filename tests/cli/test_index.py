@@ -43,6 +43,13 @@ def test_a_folder_names_its_manifest(tmp_path, capsys):
     assert gl.open(document["path"]).classes == ("cat",)
 
 
+def test_one_record_is_a_record(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", np.zeros((1, 2)))
+
+    assert cli.main(["index", str(tmp_path / "a.npy"), "-o", str(tmp_path / "a.manifest")]) == 0
+    assert "a.manifest: 1 file, 1 record, " in capsys.readouterr().out
+
+
 def test_files_without_a_folder_need_a_name(rows, capsys):
     assert cli.main(["index", rows]) == 2
     assert "remedy: add -o train.manifest" in capsys.readouterr().err

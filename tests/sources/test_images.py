@@ -313,6 +313,12 @@ class TestFilesLeftOut:
         message = "6 files are no images that are decoded, and are left out: 3 .txt, 2 .log, 1 without suffix"
         assert [record.getMessage() for record in caplog.records] == [f"{tmp_path}: {message}"]
 
+    def test_describe_names_them_where_no_log_is_read(self, tmp_path):
+        write(tmp_path, {**FILES, "cat/a.txt": b"", "rows.npy": b"", "b.npy": b""})
+
+        assert images(tmp_path).describe().endswith("; left out: 2 .npy, 1 .txt")
+        assert "left out" not in images(f"{tmp_path}/bird/*").describe()
+
     def test_one_file_and_many_kinds_are_told_in_short(self, tmp_path, caplog):
         write(tmp_path / "one", {**FILES, "cat/a.txt": b""})
         write(tmp_path / "many", {**FILES, **{f"cat/a.{kind}": b"" for kind in "abcdefgh"}, "cat/b.h": b""})

@@ -8,6 +8,8 @@ Refused  fields of several varying axes, dates and times, text of bytes of varyi
 
 from __future__ import annotations
 
+import math
+import os
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,7 @@ def _write(path: str, records: Records) -> None:
         h5py = signalsafe.import_package("h5py")
     except ImportError as error:
         raise missing_package("h5py", needed_for="gl.convert to HDF5", extra="hdf5", error=error) from None
+    _check_length(path, records)
     # The metadata of HDF5 1.8 and later have checksums, the earliest form, which h5py writes by default, has none.
     with h5py.File(path, "x", libver="v108") as file:
         datasets = {}
@@ -67,6 +70,18 @@ def _write(path: str, records: Records) -> None:
             for name, values in fields.items():
                 datasets[name][begin : begin + numbers.size] = _objects(values) if _varies(values) else values
             begin += numbers.size
+
+
+def _check_length(path: str, records: Records) -> None:
+    """Raise ``OSError`` if the system allows no file that is as long as the values of fields of fixed length.
+
+    HDF5 would find out when it closes the file, keep parts of it, and end the process with a segmentation fault when
+    Python ends (h5py 3.14 and 3.16, under `ulimit -f`). That the disk is full it finds out before.
+    """
+    sizes = (field.dtype.itemsize * math.prod(field.fixed_shape) for field in records.spec if field.has_rows)
+    with open(path, "xb") as file:
+        file.truncate(records.count * sum(sizes))
+    os.remove(path)
 
 
 def _varies(values: Values) -> bool:

@@ -121,6 +121,7 @@ class Content:
         bad: the files that cannot be opened.
         labels: ``[num_files, ...]``; None where there are none.
         classes: the names of the classes.
+        other_files: the files of the folder that are no images, by suffix, as text; "" if there is none.
     """
 
     files: Files
@@ -130,20 +131,22 @@ class Content:
     bad: BadFiles
     labels: Array | None = None
     classes: tuple[str, ...] = ()
+    other_files: str = ""
 
 
 def _read(root_or_paths: Paths, on_error: str, *, by_folder: bool) -> Content:
     """Return the images in a folder, or those that paths name."""
-    folder = as_folder(root_or_paths)
+    folder, other_files = as_folder(root_or_paths), ""
     if folder is None:
         paths = expand(root_or_paths)
         root = _common_folder(paths)
     else:
         root = like(folder, folder.rstrip("/")) if is_remote(folder) else folder
-        paths = _images_below(root)
+        paths, other_files = _images_below(root)
     files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
     bad = bad_files(files, results, "gl.images")
-    content = Content(files, root, folder is not None, files.paths if folder is None else folder, bad)
+    argument = files.paths if folder is None else folder
+    content = Content(files, root, folder is not None, argument, bad, other_files=other_files)
     if not by_folder:
         return content
     folders, classes = _folders_of(paths, root, is_root=folder is not None)
@@ -203,6 +206,11 @@ class ImagesSource(FileSource):
 
     def __len__(self) -> int:
         return len(self._files)
+
+    def describe(self) -> str:
+        """Return one line about how records are read, and which files of the folder are none."""
+        other_files = self._content.other_files
+        return f"{super().describe()}; left out: {other_files}" if other_files else super().describe()
 
     def _where(self, number: int) -> str:
         return _below(self._content.root, self._files.paths[number])
@@ -276,10 +284,10 @@ def _remote_images_below(root: str) -> list[str]:
     return paths
 
 
-def _images_below(root: str) -> list[str]:
-    """Return the paths of all images in a folder and its folders, sorted; log the number of other files."""
+def _images_below(root: str) -> tuple[list[str], str]:
+    """Return the paths of all images in a folder and its folders, sorted, and a text about the other files."""
     if is_remote(root):
-        return _remote_images_below(root)
+        return _remote_images_below(root), ""
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
     # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
@@ -310,7 +318,7 @@ def _images_below(root: str) -> list[str]:
         level = logging.WARNING if OTHER_SUFFIXES & other_suffixes.keys() else logging.INFO
         log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(other_suffixes))
     # Sorted as a whole: the order in which folders list their files differs from machine to machine.
-    return sorted(paths)
+    return sorted(paths), _kinds(other_suffixes)
 
 
 def _kinds(suffixes: Counter[str]) -> str:
