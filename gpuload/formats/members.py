@@ -23,7 +23,7 @@ from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
 from gpuload.sources.columns import ColumnSource, differing_files
-from gpuload.sources.filesource import Opening
+from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
 from gpuload.sources.rows import Form, RowLeaf
@@ -121,6 +121,7 @@ def source_of(
     tables: Sequence[Sequence[Member]],
     paths: Sequence[str],
     arguments: Mapping[str, Any],
+    entries: Callable[[], Entries],
 ) -> ColumnSource:
     """Return the source of files, of each of which the members come in the same order.
 
@@ -131,6 +132,7 @@ def source_of(
         tables: of each file, or folder, the members.
         paths: of these files or folders.
         arguments: from `check_arguments`.
+        entries: returns what a manifest of these holds.
 
     Raises:
         SpecError: the members of a file differ in length, or files differ in a field.
@@ -145,9 +147,24 @@ def source_of(
     classes = [member.classes for member in tables[0] if member.classes]
     counts = [table[0].length for table in tables]
     about = [member.path for member in tables[0]]
-    return ColumnSource(
+    source = MemberSource(
         files, opening, storage, leaves, counts, classes[0] if len(classes) == 1 else (), paths=paths, about=about
     )
+    source.entries = entries
+    return source
+
+
+class MemberSource(ColumnSource):
+    """Records of arrays inside of files; made by ``gl.hdf5`` and ``gl.zarr``.
+
+    Attributes:
+        entries: returns what a manifest holds; set once, by `source_of`.
+    """
+
+    entries: Callable[[], Entries]
+
+    def _entries(self) -> Entries:
+        return self.entries()
 
 
 def _check_lengths(path: str, table: Sequence[Member]) -> None:

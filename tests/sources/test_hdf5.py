@@ -21,7 +21,7 @@ from gpuload.errors import (
     UnknownFieldError,
 )
 from gpuload.formats.hdf5 import chunks
-from gpuload.formats.hdf5 import source as reader
+from gpuload.formats.hdf5 import library as reader
 from gpuload.testing.sources import SourceContract
 
 h5py = pytest.importorskip("h5py", reason="gl.hdf5 needs h5py")

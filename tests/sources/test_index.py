@@ -10,6 +10,7 @@ import os
 import pickle
 import shutil
 import struct
+import sys
 import tarfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import ChangedFileError, FileError, FormatError, GpuloadError, SpecError
+from gpuload.errors import ChangedFileError, FileError, FormatError, GpuloadError, MissingPackageError, SpecError
 from gpuload.storage import manifest
 from gpuload.storage.files import Files
 from tests.imagefiles import jpeg
@@ -142,6 +143,45 @@ def write_arrow_streams(folder):
     return write_arrow(folder, "new_stream", "zstd")
 
 
+def write_hdf5(folder, **options):
+    h5py = pytest.importorskip("h5py")
+    for number in range(3):
+        rows = 7 - number
+        with h5py.File(folder / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=np.arange(rows * 6, dtype=">i2").reshape(rows, 6) + number, **options)
+            file.create_dataset("pair", data=np.ones(rows, [("a", "u1"), ("b", "<f4", (2,))]), **options)
+            file.create_dataset("flag", data=np.arange(rows) % 2 == 0)
+            file.create_dataset("kind", data=np.arange(rows) % 2, dtype=h5py.enum_dtype({"cat": 0, "dog": 1}, "i1"))
+            file.create_dataset("name", data=[f"n{i}" for i in range(rows)], dtype=h5py.string_dtype())
+            raws = file.create_dataset("image", (rows,), h5py.vlen_dtype(np.uint8))
+            for row in range(rows):
+                raws[row] = np.frombuffer(jpeg(), np.uint8)
+    return folder / "*.h5", gl.hdf5
+
+
+def write_hdf5_in_chunks(folder):
+    h5py = pytest.importorskip("h5py")
+    write_hdf5(folder, chunks=True, compression="gzip", shuffle=True, fletcher32=True)
+    for number in range(3):
+        with h5py.File(folder / f"{number}.h5", "a") as file:
+            rows = 7 - number
+            file.create_dataset("lzf", data=np.arange(rows), chunks=(2,), compression="lzf")
+            file.create_dataset("plain", data=np.arange(rows * 4).reshape(rows, 4), chunks=(2, 4))
+            # All chunks of the first file were written, of the others only that of row 2 or 3.
+            holes = file.create_dataset("holes", (rows, 2), "<i4", chunks=(2, 1), fillvalue=5)
+            holes[slice(None) if number == 0 else slice(2, 4)] = number
+    return folder / "*.h5", gl.hdf5
+
+
+def write_hdf5_of_a_group(folder):
+    h5py = pytest.importorskip("h5py")
+    for number in range(2):
+        with h5py.File(folder / f"{number}.h5", "w", userblock_size=512 * number) as file:
+            file["train/deep/x"] = np.arange(3 + number)
+            file["train/y"] = h5py.SoftLink("/train/deep/x")
+    return folder / "*.h5", lambda paths: gl.hdf5(paths, {"x": "deep/x", "label": "y"}, group="train")
+
+
 def write_images(folder):
     for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/1.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +198,7 @@ def write_image_list(folder):
 FORMATS = [
     write_npy, write_npy_of_many_kinds, write_npy_of_other_shapes, write_fixed, write_idx, write_tfrecords, write_text,
     write_csv, write_npz, write_npz_of_files, write_tars, write_parquet, write_arrow, write_arrow_streams,
-    write_images, write_image_list,
+    write_hdf5, write_hdf5_in_chunks, write_hdf5_of_a_group, write_images, write_image_list,
 ]  # fmt: skip
 UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv)]
 
@@ -585,6 +625,128 @@ def test_record_batches_that_cannot_be_are_refused(folder):
     rewrite(path, lambda arrays, about: arrays["buffers"].__setitem__((-1, 0), 2**40))
     with pytest.raises(FormatError, match=r"2\.arrow, record batch 1: column 'kind' lies outside"):
         function(path)
+
+
+HDF5_LIES = {
+    "rows behind the file": lambda arrays, about: arrays["3 begins"].__setitem__(1, 2**40),
+    "rows in front of the file": lambda arrays, about: arrays["3 begins"].__setitem__(1, -1),
+    "more rows than bytes": lambda arrays, about: [arrays[f"{k} lengths"].__setitem__(1, 2**50) for k in range(9)],
+    "datasets of other rows": lambda arrays, about: arrays["3 lengths"].__setitem__(1, 5),
+    "less than none": lambda arrays, about: arrays["3 lengths"].__setitem__(1, -1),
+    "a kind that is not there": lambda arrays, about: arrays["0 kind_of"].__setitem__(0, 9),
+    "a chunk behind the file": lambda arrays, about: arrays["8 chunks"].__setitem__((0, 0), 2**62),
+    "a chunk longer than the file": lambda arrays, about: arrays["8 chunks"].__setitem__((0, 1), 2**63 - 1),
+    "a chunk in front of the file": lambda arrays, about: arrays["8 chunks"].__setitem__((0, 0), -8),
+    "fewer chunks": lambda arrays, about: arrays["8 num_chunks"].__setitem__(0, 0),
+    "more chunks than the shape has": lambda arrays, about: (
+        arrays["8 num_chunks"].__setitem__(0, arrays["8 num_chunks"][0] - 1),
+        arrays["8 num_chunks"].__setitem__(1, arrays["8 num_chunks"][1] + 1),
+    ),
+    "a chunk that stands there twice": lambda arrays, about: arrays["1 chunk_numbers"].__setitem__(1, 1),
+    "a chunk outside of the dataset": lambda arrays, about: arrays["1 chunk_numbers"].__setitem__(1, 99),
+    "more numbers than chunks": lambda arrays, about: arrays.__setitem__(
+        "1 chunk_numbers", np.append(arrays["1 chunk_numbers"], 3)
+    ),
+    "masks of others": lambda arrays, about: arrays.__setitem__("8 chunk_masks", np.zeros(1, np.int64)),
+    "no datasets": lambda arrays, about: about["about"].__setitem__("paths", []),
+    "datasets that are none": lambda arrays, about: about["about"].__setitem__("paths", [3] * 9),
+    "fewer kinds": lambda arrays, about: about["about"]["kinds"].pop(),
+    "no kinds": lambda arrays, about: about["about"]["kinds"].__setitem__(0, []),
+    **{
+        f"{name} = {value!r}": lambda arrays, about, name=name, value=value: about["about"]["kinds"][8][0].update(
+            {name: value}
+        )
+        for name, value in {
+            "how": "none", "array": "{'descr': '|O', 'fortran_order': False, 'shape': (0,)}", "shape": [-1],
+            "chunk": [0, 1], "filters": [[307, [], "bzip2"]], "fill": "AA==", "varying": "texts", "classes": [1],
+        }.items()
+    },
+    "files of other fields": lambda arrays, about: (
+        about["about"]["kinds"][8].append({**about["about"]["kinds"][8][0], "shape": [7]}),
+        arrays["8 kind_of"].__setitem__(1, 1),
+    ),
+}  # fmt: skip
+
+
+def test_datasets_that_cannot_be_are_refused(folder):
+    paths, function = write_hdf5_in_chunks(folder)
+    path, errors = function(paths).index(folder / "x.manifest"), {}
+    assert manifest.load(path).about["paths"][1:9:7] == ["/holes", "/x"]
+    for name, lie in HDF5_LIES.items():
+        copy = shutil.copy(path, folder / "copy.manifest")
+        rewrite(str(copy), lie)
+        try:
+            function(copy)
+            errors[name] = "is accepted"
+        except FormatError as error:
+            if "copy.manifest is no manifest that can be used" not in str(error):
+                errors[name] = str(error)
+    assert errors == {}
+
+
+def test_a_dataset_that_is_not_as_the_manifest_says_is_refused_before_hdf5_decodes_it(folder):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["x"] = np.arange(4)
+        file.create_dataset("y", data=np.arange(4), chunks=(2,), compression="lzf")
+        file.create_dataset("z", data=["a"] * 4, dtype=h5py.string_dtype())
+    path = gl.hdf5(folder / "a.h5").index(folder / "x.manifest")
+    literal = "{'descr': '<i4', 'fortran_order': False, 'shape': (0,)}"
+    for number, change in ((1, {"array": literal}), (1, {"chunk": [1]}), (2, {"varying": "values"})):
+        copy = shutil.copy(path, folder / "copy.manifest")
+        rewrite(str(copy), lambda arrays, about, at=number, to=change: about["about"]["kinds"][at][0].update(to))
+        source = gl.hdf5(copy)
+        assert source.read([3], fields="x")["x"].tolist() == [3]
+        with pytest.raises(FormatError, match=r"a\.h5, [yz] is not as the manifest .*copy\.manifest says"):
+            source.read([3], fields="yz"[number - 1])
+
+
+def test_datasets_that_lead_to_other_files_are_not_read_however_they_are_listed(folder):
+    h5py = pytest.importorskip("h5py")
+    for name in ("a.h5", "b.h5"):
+        with h5py.File(folder / name, "w") as file:
+            file["x"] = np.arange(4)
+            if name == "b.h5":
+                file["link"] = h5py.ExternalLink("a.h5", "x")
+                layout = h5py.VirtualLayout((4,), "i8")
+                layout[:] = h5py.VirtualSource(str(folder / "a.h5"), "x", (4,))
+                file.create_virtual_dataset("virtual", layout)
+                file.create_dataset("external", (4,), "i8", external=[(str(folder / "a.h5"), 0, 32)])
+    path = gl.hdf5(folder / "b.h5", ["x"]).index(folder / "x.manifest")
+
+    def lie(about, name):
+        about["about"]["paths"] = [name]
+        about["about"]["kinds"][0][0]["how"] = "hdf5"
+
+    for name in ("/link", "/virtual", "/external"):
+        copy = shutil.copy(path, folder / "copy.manifest")
+        rewrite(str(copy), lambda arrays, about, name=name: lie(about, name))
+        with pytest.raises(FormatError, match="is not as the manifest"):
+            gl.hdf5(copy, [name]).read([0])
+
+
+def test_datasets_of_a_manifest_are_named_as_those_of_files(folder):
+    paths, function = write_hdf5_of_a_group(folder)
+    path = function(paths).index(folder / "x.manifest")
+
+    assert gl.hdf5(path, ["y"], group="/train/").spec == gl.hdf5(paths, ["y"], group="train").spec
+    assert gl.hdf5(path, group="train").spec.names == ("y",)  # the listed ones of the group itself
+    with pytest.raises(SpecError, match=r"lists no dataset /train/x(.|\n)*it lists \['/train/deep/x', '/train/y'\]"):
+        gl.hdf5(path, ["x"], group="train")
+    with pytest.raises(SpecError, match="lists no dataset in the group /"):
+        gl.hdf5(path)
+
+
+def test_only_datasets_that_hdf5_decodes_need_h5py(folder, monkeypatch):
+    paths, function = write_hdf5_in_chunks(folder)
+    path = function(paths).index(folder / "x.manifest")
+    expected = gl.hdf5(paths, ["x", "plain"]).read(range(18))
+    monkeypatch.setitem(sys.modules, "h5py", None)
+
+    for name, values in gl.hdf5(path, ["x", "plain"]).read(range(18)).items():
+        np.testing.assert_array_equal(values, expected[name])
+    with pytest.raises(MissingPackageError, match=r"x\.manifest: gl\.hdf5 needs the package 'h5py'"):
+        gl.hdf5(path)
 
 
 def test_columns_of_dictionaries_of_a_stream_that_is_listed_are_refused(folder):

@@ -16,10 +16,12 @@ def _sniff(beginning: Beginning) -> Match | None:
     return None
 
 
+hdf5 = lazy.function("gpuload.formats.hdf5.source", "hdf5")
 HDF5 = Format(
     "hdf5",
-    lazy.function("gpuload.formats.hdf5.source", "hdf5"),
+    hdf5,
     _sniff,
+    call=hdf5,
     suffixes=(".h5", ".hdf5"),
     writer=lazy.function("gpuload.formats.hdf5.writer", "writer"),
 )

@@ -45,7 +45,7 @@ from gpuload.formats.zarr import METADATA
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
-from gpuload.sources.filesource import Opening
+from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Field, Layout
 from gpuload.storage import objects, open_storage
@@ -113,7 +113,15 @@ def zarr(
         store.reading.settle(storage, dict(zip(store.files, itertools.count(first), strict=False)))
     tables = [store.members(files, first) for store, first in zip(stores, numbers, strict=True)]
     opening = Opening(zarr, {"paths": tuple(names), **arguments})
-    return members.source_of(files, storage, opening, tables, names, arguments)
+
+    def entries() -> Entries:
+        raise SpecError(
+            f"a manifest of {files.names[0]}",
+            cause="gl.zarr opens no manifests",
+            remedy="open the groups by their paths; gl.convert writes formats that have manifests",
+        )
+
+    return members.source_of(files, storage, opening, tables, names, arguments, entries)
 
 
 def _import_zarr() -> ModuleType:

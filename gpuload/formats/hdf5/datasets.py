@@ -1,0 +1,432 @@
+"""Datasets: what HDF5's metadata say of an array of a file, and the fields of records that it becomes.
+
+A `Dataset` is all that opening takes of it. It comes from the file, through h5py, or from a manifest (`listing.py`).
+Where rows are decoded by HDF5, the dataset in the file is compared with it before any of them is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpuload import signalsafe
+from gpuload.errors import (
+    DamagedBlockError,
+    FormatError,
+    GpuloadError,
+    MissingPackageError,
+    SpecError,
+    UnknownFieldError,
+    line_of,
+)
+from gpuload.formats import members
+from gpuload.formats.hdf5.chunks import DEFLATE, FLETCHER32, SHUFFLE, Grid, sort_chunks
+from gpuload.formats.hdf5.library import ERRORS, find, import_h5py, open_file, refusal
+from gpuload.formats.members import Member, Places
+from gpuload.ragged import Ragged
+from gpuload.sources.layouts import native
+from gpuload.sources.leaf import Array, Indices
+from gpuload.spec import Field, Layout
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Files
+
+BY_HDF5 = "decoded by HDF5"
+FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
+REFERENCE_BYTES = 16  # of a value of varying length, in the dataset itself
+ROWS, CHUNKS, HDF5 = "rows", "chunks", "hdf5"  # who reads a dataset: its rows lie in one piece, in chunks, or HDF5 does
+TEXTS, VALUES = "texts", "values"  # of varying length
+log = logging.getLogger("gpuload")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The part of a dataset that many files have in common.
+
+    Attributes:
+        how: ROWS, CHUNKS or HDF5.
+        dtype: of the elements as stored; of values of varying length that of theirs, of texts uint8.
+        shape: of a row, in elements of the dtype.
+        chunk: the shape of a chunk of rows; () without chunks.
+        filters: number, values and name of each filter, in the order in which they were applied.
+        fill: the bytes of the fill value of a dataset in CHUNKS.
+        varying: TEXTS or VALUES for values of varying length; "" for others.
+        has_images: True if values are encoded images.
+        classes: the names of the values 0, 1, 2, ...
+    """
+
+    how: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...] = ()
+    filters: tuple[tuple[int, tuple[int, ...], str], ...] = ()
+    fill: bytes = b""
+    varying: str = ""
+    has_images: bool = False
+    classes: tuple[str, ...] = ()
+
+    def fields(self, name: str) -> Layout | Field:
+        """Return the layout of a row, or the field of values of varying length."""
+        if self.varying == TEXTS:
+            return members.text_field(name, self.shape)
+        if self.varying:
+            return Field(name, native(self.dtype), (None,), encoded=self.has_images)
+        return _row_layout(name, self.dtype, self.shape)
+
+    @property
+    def base(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """The dtype of the elements of elements that are arrays, and the shape of these; of others (dtype, ())."""
+        return self.dtype.subdtype or (self.dtype, ())
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset of a file.
+
+    Attributes:
+        kind: what other files share.
+        length: the number of rows.
+        offset: the byte of the file where the first of ROWS begins.
+        chunks: numbers, offsets, lengths and masks of CHUNKS that were written (`chunks.Grid`).
+    """
+
+    kind: Kind
+    length: int
+    offset: int = 0
+    chunks: tuple[Indices, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A dataset of a file.
+
+    Attributes:
+        files, number: the files of the source, and which of them it is.
+        storage: of the files.
+        group: the path of the group.
+        name: of the field.
+        path: of the dataset in the group.
+    """
+
+    files: Files
+    number: int
+    storage: Storage
+    group: str
+    name: str
+    path: str
+
+    @property
+    def file(self) -> str:
+        """The path of the file."""
+        return self.files.paths[self.number]
+
+    @property
+    def title(self) -> str:
+        """File and dataset."""
+        return f"{self.file}, {self.path}"
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file."""
+        return int(self.files.sizes[self.number])
+
+    def starts(self, length: int, rows: int, row_bytes: int) -> Indices:
+        """Return where blocks of rows begin."""
+        return members.block_starts(self.title, length, max(rows, 1), row_bytes, self.file_bytes)
+
+    def find(self, file: Any) -> Any:
+        """Return the dataset in the open file."""
+        return find(file, self.file, f"{self.group}/{self.path}")
+
+    def decode(self, starts: Indices, dataset: Dataset, block: int) -> Array | Ragged:
+        """Return the rows of a block, through h5py.
+
+        Raises:
+            DamagedBlockError: h5py cannot decode them, or the dataset became another one.
+            FormatError: it is another one than the manifest says.
+        """
+        begin, end = (int(start) for start in starts[block : block + 2])
+        with open_file(self.files, self.number) as file:
+            try:
+                # Opened for each block: no file of h5py stays open, so a fork finds none (`library.py`).
+                array, difference = self._find_again(file, dataset)
+                if not difference:
+                    values = array[begin:end]
+                    if len(values) != end - begin:
+                        raise ValueError(f"it gave {len(values)} rows")
+                    return _block_of(values, dataset.kind)
+            except ERRORS as error:
+                cause = refusal(self.files, self.number, self.title, error).cause
+                raise DamagedBlockError(
+                    f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the file again"
+                ) from None
+        if self.files.manifest:
+            raise FormatError(
+                f"{self.title} is not as the manifest {self.files.manifest} says",
+                cause=difference,
+                remedy="make the manifest anew: gpuload index, or source.index(path)",
+            )
+        raise DamagedBlockError(
+            f"{self.title}, rows {begin} to {end - 1}", cause=difference, remedy="copy the file again"
+        )
+
+    def _find_again(self, file: Any, dataset: Dataset) -> tuple[Any, str]:
+        """Return the dataset in the open file, and what it is that was not opened; "" if it is the same.
+
+        The file passed its stamp, but h5py reads it anew, or did never read it: nothing of another dtype may go into a
+        batch, nothing of another file be read, and no chunk be decoded that has more bytes than were allowed.
+        """
+        try:
+            array = self.find(file)
+        except (UnknownFieldError, SpecError) as error:
+            return None, f"{error.what}: {error.cause}"
+        kind, h5py = dataset.kind, import_h5py()
+        if not isinstance(array, h5py.Dataset) or array.is_virtual or array.external:
+            return array, "it is no dataset with values of its own"
+        dtype, shape, chunk = array.dtype, (dataset.length, *kind.shape), tuple(array.chunks or ())
+        elements = np.dtype(np.uint8) if h5py.check_string_dtype(dtype) else h5py.check_vlen_dtype(dtype)
+        has_dtype = elements == kind.dtype if kind.varying and dtype.hasobject else dtype == kind.dtype
+        is_text = dtype.hasobject and h5py.check_string_dtype(dtype) is not None
+        if not has_dtype or is_text != (kind.varying == TEXTS) or array.shape != shape or chunk != kind.chunk:
+            return array, f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} {shape}"
+        return array, ""
+
+
+def _block_of(values: Any, kind: Kind) -> Array | Ragged:
+    if kind.varying:
+        return members.texts_of(values) if kind.varying == TEXTS else members.varying_of(values, native(kind.dtype))
+    base, inner = kind.base
+    if values.dtype != base:
+        raise ValueError(f"it has become {values.dtype} {values.shape}, and was {base} {inner}")
+    return np.ascontiguousarray(values)
+
+
+@functools.lru_cache(maxsize=256)
+def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:
+    """Return the layout of a row, one for all files: to make it takes a third of the time of opening a manifest."""
+    return members.row_layout(name, dtype, shape)
+
+
+# --- from a file
+
+
+def read_dataset(place: Place, file: Any) -> Dataset:
+    """Return a dataset of an open file.
+
+    Raises:
+        SpecError: it cannot be a field.
+        FormatError: its places do not lie in the file.
+        MissingPackageError: HDF5 has not one of its filters.
+    """
+    h5py, dataset = import_h5py(), place.find(file)
+    if not isinstance(dataset, h5py.Dataset) or not dataset.shape:
+        raise SpecError(
+            "it is no array",
+            cause="it is a single value or empty" if isinstance(dataset, h5py.Dataset) else "it is a group",
+            remedy="name datasets with an axis",
+        )
+    if dataset.is_virtual or dataset.external:
+        raise SpecError(
+            "its values lie in other files",
+            cause="it is a virtual dataset" if dataset.is_virtual else f"they are in {dataset.external[0][0]!r}",
+            remedy="open those files, as a list of paths" if dataset.is_virtual else "use gl.fixed for those",
+        )
+    try:
+        dtype = dataset.dtype
+    except TypeError as error:
+        raise SpecError(
+            "its elements are none of NumPy's", cause=line_of(error), remedy="convert it with h5py"
+        ) from None
+    filters = _filters_of(dataset)
+    if not dataset.id.get_storage_size() and dataset.size:
+        raise SpecError(
+            f"none of its {dataset.shape[0]} rows was ever written",
+            cause="the program that created it ended before that, or writes it still",
+            remedy="write it anew",
+        )
+    shape, length = tuple(map(int, dataset.shape[1:])), int(dataset.shape[0])
+    chunk = tuple(map(int, dataset.chunks or ()))
+    if dtype.hasobject and dtype.names is None:
+        return Dataset(_varying_kind(place, dataset, dtype, shape, chunk, filters), length)
+    row_bytes = members.row_layout(place.name, dtype, shape).record_bytes
+    # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal one is read
+    # without h5py.
+    is_plain = dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and row_bytes > 0
+    kind = Kind(HDF5, _without_metadata(dtype), shape, chunk, filters, classes=_classes_of(dataset))
+    base, inner = kind.base
+    is_ours = is_plain and all(code in FILTERS for code, *_ in filters)
+    if chunk and is_ours and not file.userblock_size:
+        infos = list[Any]()
+        # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred times as slow.
+        dataset.id.chunk_iter(infos.append)
+        chunks = [((*info.chunk_offset, *(0 for _ in inner)), *info[1:]) for info in infos]
+        whole = (length, *shape, *inner), (*chunk, *inner)
+        fill = np.broadcast_to(np.array(dataset.fillvalue, base), inner).tobytes()
+        kind = Kind(CHUNKS, kind.dtype, shape, chunk, filters, fill, classes=kind.classes)
+        return Dataset(kind, length, 0, sort_chunks(place.title, *whole, chunks, place.file_bytes))
+    num_bytes, stored_bytes, size = length * row_bytes, int(dataset.id.get_storage_size()), place.file_bytes
+    if is_plain and num_bytes and dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS:
+        offset = int(dataset.id.get_offset())
+        if stored_bytes != num_bytes or offset + num_bytes > size:
+            raise FormatError(
+                f"{place.title} has {num_bytes} bytes from byte {offset} of {size} on, and {stored_bytes} are stored",
+                cause="its header is damaged, or the file was cut short",
+                remedy="copy the file again",
+            )
+        return Dataset(Kind(ROWS, kind.dtype, shape, classes=kind.classes), length, offset)
+    return Dataset(kind, length)
+
+
+def _filters_of(dataset: Any) -> tuple[tuple[int, tuple[int, ...], str], ...]:
+    """Return the filters of a dataset.
+
+    Raises:
+        MissingPackageError: HDF5 has not one of them.
+    """
+    settings = dataset.id.get_create_plist()
+    filters = [settings.get_filter(number) for number in range(settings.get_nfilters())]
+    parts = [(int(code), tuple(values), name.decode("ascii", "replace")) for code, _, values, name in filters]
+    check_filters([(code, name) for code, _, name in parts])
+    return tuple(parts)
+
+
+def check_filters(filters: Sequence[tuple[int, str]]) -> None:
+    """Raise ``MissingPackageError`` if HDF5 has not a filter, told by number and name, nor hdf5plugin either."""
+    h5z = import_h5py().h5z
+    for code, name in filters:
+        if not h5z.filter_avail(code):
+            with contextlib.suppress(ImportError):
+                signalsafe.import_package("hdf5plugin")  # which adds its filters to HDF5
+        if not h5z.filter_avail(code):
+            raise MissingPackageError(
+                f"it is compressed by the filter {code} ({name})",
+                cause="HDF5 has not this filter here",
+                remedy="pip install hdf5plugin, which has most of them",
+            )
+
+
+def _without_metadata(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype without what h5py adds to it: the names of an enumeration, the encoding of texts."""
+    if dtype.subdtype is not None:
+        return np.dtype((_without_metadata(dtype.subdtype[0]), dtype.subdtype[1]))
+    if dtype.names is not None:
+        parts = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
+        return np.dtype(
+            {
+                "names": list(dtype.names),
+                "formats": [_without_metadata(part[0]) for part in parts],
+                "offsets": [part[1] for part in parts],
+                "itemsize": dtype.itemsize,
+            }
+        )
+    return np.dtype(dtype.str) if dtype.metadata else dtype
+
+
+def _classes_of(dataset: Any) -> tuple[str, ...]:
+    """Return the names of the values 0, 1, 2, ... of an enumeration; none for other datasets."""
+    names = import_h5py().check_enum_dtype(dataset.dtype) or {}
+    by_value = {value: name for name, value in names.items()}
+    return tuple(by_value[value] for value in range(len(by_value))) if set(by_value) == set(range(len(names))) else ()
+
+
+def _varying_kind(
+    place: Place, dataset: Any, dtype: np.dtype[Any], shape: tuple[int, ...], chunk: tuple[int, ...], filters: Any
+) -> Kind:
+    """Return the kind of a dataset of values of varying length."""
+    h5py = import_h5py()
+    if h5py.check_string_dtype(dtype) is not None:
+        members.text_field(place.name, shape)  # refuses several in a row
+        return Kind(HDF5, np.dtype(np.uint8), shape, chunk, filters, varying=TEXTS)
+    base = h5py.check_vlen_dtype(dtype)
+    if base is not None and not base.isnative:
+        raise SpecError(
+            f"it has values of varying length of {base}",
+            cause="h5py gives these without turning their bytes around",
+            remedy="write it anew in the byte order of this machine",
+        )
+    field = members.varying_field(place.name, base, shape, dataset[:1])
+    return Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES, has_images=field.encoded)
+
+
+# --- to fields
+
+
+def member_of(place: Place, dataset: Dataset) -> Member:
+    """Return a dataset as fields of records.
+
+    Raises:
+        FormatError: a block of it decodes to more bytes than are allowed.
+        SpecError: it has too many blocks.
+    """
+    kind, length, size = dataset.kind, dataset.length, place.file_bytes
+    fields = kind.fields(place.name)
+    if not isinstance(fields, Layout):
+        # Values of varying length lie one by one in heaps of the file. How many bytes the heaps hold for this dataset
+        # is not written anywhere: the whole file is the most it can be.
+        rows = members.rows_of_block(size + REFERENCE_BYTES * length, length)
+        return _rows_member(place, dataset, fields, place.starts(length, rows, REFERENCE_BYTES), size)
+    if kind.how == CHUNKS:
+        return _chunks_member(place, dataset, fields)
+    num_bytes = length * fields.record_bytes
+    rows = kind.chunk[0] if kind.chunk else members.rows_of_block(num_bytes, length)
+    return _rows_member(place, dataset, fields, place.starts(length, rows, fields.record_bytes), num_bytes)
+
+
+def _rows_member(place: Place, dataset: Dataset, fields: Layout | Field, starts: Indices, num_bytes: int) -> Member:
+    """Return a dataset that lies in one piece, or that HDF5 decodes."""
+    row_bytes = fields.record_bytes if isinstance(fields, Layout) else 0
+
+    def origin(block: int) -> tuple[str, int]:
+        # 0: HDF5 decodes it, and gives no place to name.
+        return place.file, dataset.offset and dataset.offset + int(starts[block]) * row_bytes
+
+    places = None
+    if dataset.kind.how == ROWS:
+        places = Places(*(np.array([value], np.int64) for value in (place.number, dataset.length, dataset.offset)))
+    return Member(
+        place.title, place.path, fields, starts, partial(place.decode, starts, dataset), BY_HDF5, origin, num_bytes,
+        places, dataset.kind.classes,
+    )  # fmt: skip
+
+
+def _chunks_member(place: Place, dataset: Dataset, layout: Layout) -> Member:
+    """Return a dataset whose chunks are read and decoded without h5py."""
+    kind, (base, inner) = dataset.kind, dataset.kind.base
+    starts = place.starts(dataset.length, kind.chunk[0], layout.record_bytes)
+    grid = Grid(
+        place.title,
+        place.number,
+        (dataset.length, *kind.shape, *inner),
+        (*kind.chunk, *inner),
+        base,
+        tuple((code, values) for code, values, _ in kind.filters),
+        np.frombuffer(kind.fill, base).reshape(inner),
+        *dataset.chunks,
+    )
+    if num_missing := math.prod(grid.counts) - grid.numbers.size:
+        log.warning(
+            "%s: %d of %d chunks were never written; their elements are the fill value %s",
+            *(place.title, num_missing, math.prod(grid.counts), grid.fill),
+        )
+    places = None
+    if grid.is_plain:
+        numbers = np.full(grid.numbers.size, place.number, np.int64)
+        places = Places(numbers, np.diff(starts), grid.offsets)
+    return Member(
+        place.title, place.path, layout, starts, partial(grid.decode, place.storage), "decoded by gpuload",
+        partial(grid.origin, place.file), dataset.length * layout.record_bytes, places, kind.classes,
+    )  # fmt: skip
+
+
+def within(place: Place, names: Sequence[str], error: GpuloadError) -> GpuloadError:
+    """Return an error with its place, and which fields would leave the dataset out."""
+    rest = [name for name in names if name != place.name]
+    error.remedy += f"; fields={rest} leaves it out" if rest else ""
+    return error.within(place.title)

@@ -1,0 +1,159 @@
+"""The library h5py: files of HDF5 as it opens them, and the groups and datasets in them.
+
+Opening h5py reads from a file of Python's that checks each piece: HDF5 opens no path. No file stays open.
+Fork    h5py takes its lock around a fork, so that a child can use it. A child leaves the files that were open then.
+Links   soft links are followed; external links are refused by name: h5py would take this file for the other one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from gpuload import signalsafe
+from gpuload.errors import FormatError, GpuloadError, SpecError, UnknownFieldError, line_of, missing_package
+from gpuload.storage.files import Files, Handle, open_error
+
+CALL = "gl.hdf5"
+METADATA_BYTES = 1 << 16  # of an object that are asked for at a time, as HDF5 goes from place to place
+MOST_LINKS = 16  # soft links one behind the other
+MOST_NAMES = 8  # of datasets in an error
+ERRORS = (OSError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, ArithmeticError, AttributeError)
+
+
+def import_h5py() -> ModuleType:
+    """Return h5py; raises ``MissingPackageError`` if it is not installed."""
+    try:
+        return signalsafe.import_package("h5py")
+    except ImportError as error:
+        raise missing_package("h5py", needed_for=CALL, extra="hdf5", error=error) from None
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes of an open file, as h5py reads those of Python's files; each piece is whole or an error."""
+
+    def __init__(self, files: Files, number: int, handle: Handle) -> None:
+        self._files, self._number, self._handle, self._at = files, number, handle, 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, int(self._files.sizes[self._number]))[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, memory: Any) -> int:
+        view, size = memoryview(memory), int(self._files.sizes[self._number])
+        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for metadata.
+        if not 0 <= self._at <= size - len(view):
+            raise OSError(f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file")
+        self._files.read(self._number, self._handle, view, self._at)
+        self._at += len(view)
+        return len(view)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def open_file(files: Files, number: int) -> Iterator[Any]:
+    """Yield a file as h5py's.
+
+    Raises:
+        FormatError: h5py does not take it.
+        FileError: the file changed, or cannot be read.
+    """
+    path, size = files.paths[number], int(files.sizes[number])
+    with files.open_file(number, METADATA_BYTES) as handle:
+        try:
+            file = import_h5py().File(_Bytes(files, number, handle), "r")
+        except ERRORS as error:
+            raise refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes") from None
+        with file:
+            yield file
+        # Behind h5py: what it read of a file that changed meanwhile is not used.
+        files.check_descriptor(number, handle)
+
+
+def refusal(files: Files, number: int, subject: str, error: Exception, size: str = "") -> GpuloadError:
+    """Return the error for one of h5py's.
+
+    Raises:
+        FileError: the file changed, or cannot be read.
+    """
+    if isinstance(error, GpuloadError):
+        return error
+    files.check(number)
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        return open_error(files.paths[number], error)
+    return FormatError(
+        subject,
+        cause=f"h5py refuses it: {line_of(error)}{size}",
+        remedy="it was cut short, is damaged or still being written: copy it again; gl.open(path) says what it is",
+    )
+
+
+def names_in(file: Any, path: str, group: str) -> list[str]:
+    """Return the names of the datasets of a group that have an axis."""
+    h5py = import_h5py()
+    node = find(file, path, group)
+    if not isinstance(node, h5py.Group):
+        raise SpecError(f"{path}: {group} is no group", cause="it is a dataset", remedy="name it by fields=")
+    names = [name for name in node if getattr(find(file, path, f"{group}/{name}"), "shape", ())]
+    if not names:
+        paths = list[str]()
+
+        def collect(name: str, item: Any) -> bool | None:
+            if getattr(item, "shape", ()):
+                paths.append(name)
+            return len(paths) == MOST_NAMES or None  # None: go on
+
+        file.visititems(collect)
+        raise SpecError(
+            f"{path} has no dataset with an axis in the group {group}",
+            cause=f"in other groups there are {', '.join(paths)}" if paths else "there is none in other groups either",
+            remedy="name the group, group='train', or the datasets: fields={'x': 'train/x'}",
+        )
+    return names
+
+
+def find(file: Any, path: str, place: str) -> Any:
+    """Return the group or dataset at a place. Soft links are followed; others lead to other files, and are refused.
+
+    h5py would open another file as this one again, since it reads both by the same Python file.
+
+    Raises:
+        UnknownFieldError: there is none.
+        SpecError: a link leads to another file, or to itself.
+    """
+    h5py = import_h5py()
+    node, parts, num_links = file, place.split("/"), 0
+    while parts:
+        part = parts.pop(0)
+        if part in ("", "."):
+            continue
+        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+        if link is None:
+            content = f"has {list(node)[:MOST_NAMES]}" if isinstance(node, h5py.Group) else "is a dataset"
+            raise UnknownFieldError(
+                f"{path} has no {place.strip('/')!r}", cause=f"{node.name} {content}", remedy="name what is there"
+            )
+        if isinstance(link, h5py.SoftLink) and num_links < MOST_LINKS:
+            num_links += 1
+            node, parts = file if link.path.startswith("/") else node, link.path.split("/") + parts
+        elif isinstance(link, h5py.HardLink):
+            node = node[part]
+        else:
+            is_soft = isinstance(link, h5py.SoftLink)
+            raise SpecError(
+                f"{path}: {place.strip('/')!r} is a link",
+                cause="it leads to itself" if is_soft else f"it leads to the file {getattr(link, 'filename', '')!r}",
+                remedy="leave it out by fields=" + ", or open that file, and join both: gl.zip(a, b)" * (not is_soft),
+            )
+    return node
