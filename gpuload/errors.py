@@ -29,6 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 MAX_CHARACTERS = 200  # characters of a value
+WITHOUT_RECORD = 'gl.Loader(..., on_error="replace")'  # in remedies
 
 
 class GpuloadError(Exception):
@@ -166,8 +167,7 @@ class RowError(Exception):
             f"{place}: {self.reason}",
             cause=self.cause or "the record is damaged, or holds something else than the ops are for",
             remedy=self.remedy
-            or 'repair it, or train without it: gl.Loader(..., on_error="replace"); `gpuload check PATH` lists all '
-            "damaged records",
+            or f"repair it, or train without it: {WITHOUT_RECORD}; `gpuload check PATH` lists all damaged records",
         )
 
 

@@ -78,7 +78,7 @@ class Verbs(click.Group):
         name = args[0]
         # While a shell completes, click parses words that are not yet whole; those are no slips.
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
+            near = ["--help"] if name == "help" else difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
             advice = f"Did you mean '{near[0]}'?" if near else f"The verbs are: {', '.join(VERBS)}."
             raise click.UsageError(f"No such verb '{name}'. {advice}", ctx)
         return super().resolve_command(ctx, args)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from gpuload.cli.base import COLUMNS, PATH, Number, Output, WholeNumber, verb
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.cli.bench_peers import PEERS, measure_peer
 from gpuload.cli.userops import find_ops
-from gpuload.errors import SpecError
+from gpuload.errors import WITHOUT_RECORD, RecordError, SpecError
 from gpuload.ops.base import Op
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
@@ -122,7 +123,7 @@ def command(
         "shuffle": not in_order, "num_threads": num_threads, "device": device, "on_error": on_error, "max_bad": 1.0,
     }  # fmt: skip
     progress = Progress("measuring the machine, then loops")
-    with progress, gl.Loader(source, batch_size, ops=ops, **options) as loader:
+    with progress, _own_option(), gl.Loader(source, batch_size, ops=ops, **options) as loader:
         progress.show()
         # The limits come first: of files that a loader has mapped the system keeps the pages in its cache, whatever it
         # is advised, and storage would look fast.
@@ -167,6 +168,16 @@ def command(
         **run.stats.as_dict(limits),
     )  # fmt: skip
     return 0
+
+
+@contextmanager
+def _own_option() -> Iterator[None]:
+    """Name the option of this verb, in place of the argument of a loader, in the remedy for a damaged record."""
+    try:
+        yield
+    except RecordError as error:
+        error.remedy = error.remedy.replace(WITHOUT_RECORD, "--on-error replace")
+        raise
 
 
 def plain_ops(source: Source) -> list[Op]:

@@ -69,6 +69,7 @@ def test_damaged_images_are_told_or_replaced(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "11.jpg" in error
     assert "a fault of gpuload" not in error
+    assert "remedy: repair it, or train without it: --on-error replace; `gpuload check" in " ".join(error.split())
 
     assert cli.main([*call, "--on-error", "replace"]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -84,7 +84,8 @@ def test_the_version_is_printed(capsys):
 
 
 @pytest.mark.parametrize(
-    ("slip", "verb"), [("chekc", "check"), ("inspekt", "inspect"), ("docter", "doctor"), ("convrt", "convert")]
+    ("slip", "verb"),
+    [("chekc", "check"), ("inspekt", "inspect"), ("docter", "doctor"), ("convrt", "convert"), ("help", "--help")],
 )
 def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, capsys):
     assert cli.main([slip, "x"]) == 2

@@ -253,6 +253,11 @@ def write_csv(folder):
     return str(folder / "*.csv")
 
 
+def write_latin_1(folder):
+    (folder / "a.csv").write_text("name;x\nM\xfcller;1\nB\xe4r;2\n", encoding="latin-1")
+    return str(folder / "a.csv")
+
+
 def write_parquet(folder):
     parquet = pytest.importorskip("pyarrow.parquet")
     table = sys.modules["pyarrow"].table({"x": [1, None], "name": ["a", "b"]})
@@ -263,8 +268,8 @@ def write_parquet(folder):
 @pytest.mark.parametrize(
     ("verb", "write"),
     [
-        *itertools.product(["inspect", "convert"], [write_npz, write_text, write_csv, write_parquet]),
-        *itertools.product(["index"], [write_npz, write_text, write_csv]),
+        *itertools.product(["inspect", "convert"], [write_npz, write_text, write_csv, write_latin_1, write_parquet]),
+        *itertools.product(["index"], [write_npz, write_text, write_csv, write_latin_1]),
     ],
 )
 def test_the_lines_to_type_for_a_remedy_in_python_do_it(write, verb, tmp_path, monkeypatch, capsys):

@@ -232,6 +232,12 @@ def files_that_are_nothing(folder):
     )
     yield "zeros", bytes(1000), "of no format that is known"
     yield (
+        "latin-1",
+        b"name;x\nM\xfcller;1\nB\xe4r;2\n",
+        r"is a table of text, and no UTF-8(.|\n)*is 0xfc, at byte 8(.|\n)*"
+        r"gl\.csv\(path, delimiter=\";\", encoding=\"latin-1\"\)",
+    )
+    yield (
         "one column",
         b"a\nb\nc\n",
         r"text that begins with 'a'(.|\n)*no delimiter in common(.|\n)*gl\.csv\(path, delimiter",

@@ -28,15 +28,14 @@ def _sniff(beginning: Beginning) -> Match | None:
     wrong; ``gl.csv`` then names it.
 
     Raises:
-        FormatError: two delimiters do, or it is text and none does.
+        FormatError: two delimiters do, or it is text and none does, or a table in another encoding than UTF-8.
     """
     path, head = beginning.path, beginning.head
     text = _text(head, is_cut=beginning.num_bytes > len(head))
     if text is None:
+        _refuse_other_encoding(beginning)
         return None
-    fits: list[str] = []
-    for is_strict in (True, False):
-        fits = fits or [delimiter for delimiter in DELIMITERS if _columns(text, delimiter, is_strict=is_strict) > 1]
+    fits = _delimiters(text)
     if len(fits) == 1:
         title = f"a table of text, with {DELIMITERS[fits[0]]} between columns"
         title += f", in {beginning.compression}" if beginning.compression else ""
@@ -70,6 +69,32 @@ def _text(head: bytes, *, is_cut: bool) -> str | None:
     if any(ord(char) < 32 and char not in "\t\n\r\f" for char in text):
         return None
     return text[: text.rfind("\n") + 1] if is_cut else text
+
+
+def _refuse_other_encoding(beginning: Beginning) -> None:
+    """Raise ``FormatError`` for a table of text that is no UTF-8; many programs write latin-1 and its like."""
+    head = beginning.head
+    text = "" if any(byte < 32 and byte not in b"\t\n\r\f" for byte in head) else head.decode("latin-1")
+    if beginning.num_bytes > len(head):
+        text = text[: text.rfind("\n") + 1]
+    fits = _delimiters(text)
+    if fits:
+        place = next(place for place in range(len(head)) if head[place] >= 128)
+        delimiter = "" if fits[0] == "," else f'delimiter="{fits[0]}", '.replace("\t", "\\t")
+        raise FormatError(
+            f"{beginning.path} is a table of text, and no UTF-8",
+            cause=f"it is in another encoding: the first byte that is no ASCII is 0x{head[place]:02x}, at byte {place}",
+            remedy=f'say which it is: gl.csv(path, {delimiter}encoding="latin-1"), or "cp1252", say; the texts '
+            "show whether it is right",
+        )
+
+
+def _delimiters(text: str) -> list[str]:
+    """Return the delimiters that give (nearly) all lines the same number of columns, two or more."""
+    fits: list[str] = []
+    for is_strict in (True, False):
+        fits = fits or [delimiter for delimiter in DELIMITERS if _columns(text, delimiter, is_strict=is_strict) > 1]
+    return fits
 
 
 def _columns(text: str, delimiter: str, *, is_strict: bool) -> int:

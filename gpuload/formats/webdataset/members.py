@@ -264,5 +264,6 @@ def _error(files: Files, members: Members, record: int, names: Sequence[str]) ->
     return SpecError(
         f"{subject} has {'no' if missing else 'also'} {(missing or foreign)[0]!r}",
         cause=f"the fields are {list(names)}, and each record has all of them; it has {fields}",
-        remedy="name the fields that all records have: fields=[...]",
+        remedy="name the fields that all records have: fields=[...]; if it is an archive of a folder, "
+        "of images of several formats say, unpack it (tar -xf), and open the folder",
     )
