@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import struct
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,19 @@ def _images(folder: Path) -> gl.Source:
     return gl.images(folder / "photos")
 
 
+def _hdf5(folder: Path) -> gl.Source:
+    import h5py
+
+    for number in range(2):
+        with h5py.File(folder / f"{number}.h5", "w") as file:
+            file["x"] = np.arange(6)
+            file.create_dataset("packed", data=np.arange(12).reshape(6, 2), chunks=(2, 1), compression="gzip")
+            file.create_dataset("other", data=np.arange(6), chunks=(2,), compression="lzf")
+            file.create_dataset("name", data=["a"] * 6, dtype=h5py.string_dtype())
+            file.create_dataset("holes", (6,), "i4", chunks=(2,))[2:4] = 1
+    return gl.hdf5(folder / "*.h5")
+
+
 KINDS = {
     "npy": _npy,
     "fixed": _fixed,
@@ -163,4 +177,4 @@ KINDS = {
     "idx": _idx,
     "images": _images,
     "npz": _npz,
-}
+} | ({"hdf5": _hdf5} if find_spec("h5py") else {})
