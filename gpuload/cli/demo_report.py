@@ -85,7 +85,8 @@ class Report:
         table.add_column("work")
         for heading in ("gpuload", "tf.data", "ratio"):
             table.add_column(heading, justify="right")
-        table.add_column("same work")
+        # In a narrow terminal the first column is folded: this name stays whole, to be found.
+        table.add_column("same work", min_width=max((len(rate.table) for rate in rates), default=0))
         for rate in rates:
             ratio = rate.gpuload / rate.tf_data
             colour = "green" if ratio >= 1 else "yellow"

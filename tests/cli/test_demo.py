@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -20,6 +21,8 @@ from gpuload import cli
 
 for package in ("sklearn", "PIL", "rich"):
     pytest.importorskip(package)
+
+from rich.console import Console  # noqa: E402
 
 from gpuload.cli import demo, demo_data, demo_parity, demo_rates, demo_report, demo_resume, demo_sheet, demo_train  # noqa: E402
 
@@ -324,3 +327,16 @@ def test_parity_bounds_the_largest_difference_on_a_cpu_and_the_mean_on_a_gpu():
         "4 squares: largest difference 9 of 255 levels, mean 0.188, on 2.0833% of the values"
     )
     assert apart(None, other).bound == "mean 1"
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_in_a_narrow_terminal_the_table_of_rates_is_folded_and_nothing_cut(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    rate = demo_report.Rate("JPEGs of 500 x 375: crop, resize, flip, normalise", "jpeg_training", 1_653_104, 633_515)
+
+    demo_report.Report(console).rates([rate], [])
+
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    assert any("1,653,104   633,515   2.6 x   jpeg_training" in line for line in lines)
