@@ -29,6 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 MAX_CHARACTERS = 200  # characters of a value
+NEW_LINE = "\n  "  # in the `repr` of what has many fields
 WITHOUT_RECORD = 'gl.Loader(..., on_error="replace")'  # in remedies
 
 
@@ -42,6 +43,7 @@ class GpuloadError(Exception):
     """
 
     def __init__(self, what: str, *, cause: str = "", remedy: str = "") -> None:
+        what = what.replace(NEW_LINE, " ")  # the repr of a source in it
         super().__init__(what)
         self.what, self.cause, self.remedy = what, cause, remedy
 

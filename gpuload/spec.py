@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.errors import NEW_LINE, SpecError, UnknownFieldError
 
 Shape = tuple[int | None, ...]
 NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
@@ -359,7 +359,7 @@ def outline(title: str, field_texts: Iterable[str], *rest: str, separator: str, 
         texts[max_fields:] = [f"... and {len(texts) - max_fields} more fields"]
     parts = [title, *texts, *filter(None, rest)]
     line = f"<{f'{separator} '.join(parts)}>"
-    return line if len(line) <= COLUMNS else f"<{f'{separator}{chr(10)}  '.join(parts)}>"
+    return line if len(line) <= COLUMNS else f"<{f'{separator}{NEW_LINE}'.join(parts)}>"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.errors import CallError, SpecError, UnknownFieldError
 from gpuload.spec import Field, Layout, Part, Spec
 
 F4 = np.dtype("f4")
@@ -190,3 +190,7 @@ def test_errors_name_a_source_of_many_fields_in_one_line():
         gl.mix({source: 1.0})
 
     assert caught.value.what == "gl.mix: part 0 is <gl.arrays: 0 records>"
+    with pytest.raises(CallError) as caught:
+        gl.Loader(source, batches=3)
+    assert str(caught.value).startswith("gl.Loader(<gl.arrays: 0 records, column_0: float64 (), column_1: float64 (), ")
+    assert "\n" not in caught.value.what
