@@ -53,6 +53,7 @@ log = logging.getLogger("gpuload")
 OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 SHORT_S, LOOK_AGAIN_S = 0.001, 0.5
+MOST_NAMES = 8  # of threads, in a message
 END_S = 30.0  # the longest wait at Python's end; a thread looks at least every 2 s whether it was stopped
 
 # Where threads stand that import something, or wait to (CPython 3.10 to 3.14).
@@ -465,8 +466,11 @@ def _end() -> None:
             problem = f"they have not ended within {END_S:.0f} s"
         except GpuloadError as error:
             problem = str(error)
-        names = ", ".join(thread.name for thread in list(_running))
-        log.warning("Python ends without waiting for the threads %s; cause: %s", names, problem)
+        names = [thread.name for thread in list(_running)]
+        rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        log.warning(
+            "Python ends without waiting for the threads %s%s; cause: %s", ", ".join(names[:MOST_NAMES]), rest, problem
+        )
         return
 
 

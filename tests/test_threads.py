@@ -483,6 +483,17 @@ threads.start(1, threading.Event().wait, name="stubborn", stop=lambda: None)
     assert "without waiting for the threads stubborn-0; cause: they have not ended within" in script.stderr
 
 
+def test_a_message_about_many_threads_names_some_of_them():
+    script = run_script("""
+import threading
+from gpuload import threads
+threads.END_S = 0.3
+threads.start(30, threading.Event().wait, name="stubborn", stop=lambda: None)
+""")
+    assert "stubborn-6, stubborn-7 and 22 more; cause: they have not ended within" in script.stderr
+    assert "stubborn-8" not in script.stderr
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="the lock of imports is CPython's")
 @pytest.mark.parametrize("how", ["threads.join(threads.start(1, use, stop=int))", "signalsafe.call(use)", "pass"])

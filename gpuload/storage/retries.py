@@ -21,6 +21,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import TypeVar
 
+from gpuload import threads
 from gpuload.errors import FileError, GpuloadError, MissingFileError, UnreadableFileError
 from gpuload.signalsafe import import_package
 from gpuload.storage.stores import PROXIES, WEB, forget, place_of
@@ -66,7 +67,8 @@ def request(url: str, function: Callable[[], Result]) -> Result:
                 raise
             is_refusal = _is_refusal(error)
             wait_s = 0.0 if is_refusal else random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tries)
-            is_late = time.monotonic() + wait_s - begin_s > DEADLINE_S
+            # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
+            is_late = time.monotonic() + wait_s - begin_s > DEADLINE_S or threads.is_ending()
             if tries == MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
                 raise _error_for(url, error, tries) from None
             if is_refusal:

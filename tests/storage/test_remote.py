@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import threads
 from gpuload.cli.inspect import inspect
 from gpuload.errors import (
     ChangedFileError,
@@ -288,6 +289,19 @@ def test_a_fault_that_stays(
     assert words in str(caught.value)
     server.fault = lambda number, path: ""
     np.testing.assert_array_equal(source.read([60])["x"][0], np.concatenate(rows)[60])
+
+
+def test_no_request_is_sent_again_while_python_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = list[int]()
+
+    def is_cut_off() -> None:
+        tries.append(1)
+        raise retries.ShortError("cut off")
+
+    monkeypatch.setattr(threads, "_is_ending", True)
+    with pytest.raises(FileError, match=r"a\.npy"):
+        retries.request("http://127.0.0.1:9/a.npy", is_cut_off)
+    assert len(tries) == 1
 
 
 def test_a_refusal_has_the_credentials_read_anew_once(server: ObjectServer, rows: list[np.ndarray]) -> None:
