@@ -134,7 +134,8 @@ def test_of_steps_done_together_only_arrays_that_begin_elsewhere_are_copied(on_e
     with gl.Loader(source, 128, device="cpu", on_error=on_error) as load:
         assert load._session.recipe.num_joined > 1
         run = iter(load)
-        first, second = next(run), next(run)
+        alone, first, second = next(run), next(run), next(run)
+    assert _memory(alone["image"]) is not _memory(first["image"])  # its step is the one that is waited for
     assert _memory(first["image"]) is _memory(second["image"])
     assert _memory(first["label"]) is not _memory(second["label"])
 

@@ -7,7 +7,8 @@ It is not known beforehand how long an op takes, a Python function above all. A 
 thread, and its first batch would come after the work of all of them. So where Python's threads do the ops, the first
 steps of each epoch are groups of one, and the time of their ops decides the size of the groups behind them (not that of
 reading: the first records may come from a cold disk). It is the least time of the last epochs, since whatever disturbs
-a step makes it longer, above all a wait for Python's lock. Batches do not depend on it.
+a step makes it longer, above all a wait for Python's lock. Without ops the first step is a group of one, too, since its
+batch is waited for. Batches do not depend on it.
 
 Roles: workers settle the size, one at a time, before they begin the first group that has it. The consumer asks for a
 later group only after that group was done.

@@ -96,7 +96,7 @@ class Session:
         """Return which steps of an epoch from a position on are done together."""
         recipe = self.recipe
         # Threads of the core share a group, and each of its steps is taken when it is done: no time has to be known.
-        num_first = self.num_threads if recipe.graph.ops and not recipe.is_copied else 0
+        num_first = 0 if recipe.is_copied else self.num_threads if recipe.graph.ops else 1
         return Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
 
     def begin(self, position: Position, joining: Joining) -> Workers | Batches:
@@ -211,7 +211,9 @@ class Session:
         def make(number: int) -> Step | None:
             nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
-                joining.settle(step_time.note(min((step.ops_s for step in first_steps if step.ops_s), default=inf)))
+                # Steps without ops are joined whatever reading takes: requests to a store are sent side by side.
+                default = inf if recipe.graph.ops else 0.0
+                joining.settle(step_time.note(min((step.ops_s for step in first_steps if step.ops_s), default=default)))
                 first_steps.clear()
             first, num_steps = joining.steps(number)
             if not num_steps:
