@@ -216,3 +216,18 @@ def test_lines_that_are_not_as_the_manifest_says_are_an_error(urls: list[str], t
         rewrite(str(copy), lie)
         with pytest.raises(GpuloadError, match=r"a\.csv, line"):
             gl.csv(copy).read(range(sum(COUNTS)))
+
+
+def test_large_files_without_a_manifest_are_told_of_once(
+    urls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(keep, "SMALL_BYTES", 0)
+    gl.csv(urls).index(tmp_path / "x.manifest")
+    gl.csv(urls)
+    [line] = [record.getMessage() for record in caplog.records if "read to find the lines" in record.getMessage()]
+    assert line.startswith(f"{urls[0]} and 2 more: all of the 0 MB")
+
+    caplog.clear()
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "other"))
+    gl.csv(tmp_path / "x.manifest")
+    assert not caplog.records

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from gpuload.formats.csv.table import Table, Writer
 from gpuload.progress import Progress
 from gpuload.storage import keptfile
 from gpuload.storage.derivedfiles import cache_path, key_of, load_or_make
+from gpuload.storage.files import any_is_remote
 
 SMALL_BYTES = 1 << 24  # of all files: their rows are kept in memory, as they are read in a moment
 MOST_ROWS_BYTES = 1 << 26  # of their rows
+log = logging.getLogger("gpuload")
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,19 @@ class _UnfitTable(Exception):
         self.number, self.form = number, form
 
 
+@cache
+def _tell_of_store(paths: tuple[str, ...], megabytes: int) -> None:
+    """Log, once, that files in a store are read as a whole."""
+    if any_is_remote(paths):
+        files = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+        log.warning(
+            "%s: all of the %d MB are read to find the lines, once on this machine; gpuload index writes a manifest, "
+            "and who opens that asks only for the lines that are wanted",
+            files,
+            megabytes,
+        )
+
+
 def _tables(
     job: Job, keys: Sequence[str], form: Form, progress: Progress
 ) -> tuple[list[Part], None, tuple[Table, ...]]:
@@ -168,6 +184,7 @@ def _tables(
         made_of = ["csv table", key, table.to_json(form)]
 
         def make(path: str, number: int = number, made_of: Any = made_of) -> None:
+            _tell_of_store(tuple(job.files.paths), int(job.files.sizes.sum()) >> 20)
             writer = Writer(path, made_of, has_payload=any(map(is_referred, job.columns, form)))
             with writer.open_file():
                 try:

@@ -66,7 +66,8 @@ def csv(
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Files
-            of gzip are found by their content. Or a manifest of such files (``Source.index``).
+            of gzip are found by their content. Or a manifest of such files (``Source.index``). Files in an object store
+            are read as a whole when they are opened, once on each machine, unless a manifest lists them.
         columns: a dict from field to dtype, or a list of names whose types are found; None: all columns. dtypes are
             booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO 8601), ``U20`` and ``S20`` (UTF-8) of at
             most so much, ``str`` for text as long as the longest, which is of any length (objects) where that has more
