@@ -7,6 +7,7 @@
                whose counters do nothing, which exists in this program alone, are asked in turns for the batches of so
                many seconds. Each such pair is one ratio, since two loaders that are alike differ, too, by where their
                memory lies; here are the median of all pairs, and between which values it lies with 95 % (bootstrap)
+    A/A        the same for two loaders of which neither measures: what is not zero here is the error of A/B
 
 Both loaders have as many threads and steps ahead as the first one chooses at its beginning. The clocks of the core
 stay on: two reads for a piece of 256 KiB and for an image, of 25 ns each. So does the clock that decides how many steps
@@ -38,6 +39,7 @@ from gpuload.pipeline import epoch
 from gpuload.stats import Counters, Trace, Watch, stages, watch
 
 Work = Callable[..., gl.Loader]
+Kinds = tuple[type[Counters], type[Counters]]
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP, ROUNDS = 5, 15  # turns of each loader that do not count; rounds of turns with a pair of loaders
 NUM_RESAMPLES = 2000  # of the bootstrap
@@ -223,7 +225,8 @@ def loop(loader: gl.Loader, seconds: float) -> tuple[int, float]:
 
 def measure(name: str, work: Work, num_pairs: int, seconds: float) -> dict[str, Any]:
     """Return the figures of a work."""
-    ratios, times = compared(work, num_pairs, seconds)
+    ratios, times = compared(work, (Counters, QuietCounters), num_pairs, seconds)
+    same, _ = compared(work, (QuietCounters, QuietCounters), num_pairs, seconds)
     with work() as loader:
         calls, num_batches, slow_s = counted_calls(loader, COUNTED_S)
     calls[DELIVERED] = num_batches
@@ -232,13 +235,20 @@ def measure(name: str, work: Work, num_pairs: int, seconds: float) -> dict[str, 
     per_batch = {part: calls[part] / num_batches * (batch_s / slow_s if part in BY_TIME else 1) for part in cost}
     counted_s = sum(per_batch[part] * cost[part] for part in cost)
     return {
-        "name": name, "batch_s": batch_s, "ratios": ratios, "counted": counted_s / batch_s,
+        "name": name, "batch_s": batch_s, "ratios": ratios, "same": same, "counted": counted_s / batch_s,
         "calls": per_batch, "cost": cost,
     }  # fmt: skip
 
 
-def compared(work: Work, num_pairs: int, seconds: float) -> tuple[list[float], list[float]]:
-    """Return for each pair of loaders the time with the measurement to that without it, and the seconds of a batch."""
+def compared(work: Work, kinds: Kinds, num_pairs: int, seconds: float) -> tuple[list[float], list[float]]:
+    """Return for each pair of loaders the time of one to that of the other, and the seconds of a batch of the first.
+
+    Args:
+        work: makes both.
+        kinds: the counters of one, and of the other.
+        num_pairs: how many pairs are made.
+        seconds: of a turn, about.
+    """
     with work() as first:
         setting = {"num_threads": first.num_threads, "prefetch": first.prefetch}
         num_batches, cpu_s = loop(first, 10 * seconds)
@@ -246,20 +256,20 @@ def compared(work: Work, num_pairs: int, seconds: float) -> tuple[list[float], l
     ratios, times = [], []
     for number in range(num_pairs):
         with contextlib.ExitStack() as stack:
-            spent: dict[gl.Loader, list[float]] = {}
-            for is_quiet in (number % 2, 1 - number % 2):
-                with replaced(loaders, "Counters", QuietCounters if is_quiet else Counters):
-                    spent[stack.enter_context(work(**setting))] = []
-            [a, b] = sorted(spent, key=lambda loader: isinstance(loader._counters, QuietCounters))
-            loops = {loader: chain.from_iterable(map(loader.epoch, count())) for loader in spent}
-            for loader in WARM_UP * [a, b] + ROUNDS * [a, b, b, a]:
+            pair: dict[int, gl.Loader] = {}
+            for place in (number % 2, 1 - number % 2):
+                with replaced(loaders, "Counters", kinds[place]):
+                    pair[place] = stack.enter_context(work(**setting))
+            loops = {place: chain.from_iterable(map(loader.epoch, count())) for place, loader in pair.items()}
+            spent: dict[int, list[float]] = {0: [], 1: []}
+            for place in WARM_UP * [0, 1] + ROUNDS * [0, 1, 1, 0]:
                 begin = time.process_time()
-                for _ in islice(loops[loader], size):
+                for _ in islice(loops[place], size):
                     pass
-                spent[loader].append(time.process_time() - begin)
-            with_s, without_s = (median(spent[loader][WARM_UP:]) for loader in (a, b))
-        ratios.append(with_s / without_s)
-        times.append(with_s / size)
+                spent[place].append(time.process_time() - begin)
+            one_s, other_s = (median(spent[place][WARM_UP:]) for place in (0, 1))
+        ratios.append(one_s / other_s)
+        times.append(one_s / size)
     return ratios, times
 
 
@@ -268,6 +278,12 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     samples = np.random.default_rng(0).choice(ratios, (NUM_RESAMPLES, len(ratios)))
     low, high = np.quantile(np.median(samples, axis=1), (0.025, 0.975))
     return float(low), float(high)
+
+
+def shown(ratios: list[float]) -> str:
+    """Return the median, and between which values it lies, as differences in percent."""
+    low, high = interval(ratios)
+    return f"{median(ratios) - 1:+.1%} ({low - 1:+.1%} to {high - 1:+.1%})"
 
 
 def table(rows: list[dict[str, Any]], num_pairs: int) -> str:
@@ -283,13 +299,12 @@ def table(rows: list[dict[str, Any]], num_pairs: int) -> str:
         f"- {num_pairs} pairs of loaders on {about['cores']} cores of {about['cpu']}, load {about['load_at_start'][0]}",
         f"- gpuload {versions['gpuload']}, Python {versions['python']}; made by `python -m benchmarks.clocks`",
         "",
-        "| work | a batch, us | counted | A/B (95 %) |",
-        "|---|---:|---:|---:|",
+        "| work | a batch, us | counted | A/B (95 %) | A/A (95 %) |",
+        "|---|---:|---:|---:|---:|",
     ]
     for row in rows:
-        low, high = interval(row["ratios"])
-        ratio = f"{median(row['ratios']) - 1:+.2%} ({low - 1:+.2%} to {high - 1:+.2%})"
-        lines.append(f"| {row['name']} | {1e6 * row['batch_s']:.1f} | {row['counted']:.2%} | {ratio} |")
+        ratios = " | ".join(map(shown, (row["ratios"], row["same"])))
+        lines.append(f"| {row['name']} | {1e6 * row['batch_s']:.1f} | {row['counted']:.2%} | {ratios} |")
     lines += [
         "",
         "| calls a batch | " + " | ".join(row["name"] for row in rows) + " |",
