@@ -31,6 +31,7 @@ from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import limit_bytes, too_large
+from gpuload.storage.manifest import Manifest
 
 BLOCK_BYTES = 1 << 20  # of rows that are decoded together where the file has no blocks of its own
 MOST_BLOCKS = 1 << 24  # of an array: the places of more take gigabytes
@@ -228,6 +229,44 @@ def _leaf(members: Sequence[Member], storage: Storage, cache: BlockCache, key: i
     return BlockLeaf(first, starts, decode, cache, key, f"blocks of up to {rows} rows, {members[0].how}", origin)
 
 
+def complete_path(group: str, path: str) -> str:
+    """Return the path of an array from the root on, each part once."""
+    return "/" + "/".join(part for part in f"{group}/{path}".split("/") if part not in ("", "."))
+
+
+def listed_paths(
+    listing: Manifest, paths: Any, fields: Mapping[str, str] | None, group: str, noun: str
+) -> dict[str, str]:
+    """Return the paths in a group of the arrays that a manifest lists, by the names of fields.
+
+    Args:
+        listing: the manifest.
+        paths: of the arrays, complete; from the manifest, so of any kind.
+        fields: those that are wanted; None: all of the group itself.
+        group: the path of the group.
+        noun: for errors, ``"dataset"``.
+
+    Raises:
+        FormatError: the manifest lists none.
+        SpecError: one is not listed.
+    """
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+        raise listing.error(f"it holds no paths of {noun}s")
+    root = complete_path(group, "").rstrip("/") + "/"
+    names = [path.removeprefix(root) for path in paths if path.startswith(root)]
+    pairs = dict(fields) if fields is not None else {name: name for name in names if name and "/" not in name}
+    missing = [path for path in pairs.values() if complete_path(group, path) not in paths]
+    if missing or not pairs:
+        raise SpecError(
+            f"{listing.path} lists no {noun} {complete_path(group, missing[0])}"
+            if missing
+            else f"{listing.path} lists no {noun} in the group {group}",
+            cause=f"it lists {list(dict.fromkeys(paths))}",
+            remedy="name one of these by group= and fields=, or index the files with more fields",
+        )
+    return pairs
+
+
 def row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:
     """Return the layout of a row of an array of rows ``[*shape]``; the parts of a compound are ``"name.part"``.
 
@@ -295,7 +334,7 @@ def varying_field(name: str, dtype: np.dtype[Any] | None, shape: tuple[int, ...]
         )
     _check_single(name, shape, "values of varying length")
     is_bytes = dtype == np.dtype(np.uint8)
-    heads = [np.asarray(value, dtype)[:HEAD_BYTES].tobytes() for value in first] if is_bytes else []
+    heads = [bytes(value[:HEAD_BYTES]) for value in first] if is_bytes else []
     return Field(name, native(dtype), (None,), encoded=any(kind_of(head) is not None for head in heads))
 
 

@@ -47,6 +47,14 @@ class Texts:
     def __len__(self) -> int:
         return self.bounds.size - 1
 
+    def select(self, numbers: NDArray[np.int64]) -> Texts:
+        """Return some of the texts, in the order of their numbers."""
+        starts, lengths = self.bounds[numbers], np.diff(self.bounds)[numbers]
+        bounds = np.zeros(numbers.size + 1, np.int64)
+        np.cumsum(lengths, out=bounds[1:])
+        places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
+        return Texts(self.payload[places], bounds)
+
     def between(self, first: int, after: int) -> list[str]:
         """Return the texts from one number to another, exclusive."""
         bounds = self.bounds[first : after + 1].tolist()
@@ -91,6 +99,10 @@ class PackedPaths(Sequence[str]):
     @classmethod
     def _in_one_folder(cls, names: Texts, folder: str) -> PackedPaths:
         return cls(Texts.of([folder]), np.zeros(len(names), np.uint32), names)
+
+    def select(self, numbers: NDArray[np.int64]) -> PackedPaths:
+        """Return some of the paths, in the order of their numbers."""
+        return PackedPaths(self.folders, self.folder_of[numbers], self.names.select(numbers), self.remote)
 
     def without_folders(self) -> PackedPaths:
         """Return the names as paths."""

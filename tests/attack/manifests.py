@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import struct
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,22 @@ def _hdf5(folder: Path) -> gl.Source:
     return gl.hdf5(folder / "*.h5")
 
 
+def _zarr(folder: Path) -> gl.Source:
+    import zarr
+
+    for number in range(2):
+        group = zarr.open_group(str(folder / f"{number}.zarr"), mode="w", zarr_format=2 + number)
+        group.create_array("x", shape=(6, 2), chunks=(2, 1), dtype="i4")[...] = 1
+        group.create_array("plain", shape=(6,), chunks=(2,), dtype="i4", compressors=None)[...] = 1
+        group.create_array("name", shape=(6,), chunks=(4,), dtype=str)[...] = np.array(["a"] * 6, object)
+        group.create_array("holes", shape=(6,), chunks=(2,), dtype="i4")[2:4] = 1
+    return gl.zarr(folder / "*.zarr")
+
+
+def _has_zarr() -> bool:
+    return find_spec("zarr") is not None and int(version("zarr").partition(".")[0]) >= 3
+
+
 KINDS = {
     "npy": _npy,
     "fixed": _fixed,
@@ -177,4 +194,6 @@ KINDS = {
     "idx": _idx,
     "images": _images,
     "npz": _npz,
-} | ({"hdf5": _hdf5} if find_spec("h5py") else {})
+}
+KINDS |= {"hdf5": _hdf5} if find_spec("h5py") else {}
+KINDS |= {"zarr": _zarr} if _has_zarr() else {}

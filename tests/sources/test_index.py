@@ -25,6 +25,8 @@ from tests.imagefiles import jpeg
 from tests.sources.tfrecordfiles import example
 from tests.sources.tfrecordfiles import write as write_tfrecord
 
+RAW = {"compressors": None}  # of arrays of Zarr
+
 
 def write_npy(folder):
     for number in range(4):
@@ -182,6 +184,44 @@ def write_hdf5_of_a_group(folder):
     return folder / "*.h5", lambda paths: gl.hdf5(paths, {"x": "deep/x", "label": "y"}, group="train")
 
 
+def write_zarr(folder, version=2):
+    zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
+    for number in range(3):
+        group, rows = zarr.open_group(str(folder / f"{number}.zarr"), mode="w", zarr_format=version), 7 - number
+        shards = {"shards": (4, 6)} if version == 3 else {}
+        columns = {
+            "x": (np.arange(rows * 6, dtype="i2").reshape(rows, 6) + number, (2, 3), shards),
+            "plain": (np.arange(rows * 2, dtype=">f4" if version == 2 else "f4").reshape(rows, 2), (2, 2), RAW),
+            "name": (np.array([f"n{i}" for i in range(rows)], object), (3,), {"dtype": str}),
+        }
+        for name, (values, chunks, options) in columns.items():
+            settings = {"shape": values.shape, "dtype": values.dtype, **options}
+            group.create_array(name, chunks=chunks, attributes={"number": number}, **settings)[...] = values
+        # All chunks of the first group were written, of the others only those of row 2 or 3.
+        holes = group.create_array("holes", shape=(rows, 2), chunks=(2, 1), dtype="i4", fill_value=5)
+        holes[slice(None) if number == 0 else slice(2, 4)] = number + 1
+    return folder / "*.zarr", gl.zarr
+
+
+def write_zarr_in_shards(folder):
+    return write_zarr(folder, 3)
+
+
+def write_zarr_of_a_group(folder):
+    zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
+    for number in range(2):
+        group = zarr.open_group(str(folder / f"{number}.zarr"), mode="w").create_group("train")
+        for name in ("deep/x", "y", "other"):
+            group.create_array(name, shape=(3 + number,), chunks=(2,), dtype="i4")[...] = np.arange(1, 4 + number)
+    return folder / "*.zarr", lambda paths: gl.zarr(paths, {"x": "deep/x", "label": "y"}, group="train")
+
+
+def write_zarr_without_a_group(folder):
+    zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
+    zarr.create_array(str(folder / "a.zarr"), shape=(5, 2), chunks=(2, 2), dtype="u1", zarr_format=2)[...] = 3
+    return folder / "a.zarr", gl.zarr
+
+
 def write_images(folder):
     for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/1.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -198,7 +238,8 @@ def write_image_list(folder):
 FORMATS = [
     write_npy, write_npy_of_many_kinds, write_npy_of_other_shapes, write_fixed, write_idx, write_tfrecords, write_text,
     write_csv, write_npz, write_npz_of_files, write_tars, write_parquet, write_arrow, write_arrow_streams,
-    write_hdf5, write_hdf5_in_chunks, write_hdf5_of_a_group, write_images, write_image_list,
+    write_hdf5, write_hdf5_in_chunks, write_hdf5_of_a_group, write_zarr, write_zarr_in_shards, write_zarr_of_a_group,
+    write_zarr_without_a_group, write_images, write_image_list,
 ]  # fmt: skip
 UNREAD = [format for format in FORMATS if format not in (write_tfrecords, write_csv)]
 
@@ -279,8 +320,8 @@ def test_a_folder_moves_with_its_manifest(folder, write):
 @pytest.mark.parametrize("change", ["touch", "grow", "cut"])
 def test_a_file_that_differs_is_refused_when_it_is_first_touched(folder, write, change):
     paths, function = write(folder)
-    path = function(paths).index(folder / "x.manifest")
-    last = sorted(file for file in folder.rglob("*.*") if file.name != "x.manifest")[-1]
+    with function(paths) as source:
+        path, last = source.index(folder / "x.manifest"), Path(sorted(source.file_paths())[-1])
     if change == "touch":
         os.utime(last, ns=(0, os.stat(last).st_mtime_ns + 1))
     else:
@@ -747,6 +788,162 @@ def test_only_datasets_that_hdf5_decodes_need_h5py(folder, monkeypatch):
         np.testing.assert_array_equal(values, expected[name])
     with pytest.raises(MissingPackageError, match=r"x\.manifest: gl\.hdf5 needs the package 'h5py'"):
         gl.hdf5(path)
+
+
+def of_kind(column, **values):
+    """Return a lie about the first kind of an array: of itself, or of its metadata."""
+
+    def lie(arrays, about):
+        kind = about["about"]["kinds"][column][0]
+        for name, value in values.items():
+            (kind if name in kind else kind["metadata"])[name] = value
+
+    return lie
+
+
+HOLES, NAME, PLAIN, X = range(4)  # the columns of `write_zarr`
+ZARR_LIES = {
+    "a kind that is not there": lambda arrays, about: arrays["kind_of"].__setitem__((0, X), 9),
+    "more rows than chunks": lambda arrays, about: arrays["lengths"].__setitem__(1, 20),
+    "more rows than can be": lambda arrays, about: arrays["lengths"].__setitem__(1, 2**50),
+    "rows beyond all bounds": lambda arrays, about: arrays["lengths"].__setitem__(1, 2**62),
+    "arrays of other rows": lambda arrays, about: arrays["lengths"].__setitem__((1, X), 5),
+    "less than none": lambda arrays, about: arrays["lengths"].__setitem__(1, -1),
+    "fewer groups": lambda arrays, about: arrays.update({name: arrays[name][:2] for name in ("kind_of", "lengths")}),
+    "no groups": lambda arrays, about: arrays.update(
+        {name: arrays[name][:0] for name in ("kind_of", "lengths", "num_chunks")}
+    ),
+    "fewer chunks": lambda arrays, about: arrays["num_chunks"].__setitem__((0, X), 0),
+    "chunks of another array": lambda arrays, about: arrays["num_chunks"].__iadd__(np.array([1, 0, 0, -1])),
+    "less chunks than none": lambda arrays, about: arrays["num_chunks"].__iadd__(np.array([99, 0, 0, -99])),
+    "chunks whose sum is right in 64 bits": lambda arrays, about: arrays["num_chunks"].__iadd__(
+        np.array([[2**62] * 4, [0] * 4, [0] * 4])
+    ),
+    "a chunk that stands there twice": lambda arrays, about: arrays["chunk_places"].__setitem__(1, 2),
+    "a chunk outside of the array": lambda arrays, about: arrays["chunk_places"].__setitem__(1, 99),
+    "a chunk in front of the array": lambda arrays, about: arrays["chunk_places"].__setitem__(0, -1),
+    "more places than chunks": lambda arrays, about: arrays.update(
+        chunk_places=np.append(arrays["chunk_places"], 3)
+    ),
+    "fewer places than chunks": lambda arrays, about: arrays.update(chunk_places=arrays["chunk_places"][:-1]),
+    "no arrays": lambda arrays, about: about["about"].update(paths=[]),
+    "arrays that are none": lambda arrays, about: about["about"].update(paths=[3] * 4),
+    "fewer kinds": lambda arrays, about: about["about"]["kinds"].pop(),
+    "no kinds": lambda arrays, about: about["about"]["kinds"].__setitem__(X, []),
+    "a kind that is none": lambda arrays, about: about["about"]["kinds"].__setitem__(X, [3]),
+    "metadata of another name": lambda arrays, about: arrays["names"].__setitem__(1, ord("y")),
+    **{
+        f"path = {path!r}": of_kind(X, path=path) for path in ("y", "", "..", "./x", "/x", "x/", 3, None)
+    },
+    **{
+        f"{name} = {value!r}": of_kind(X, **{name: value})
+        for name, value in (
+            ("metadata", None), ("metadata", {}), ("zarr_format", 4), ("shape", [-1]), ("shape", [6, 1]),
+            ("shape", [2**61]), ("shape", 6), ("shape", ["6"]), ("chunks", [2]), ("chunks", [0, 3]), ("chunks", [2, 0]),
+            ("chunks", [1, 3]), ("chunks", [2**70, 3]), ("chunks", [-2, 3]), ("chunks", "23"), ("dtype", "|O"),
+            ("dtype", "<M9"), ("dtype", 3), ("fill_value", "x"), ("compressor", {"id": "none"}), ("compressor", 3),
+            ("compressor", {"id": "pickle"}), ("filters", [{"id": "pickle", "protocol": 5}]), ("order", "K"),
+            ("dimension_separator", ","),
+        )
+    },
+    "groups of other fields": lambda arrays, about: (
+        about["about"]["kinds"][X].append(json.loads(json.dumps(about["about"]["kinds"][X][0]).replace("<i2", "<f8"))),
+        arrays["kind_of"].__setitem__((1, X), 1),
+    ),
+}  # fmt: skip
+
+
+def test_arrays_of_zarr_that_cannot_be_are_refused(folder):
+    paths, function = write_zarr(folder)
+    path, errors = function(paths).index(folder / "x.manifest"), {}
+    assert manifest.load(path).about["paths"] == ["/holes", "/name", "/plain", "/x"]
+    for name, lie in ZARR_LIES.items():
+        copy = shutil.copy(path, folder / "copy.manifest")
+        rewrite(str(copy), lie)
+        try:
+            function(copy)
+            errors[name] = "is accepted"
+        except FormatError as error:
+            if "copy.manifest is no manifest that can be used" not in str(error):
+                errors[name] = str(error)
+    assert errors == {}
+
+
+@pytest.mark.parametrize("write", [write_zarr, write_zarr_in_shards])
+def test_chunks_of_other_names_are_refused_where_zarr_would_give_the_fill_value(folder, write):
+    paths, function = write(folder)
+    path = function(paths, ["x"]).index(folder / "x.manifest")
+
+    def lie(arrays, about):
+        # The last chunk is named as that of a place that the array has not.
+        arrays["names"][-1] = ord("9")
+
+    rewrite(path, lie)
+    source = function(path)
+
+    assert source.read([0])["x"].tolist() == [list(range(6))]
+    with pytest.raises(
+        FormatError, match=r"2\.zarr, x is not as the manifest .*x\.manifest says(.|\n)*in the place of"
+    ):
+        source.read([len(source) - 1])
+
+
+@pytest.mark.parametrize("write", [write_zarr, write_zarr_in_shards])
+def test_a_chunk_that_was_written_after_its_manifest_is_refused(folder, write):
+    paths, function = write(folder)
+    path = function(paths, ["holes"]).index(folder / "x.manifest")
+    assert function(path).read([7])["holes"].tolist() == [[5, 5]]
+    name = "holes/0.1" if write is write_zarr else "holes/c/0/1"
+    (folder / "1.zarr" / name).parent.mkdir(exist_ok=True)
+    shutil.copy(folder / "0.zarr" / name, folder / "1.zarr" / name)
+
+    with pytest.raises(ChangedFileError, match="it was not there when the manifest was written"):
+        function(path).read([7])
+
+
+def test_metadata_that_changed_are_refused_before_zarr_decodes_with_those_of_the_manifest(folder):
+    paths, function = write_zarr(folder)
+    path = function(paths).index(folder / "x.manifest")
+    for name in ("x", "plain"):
+        os.utime(folder / "1.zarr" / name / ".zarray", ns=(0, 0))
+
+    source = function(path)
+
+    assert source.read([0, 8], fields="plain")["plain"].tolist() == [[0, 1], [2, 3]]  # none are needed where rows lie
+    assert source.read([0], fields="x")["x"].tolist() == [list(range(6))]
+    with pytest.raises(ChangedFileError, match=r"1\.zarr/x/\.zarray changed"):
+        source.read([8], fields="x")
+
+
+def test_arrays_of_a_manifest_are_named_as_those_of_folders(folder):
+    paths, function = write_zarr_of_a_group(folder)
+    path = function(paths).index(folder / "x.manifest")
+
+    plain, listed = (gl.zarr(argument, ["y"], group="/train/") for argument in (paths, path))
+    assert (listed.spec, listed.fingerprint(), values(listed)) == (plain.spec, plain.fingerprint(), values(plain))
+    assert listed.file_paths()[:] == plain.file_paths()
+    assert listed._files.names[:] == plain._files.names
+    assert gl.zarr(path, group="train").spec.names == ("y",)  # the listed ones of the group itself
+    assert gl.zarr(path, group="train/y").spec.names == ("x",)  # an array without a group
+    assert gl.zarr(path, group="train/y").fingerprint() == gl.zarr(paths, group="train/y").fingerprint()
+    with pytest.raises(SpecError, match=r"lists no array /train/x(.|\n)*it lists \['/train/deep/x', '/train/y'\]"):
+        gl.zarr(path, ["x"], group="train")
+    with pytest.raises(SpecError, match="lists no array in the group /"):
+        gl.zarr(path)
+
+
+def test_images_of_a_listed_group_are_images(folder):
+    zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
+    array = zarr.open_group(str(folder / "a.zarr"), mode="w", zarr_format=2).create_array(
+        "image", shape=(3,), chunks=(2,), dtype=zarr.dtype.VariableLengthBytes(), compressors=None
+    )
+    array[...] = np.array([jpeg()] * 3, object)
+    source = gl.zarr(folder / "a.zarr")
+    again = gl.zarr(source.index(folder / "x.manifest"))
+
+    assert again.spec == source.spec
+    assert again.spec["image"].encoded
+    assert again[2]["image"].tobytes() == jpeg()
 
 
 def test_columns_of_dictionaries_of_a_stream_that_is_listed_are_refused(folder):

@@ -24,7 +24,7 @@ from gpuload.errors import (
     SpecError,
     UnknownFieldError,
 )
-from gpuload.formats.zarr import source as reader
+from gpuload.formats.zarr import arrays as reader
 from gpuload.sources.rows import RowLeaf
 from gpuload.testing.sources import SourceContract
 

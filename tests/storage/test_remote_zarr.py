@@ -178,6 +178,68 @@ def test_a_damaged_chunk_is_that_alone(server: ObjectServer) -> None:
         source.read([5], fields="x")
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_manifest_opens_groups_without_a_request(server: ObjectServer, tmp_path: Path, version: int) -> None:
+    put(server, version)
+    source = gl.zarr(f"{server.url}/data/sets/a.zarr")
+    path = source.index(tmp_path / "x.manifest")
+    server.requests.clear()
+
+    again = gl.open(path)
+
+    assert (again.spec, again.fingerprint(), len(again)) == (source.spec, source.fingerprint(), COUNT)
+    assert server.requests == []
+    assert again.read([7], fields="y")["y"].tolist() == [7]
+    assert len(server.requests) == 1  # of eight bytes
+    np.testing.assert_array_equal(again.read([12], fields="x")["x"][0], arrays()["x"][12])
+    requests = server.requests[1:]
+    assert [method for method, _, _ in requests].count(
+        "GET"
+    ) == version - 1  # of a chunk, and of the index of its shard
+    assert len(requests) == version  # the metadata are not read, but have to be those that were listed
+    assert_same(again, source)
+    assert Path(again.index(tmp_path / "y.manifest")).read_bytes() == Path(path).read_bytes()
+
+
+def test_a_manifest_in_the_store_takes_its_settings(server: ObjectServer, tmp_path: Path) -> None:
+    put(server, 3)
+    put(server, 3, "/data/sets/b.zarr")
+    source = gl.zarr(remote(server, "s3://data/sets/*.zarr"))
+    content = Path(source.index(tmp_path / "x.manifest")).read_bytes()
+    server.objects["/data/sets/x.manifest"] = content
+
+    again = gl.zarr(remote(server, "s3://data/sets/x.manifest"))
+
+    assert_same(again, source)
+    assert again.where(COUNT) == source.where(COUNT) == "b.zarr, record 0"
+    np.testing.assert_array_equal(again.read(range(2 * COUNT))["x"], source.read(range(2 * COUNT))["x"])
+    assert_same(pickle.loads(pickle.dumps(again)), source)
+
+
+@pytest.mark.parametrize("name", ["x/zarr.json", "x/c/1/0/0", "y/c/1"])
+def test_a_listed_object_that_changed_is_refused(server: ObjectServer, tmp_path: Path, name: str) -> None:
+    put(server, 3)
+    del server.objects["/data/sets/a.zarr/x/c/0/0/0"]
+    path = gl.zarr(f"{server.url}/data/sets/a.zarr").index(tmp_path / "x.manifest")
+    server.objects[f"/data/sets/a.zarr/{name}"] = server.objects[f"/data/sets/a.zarr/{name}"][::-1]
+
+    field = name[0]
+    with pytest.raises(ChangedFileError, match=f"{name} changed") as error:
+        gl.zarr(path).read([10 if field == "x" else 5], fields=field)
+    assert path in error.value.remedy
+
+
+def test_an_object_that_was_written_after_its_manifest_is_refused(server: ObjectServer, tmp_path: Path) -> None:
+    put(server, 3)
+    chunk = server.objects.pop("/data/sets/a.zarr/x/c/0/0/0")
+    path = gl.zarr(f"{server.url}/data/sets/a.zarr").index(tmp_path / "x.manifest")
+    assert not gl.zarr(path).read([0], fields="x")["x"].any()
+    server.objects["/data/sets/a.zarr/x/c/0/0/0"] = chunk
+
+    with pytest.raises(ChangedFileError, match="it was not there when the manifest was written"):
+        gl.zarr(path).read([0], fields="x")
+
+
 @pytest.mark.parametrize("fault", ["503", "cut", "short"])
 def test_a_fault_that_passes(server: ObjectServer, fault: str) -> None:
     put(server, 3)

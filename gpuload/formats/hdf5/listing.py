@@ -20,6 +20,7 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.formats.hdf5.chunks import grid_shape
 from gpuload.formats.hdf5.datasets import CHUNKS, FILTERS, HDF5, ROWS, TEXTS, VALUES, Dataset, Kind
+from gpuload.formats.members import complete_path, listed_paths
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.sources.leaf import Array, Indices
@@ -29,11 +30,6 @@ from gpuload.storage.manifest import Manifest
 LARGEST_LENGTH = 1 << 60
 LARGEST_MASK = 1 << 32
 NO_CHUNKS = np.zeros(0, np.int64)
-
-
-def complete_path(group: str, path: str) -> str:
-    """Return the path of a dataset from the root on, each part once."""
-    return "/" + "/".join(part for part in f"{group}/{path}".split("/") if part not in ("", "."))
 
 
 def to_manifest(paths: Sequence[str], tables: Sequence[Sequence[Dataset]]) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -108,22 +104,10 @@ def from_manifest(
         SpecError: a dataset is not listed.
     """
     paths, kinds = listing.about.get("paths"), listing.about.get("kinds")
-    is_sound = isinstance(paths, list) and bool(paths) and all(isinstance(path, str) for path in paths)
-    if not is_sound or not isinstance(kinds, list) or len(kinds) != len(paths or ()):
-        raise listing.error("it holds no paths of datasets")
+    pairs = listed_paths(listing, paths, fields, group, "dataset")
     numbers = {str(path): number for number, path in enumerate(paths or ())}
-    root = complete_path(group, "").rstrip("/") + "/"
-    names = [path.removeprefix(root) for path in numbers if path.startswith(root)]
-    pairs = dict(fields) if fields is not None else {name: name for name in names if name and "/" not in name}
-    missing = [path for path in pairs.values() if complete_path(group, path) not in numbers]
-    if missing or not pairs:
-        raise SpecError(
-            f"{listing.path} lists no dataset {complete_path(group, missing[0])}"
-            if missing
-            else f"{listing.path} lists no dataset in the group {group}",
-            cause=f"it lists {list(numbers)}",
-            remedy="name one of these by group= and fields=, or index the files with more fields",
-        )
+    if not isinstance(kinds, list) or len(kinds) != len(paths or ()):
+        raise listing.error("it holds no kinds of datasets")
     columns = list[list[Dataset]]()
     for path in pairs.values():
         place = complete_path(group, path)

@@ -23,7 +23,7 @@ from gpuload.errors import FormatError, GpuloadError, MissingPackageError, SpecE
 from gpuload.formats import members
 from gpuload.formats.hdf5.datasets import HDF5, Dataset, Kind, Place, check_filters, member_of, read_dataset, within
 from gpuload.formats.hdf5.library import CALL, ERRORS, import_h5py, names_in, open_file, refusal
-from gpuload.formats.hdf5.listing import complete_path, from_manifest, to_manifest
+from gpuload.formats.hdf5.listing import from_manifest, to_manifest
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
@@ -77,7 +77,7 @@ def hdf5(
         pairs, tables = from_manifest(listing, arguments["fields"], group)
         _check_kinds({dataset.kind for table in tables for dataset in table}, listing.path)
     opening = Opening(hdf5, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    listed_paths = [complete_path(group, path) for path in pairs.values()]
+    listed_paths = [members.complete_path(group, path) for path in pairs.values()]
 
     def entries() -> Entries:
         return Entries(*to_manifest(listed_paths, tables))

@@ -23,4 +23,4 @@ def _open_folder(folder: str) -> Source:
     return source
 
 
-ZARR = Format("zarr", zarr, folder=Folder(_open_folder, (), recognize=_is_store))
+ZARR = Format("zarr", zarr, call=zarr, folder=Folder(_open_folder, (), recognize=_is_store))

@@ -8,6 +8,8 @@ Files   All chunks are listed when a group is opened, and zarr reads them throug
         disappeared is an error, where zarr would give the fill value. In an object store the listing of an array tells
         the ETags of its chunks; a web server lists nothing, and is asked for each chunk.
 Refused stores that are no folders, as ZIP archives; codecs that unpickle, which would run any code.
+Opening zarr reads the metadata, of which a `StoredArray` is all that is used (`arrays.py`). A manifest holds these
+        (`listing.py`): a source that is opened by it reads no metadata, and lists no folder.
 Fork    zarr starts its own thread anew in a child.
 Needs   zarr 3, and so Python 3.11.
 Source  https://zarr-specs.readthedocs.io
@@ -19,44 +21,30 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gpuload import lazy, signalsafe
-from gpuload.errors import (
-    DamagedBlockError,
-    FormatError,
-    GpuloadError,
-    MissingFileError,
-    MissingPackageError,
-    SpecError,
-    UnknownFieldError,
-    line_of,
-    missing_package,
-)
+from gpuload import lazy
+from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError, UnknownFieldError, line_of
 from gpuload.formats import members
-from gpuload.formats.members import Member, Places
-from gpuload.formats.zarr import METADATA
-from gpuload.ragged import Ragged
+from gpuload.formats.zarr import FIELD, METADATA
+from gpuload.formats.zarr.arrays import CALL, Groups, Kind, Place, StoredArray, import_zarr, member_of, with_images
+from gpuload.formats.zarr.listing import from_manifest, to_manifest
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
-from gpuload.sources.leaf import Array, Indices
-from gpuload.spec import Field, Layout
-from gpuload.storage import objects, open_storage
-from gpuload.storage.files import Files, Paths, exists, expand_folders, files_below, join, look_at
+from gpuload.storage import manifest, objects, open_storage
+from gpuload.storage.files import Paths, exists, expand_folders, files_below, join, look_at
 from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
 from gpuload.threads import parallel_map
 
-CALL = "gl.zarr"
-MAJOR = 3  # version of the library
-FIELD = "x"  # the name of the field of an array without a group
-TEXTS, BYTES = "VariableLengthUTF8", "VariableLengthBytes"  # zarr's names of types
+if TYPE_CHECKING:
+    from gpuload.formats.zarr.store import FolderStore
+
+Result = TypeVar("Result")
 folder_store = lazy.function("gpuload.formats.zarr.store", "FolderStore")
 log = logging.getLogger("gpuload")
 
@@ -81,7 +69,7 @@ def zarr(
 
     Args:
         paths: a folder, its URL, a string with wildcards, or a list of these; a list keeps its order, a wildcard is
-            sorted.
+            sorted. Or a manifest of such folders (``Source.index``).
         fields: the paths of arrays in the group, in this order; or a dict from names of fields to these. By default all
             arrays of the group itself that have an axis.
         group: the path of the group.
@@ -95,45 +83,51 @@ def zarr(
         MissingPackageError: zarr 3 is not installed.
     """
     arguments = members.check_arguments(CALL, fields, group, cache_bytes)
-    _import_zarr()
-    names = expand_folders(paths)
-    stores = [_Store.open(folder, arguments["fields"], group) for folder in names]
-    pairs = arguments["fields"] or {name: name for name in stores[0].arrays}
-    stores = [store if arguments["fields"] else store.only(pairs) for store in stores]
-    numbers, path_list = list[int](), list[str]()
-    for store in stores:
-        numbers.append(len(path_list))
-        path_list += store.files
-    files, _ = look_at(path_list, 0, lambda path, size, head: None)
-    roots = [store.folder for store in stores for _ in store.files]
-    files = replace(files, names=tuple(_name(root, path) for root, path in zip(roots, path_list, strict=True)))
-    storage = open_storage(files)
-    # Before the members are made: what varies is tried on its first row, which must be of the files with these stamps.
-    for store, first in zip(stores, numbers, strict=True):
-        store.reading.settle(storage, dict(zip(store.files, itertools.count(first), strict=False)))
-    tables = [store.members(files, first) for store, first in zip(stores, numbers, strict=True)]
-    opening = Opening(zarr, {"paths": tuple(names), **arguments})
+    import_zarr()
+    listing = manifest.load(paths, "zarr")
+    if listing is None:
+        groups, stores = _open_folders(expand_folders(paths), arguments["fields"], group)
+    else:
+        groups = from_manifest(listing, arguments["fields"], group)
+        stores = [folder_store(folder) for folder in groups.folders]
+    storage = open_storage(groups.files)
+    places = list[list[Place]]()
 
     def entries() -> Entries:
-        raise SpecError(
-            f"a manifest of {files.names[0]}",
-            cause="gl.zarr opens no manifests",
-            remedy="open the groups by their paths; gl.convert writes formats that have manifests",
-        )
+        complete_paths = [members.complete_path(group, path) for path in groups.paths.values()]
+        return Entries(*to_manifest(complete_paths, [[place.array for place in row] for row in places]))
 
-    return members.source_of(files, storage, opening, tables, names, arguments, entries)
-
-
-def _import_zarr() -> ModuleType:
+    opening = Opening(zarr, {"paths": tuple(groups.folders) if listing is None else listing.path, **arguments})
     try:
-        package = signalsafe.import_package("zarr")
-    except ImportError as error:
-        raise missing_package("zarr", needed_for=CALL, extra="zarr", error=error) from None
-    if int(package.__version__.partition(".")[0]) < MAJOR:
-        raise MissingPackageError(
-            f"{CALL} needs zarr {MAJOR}", cause=f"this is {package.__version__}", remedy="use Python 3.11, and zarr 3"
+        places = _places_of(groups, stores)
+        for store, row in zip(stores, places, strict=True):
+            store.settle(storage, {groups.files.paths[place.first]: place.first for place in row})
+        # What varies is tried on its first row, which has to be of the files with these stamps.
+        places = (
+            places
+            if listing is not None
+            else [[_within(place, groups, with_images) for place in row] for row in places]
         )
-    return package
+        tables = [[_within(place, groups, member_of) for place in row] for row in places]
+        source = members.source_of(groups.files, storage, opening, tables, groups.folders, arguments, entries)
+    except (SpecError, FormatError) as error:
+        raise (error if listing is None else error.within(listing.path)) from None
+    return source
+
+
+def _open_folders(
+    folders: Sequence[str], fields: Mapping[str, str] | None, group: str
+) -> tuple[Groups, list[FolderStore]]:
+    """Return the groups in folders, and what reads them for zarr."""
+    groups = [_Group.open(folder, fields, group) for folder in folders]
+    paths = {name: entry.path for name, entry in groups[0].arrays.items()}
+    groups = [item if fields else item.only(paths) for item in groups]
+    path_list = [path for item in groups for path in item.files]
+    files, _ = look_at(path_list, 0, lambda path, size, head: None)
+    roots = [item.folder for item in groups for _ in item.files]
+    files = replace(files, names=tuple(_name(root, path) for root, path in zip(roots, path_list, strict=True)))
+    tables = [[entry.array for entry in item.arrays.values()] for item in groups]
+    return Groups(files, list(folders), paths, tables), [item.store for item in groups]
 
 
 def _name(folder: str, path: str) -> str:
@@ -142,38 +136,36 @@ def _name(folder: str, path: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Array:
-    """An array of a store.
+class _Entry:
+    """An array of a folder.
 
     Attributes:
-        array: zarr's.
+        array: the array.
         path: in the group.
-        metadata: the file of its metadata.
-        chunks: the files of its chunks or shards that are there, by their place in the grid; ascending.
+        files: of its metadata, then of its chunks.
     """
 
-    array: Any
+    array: StoredArray
     path: str
-    metadata: str
-    chunks: dict[int, str]
+    files: list[str]
 
 
 @dataclass(frozen=True)
-class _Store:
-    """A folder.
+class _Group:
+    """A group in a folder.
 
     Attributes:
         folder: its path or URL.
-        reading: the store through which zarr reads it.
+        store: through which zarr reads it.
         arrays: its arrays that are fields, by the name of the field.
     """
 
     folder: str
-    reading: Any
-    arrays: dict[str, _Array]
+    store: FolderStore
+    arrays: dict[str, _Entry]
 
     @classmethod
-    def open(cls, folder: str, fields: Mapping[str, str] | None, group: str) -> _Store:
+    def open(cls, folder: str, fields: Mapping[str, str] | None, group: str) -> _Group:
         """Return a folder with its arrays.
 
         Raises:
@@ -182,7 +174,7 @@ class _Store:
         """
         if not is_remote(folder) and not os.path.isdir(folder):
             raise _no_folder(folder)
-        package, store, lists = _import_zarr(), folder_store(folder), _lists(folder)
+        package, store, lists = import_zarr(), folder_store(folder), _lists(folder)
         try:
             # Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
             options = {"mode": "r", "use_consolidated": False if lists else None}  # None: where it is there
@@ -221,8 +213,8 @@ class _Store:
         arrays = {name: _listing(folder, path, array) for name, (path, array) in nodes.items()}
         return cls(folder, store, arrays)
 
-    def only(self, names: Mapping[str, str]) -> _Store:
-        """Return the store with some of its fields."""
+    def only(self, names: Mapping[str, str]) -> _Group:
+        """Return the group with some of its fields."""
         missing = [name for name in names if name not in self.arrays]
         if missing:
             raise UnknownFieldError(
@@ -234,23 +226,30 @@ class _Store:
 
     @property
     def files(self) -> list[str]:
-        """The files of all arrays: the metadata of each, then its chunks."""
-        return [path for item in self.arrays.values() for path in (item.metadata, *item.chunks.values())]
+        """The files of all arrays."""
+        return [path for entry in self.arrays.values() for path in entry.files]
 
-    def members(self, files: Files, first: int) -> list[Member]:
-        """Return the arrays as fields; ``first`` is the number of the first file of the store."""
-        table = list[Member]()
-        for name, item in self.arrays.items():
-            numbers = dict(zip(item.chunks, itertools.count(first + 1), strict=False))
-            chunks = _Chunks(files, first, numbers, item.array, f"{self.folder}, {item.path or 'the array'}")
-            try:
-                table.append(_member(chunks, name, item.path))
-            except SpecError as error:
-                rest = [other_name for other_name in self.arrays if other_name != name]
-                error.remedy += f"; fields={rest} leaves it out" if rest else ""
-                raise error.within(chunks.title) from None
-            first += 1 + len(item.chunks)
-        return table
+
+def _places_of(groups: Groups, stores: Sequence[FolderStore]) -> list[list[Place]]:
+    """Return the arrays of each group among the files, which stand one behind the other."""
+    firsts = itertools.accumulate((array.num_files for table in groups.tables for array in table), initial=0)
+    return [
+        [
+            Place(groups.files, first, store, array, name, path)
+            for array, (name, path), first in zip(table, groups.paths.items(), firsts, strict=False)
+        ]
+        for store, table in zip(stores, groups.tables, strict=True)
+    ]
+
+
+def _within(place: Place, groups: Groups, function: Callable[[Place], Result]) -> Result:
+    """Return the result for an array; an error names it, and how to leave it out."""
+    try:
+        return function(place)
+    except SpecError as error:
+        rest = [name for name in groups.paths if name != place.name]
+        error.remedy += f"; fields={rest} leaves it out" if rest else ""
+        raise error.within(place.title) from None
 
 
 def _find(folder: str, node: Any, path: str) -> Any:
@@ -259,7 +258,7 @@ def _find(folder: str, node: Any, path: str) -> Any:
         array = node[path.strip("/")]
     except (KeyError, ValueError):
         array = None
-    if not isinstance(array, _import_zarr().Array) or not array.shape:
+    if not isinstance(array, import_zarr().Array) or not array.shape:
         raise UnknownFieldError(
             f"{folder} has no array {path!r} with an axis",
             cause=f"its group {node.path or '/'} has {sorted(name for name, _ in node.members())}",
@@ -268,11 +267,11 @@ def _find(folder: str, node: Any, path: str) -> Any:
     return array
 
 
-def _listing(folder: str, path: str, array: Any) -> _Array:
+def _listing(folder: str, path: str, array: Any) -> _Entry:
     """Return an array with the files of its chunks."""
+    kind = Kind(array.path, array)
     root = join(folder, array.path) if array.path else folder
-    lengths = array.shards or array.chunks
-    counts = [-(-length // max(step, 1)) for length, step in zip(array.shape, lengths, strict=True)]
+    counts = kind.counts(int(array.shape[0]))
     if math.prod(counts) > members.MOST_BLOCKS:
         raise SpecError(
             f"{folder}, {path} has {math.prod(counts)} chunks",
@@ -291,7 +290,8 @@ def _listing(folder: str, path: str, array: Any) -> _Array:
         num_missing = math.prod(counts) - len(chunks)
         log.info("%s, %s: %d chunks are not there, and have the fill value", folder, path, num_missing)
     metadata = next(paths[name] for name in about if name in paths)
-    return _Array(array, path, metadata, chunks)
+    content = StoredArray(kind, int(array.shape[0]), np.array(list(chunks), np.int64))
+    return _Entry(content, path, [metadata, *chunks.values()])
 
 
 def _lists(folder: str) -> bool:
@@ -325,120 +325,3 @@ def _damage(folder: str, error: Exception) -> FormatError:
         cause=f"zarr refuses them: {line_of(error)}",
         remedy="copy it again",
     )
-
-
-@dataclass(frozen=True)
-class _Chunks:
-    """The chunks of an array.
-
-    Attributes:
-        files: the files of the source.
-        metadata: the number of the file of its metadata.
-        numbers: of the files of chunks or shards, by their place in the grid.
-        array: zarr's.
-        title: folder and array, for errors.
-    """
-
-    files: Files
-    metadata: int
-    numbers: dict[int, int]
-    array: Any
-    title: str
-
-    def files_of(self, begin: int, end: int) -> list[int]:
-        """Return the numbers of the files that hold rows."""
-        lengths = self.array.shards or self.array.chunks
-        in_row = math.prod(-(-n // step) for n, step in zip(self.array.shape[1:], lengths[1:], strict=True))
-        places = range(begin // lengths[0] * in_row, -(-end // lengths[0]) * in_row)
-        return [self.numbers[place] for place in places if place in self.numbers]
-
-    def decode(self, starts: Indices, field: Field | np.dtype[Any], block: int) -> Array | Ragged:
-        """Return the rows of a block: of a dtype, or of a field of values of varying length.
-
-        Raises:
-            DamagedBlockError: zarr cannot decode them.
-            ChangedFileError: a file changed.
-        """
-        begin, end = (int(start) for start in starts[block : block + 2])
-        place = f"{self.title}, rows {begin} to {end - 1}"
-        try:
-            values = np.asarray(self.array[begin:end])
-        except GpuloadError:
-            raise
-        except Exception as error:  # a codec may raise any
-            cause = f"zarr cannot decode it: {line_of(error)}"
-            raise DamagedBlockError(place, cause=cause, remedy="copy the files again") from None
-        if isinstance(field, Field):
-            return members.texts_of(values) if field.text else members.varying_of(values, field.dtype)
-        if values.dtype != self.array.dtype or values.shape != (end - begin, *self.array.shape[1:]):
-            cause = f"it has become {values.dtype} {values.shape}, and was {self.array.dtype}"
-            raise DamagedBlockError(place, cause=cause, remedy="copy the files again")
-        return np.ascontiguousarray(values, field)
-
-    def origin(self, starts: Indices, block: int) -> tuple[str, int]:
-        """Return the first file of a block."""
-        numbers = self.files_of(int(starts[block]), int(starts[block + 1]))
-        return self.files.paths[numbers[0] if numbers else self.metadata], 0
-
-
-def _member(chunks: _Chunks, name: str, path: str) -> Member:
-    """Return an array as fields of records."""
-    array, shape, settings = chunks.array, tuple(map(int, chunks.array.shape)), chunks.array.metadata
-    codecs = (*(array.filters or ()), *(array.compressors or ()))
-    if any("pickle" in str(getattr(codec, "codec_id", type(codec).__name__)).lower() for codec in codecs):
-        raise SpecError(
-            "its values are pickles",
-            cause="they could run any code when they are read",
-            remedy="store arrays of numbers or texts",
-        )
-    size = sum(int(chunks.files.sizes[number]) for number in chunks.numbers.values())
-    kind = type(settings.dtype if settings.zarr_format == 2 else settings.data_type).__name__
-    fields: Field | Layout
-    if kind == TEXTS:
-        fields = members.text_field(name, shape[1:])
-    elif kind == BYTES:
-        fields = members.varying_field(name, np.dtype(np.uint8), shape[1:], array[:1] if shape[0] else [])
-    else:
-        fields = members.row_layout(name, array.dtype, shape[1:])
-    row_bytes = fields.record_bytes if isinstance(fields, Layout) else 0
-    files, dtype = _plain_files(chunks, row_bytes), array.dtype
-    if files is not None:
-        dtype = _stored_dtype(array)
-        fields = members.row_layout(name, dtype, shape[1:])
-    starts = members.block_starts(chunks.title, shape[0], max(int(array.chunks[0]), 1), row_bytes, size)
-    return Member(
-        chunks.title,
-        path,
-        fields,
-        starts,
-        partial(chunks.decode, starts, fields if isinstance(fields, Field) else dtype),
-        "decoded by zarr",
-        partial(chunks.origin, starts),
-        shape[0] * row_bytes or size,
-        None if files is None else Places(files, np.diff(starts), np.zeros(files.size, np.int64)),
-    )
-
-
-def _plain_files(chunks: _Chunks, row_bytes: int) -> Indices | None:
-    """Return the number of the file of each chunk, if all hold rows as NumPy has them; None if not."""
-    array, settings = chunks.array, chunks.array.metadata
-    if settings.zarr_format == 2:
-        is_plain = settings.compressor is None and not settings.filters and settings.order == "C"
-    else:
-        is_plain = [type(codec).__name__ for codec in settings.codecs] == ["BytesCodec"]
-    if not (is_plain and row_bytes and array.chunks[1:] == array.shape[1:]):
-        return None
-    files = np.array(list(chunks.numbers.values()), np.int64)
-    is_whole = files.size == -(-array.shape[0] // array.chunks[0])
-    # The last chunk, too: zarr fills it up with rows that are none.
-    is_whole = is_whole and bool((chunks.files.sizes[files] == array.chunks[0] * row_bytes).all())
-    return files if is_whole else None
-
-
-def _stored_dtype(array: Any) -> np.dtype[Any]:
-    """Return the dtype of the bytes of an array: in format 3 its codec says the byte order."""
-    order = getattr(getattr(array, "serializer", None), "endian", None)
-    dtype: np.dtype[Any] = array.dtype
-    if array.metadata.zarr_format == 2 or order is None:
-        return dtype
-    return dtype.newbyteorder("<" if order.value == "little" else ">")

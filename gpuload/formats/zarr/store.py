@@ -3,7 +3,9 @@
 Opening  Metadata are read as they are, and the stamp of each of their files is noted.
 Reading  Once the files of all chunks are known (`settle`), each answer is compared with the stamp that the file had
          then: a file that changed or is gone is an error, where zarr would take the new bytes, or the fill value. A
-         file that was not there stays so.
+         file that was not there stays so; one that a manifest does not list, and that is there, is an error.
+Numbers  zarr asks for names. The arrays say which file has a name before zarr decodes it (`add`): a table of all names
+         would take seconds to make for the first record of an array of millions of chunks.
 Ranges   zarr asks for parts of shards; each is read alone, by the storage of the files.
 Threads  zarr asks in its own thread, which must not wait: others read. An object is read by many requests at a time
          where it is long.
@@ -17,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from gpuload import signalsafe, threads
-from gpuload.errors import DirectoryError, MissingFileError
+from gpuload.errors import DirectoryError, MissingFileError, changed_file
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.files import join, names_in, read_file
+from gpuload.storage.files import exists, join, names_in, read_file
 from gpuload.storage.stores import Stamp
 
 abc: Any = signalsafe.import_package("zarr.abc.store")
@@ -43,19 +45,23 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         super().__init__(read_only=True)
         self.folder, self.stamps, self.missing = folder, dict[str, Stamp](), ""
         self._storage: Storage | None = None
-        self._numbers: Mapping[str, int] = {}
+        self._numbers = dict[str, int]()
 
     def settle(self, storage: Storage, numbers: Mapping[str, int]) -> None:
         """Read these files from now on, and no others; raises ``ChangedFileError`` for one that was another before.
 
         Args:
             storage: of the files.
-            numbers: of them, by path.
+            numbers: of the files of metadata, by path.
         """
         for path, stamp in self.stamps.items():
             if path in numbers and storage.files.stamp(numbers[path]) != stamp:
                 raise storage.files.changed(numbers[path], "it was replaced while the group was opened")
-        self._storage, self._numbers = storage, numbers
+        self._storage = storage
+
+    def add(self, numbers: Mapping[str, int]) -> None:
+        """Take in the numbers of files, by path; the same ones again do no harm, in any number of threads."""
+        self._numbers.update(numbers)
 
     def __eq__(self, store: object) -> bool:
         return self is store
@@ -72,6 +78,9 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         if self._storage is None:
             return self._read_metadata(path)
         if path not in self._numbers:
+            listing = self._storage.files.manifest
+            if listing and exists(path):
+                raise changed_file(path, "it was not there when the manifest was written", listing)
             return None
         number = self._numbers[path]
         begin, end = _range_of(byte_range, int(self._storage.files.sizes[number]))

@@ -1,0 +1,229 @@
+"""Listing: what a manifest holds of Zarr groups, so that opening them reads no metadata and lists no folder.
+
+Files    of each group and array the file of its metadata, then those of its chunks or shards.
+Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without the first axis and
+         without attributes, the path in the store, and whether its values are images.
+Arrays   of each group a row of numbers, one for each array: which kind, how many rows, how many chunks have a file.
+         The places of chunks in the grid stand there only for arrays that lack some.
+Folders  are those of the files of metadata, so that groups move with their manifest.
+Bounds   zarr takes the metadata as those of a file, and chunks lie in the grid of their array. Whether their files have
+         the names that zarr asks for is found out before it does (`arrays.py`).
+Memory   about 40 bytes a chunk beside those of its name, which its stamp takes for the most part.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from gpuload import lazy
+from gpuload.errors import SpecError, line_of
+from gpuload.formats import members
+from gpuload.formats.members import complete_path
+from gpuload.formats.zarr import FIELD, METADATA
+from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
+from gpuload.sources.leaf import Array, Indices
+from gpuload.spec import Layout
+from gpuload.storage.files import Files
+from gpuload.storage.manifest import Manifest
+from gpuload.storage.paths import PackedPaths, Texts
+from gpuload.storage.stores import like
+
+folder_store = lazy.function("gpuload.formats.zarr.store", "FolderStore")
+LARGEST_LENGTH = 1 << 60
+NO_CHUNKS = np.zeros(0, np.int64)
+
+
+def to_manifest(
+    paths: Sequence[str], tables: Sequence[Sequence[StoredArray]]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the values and arrays of a manifest.
+
+    Args:
+        paths: of the arrays, complete.
+        tables: of each group its arrays, in this order.
+
+    Raises:
+        SpecError: the metadata of an array have no form in a manifest.
+    """
+    numbers: list[dict[str, int]] = [{} for _ in paths]
+    texts = dict[int, str]()  # of kinds by their identity: groups of a manifest have them in common
+    kind_of = np.zeros((len(tables), len(paths)), np.uint32)
+    for row, table in enumerate(tables):
+        for column, (path, array) in enumerate(zip(paths, table, strict=True)):
+            key = id(array.kind)
+            if key not in texts:
+                texts[key] = _text_of(path, array.kind)
+            kind_of[row, column] = numbers[column].setdefault(texts[key], len(numbers[column]))
+    lacking = [array.chunks for table in tables for array in table if array.chunks.size != _num_chunks(array)]
+    arrays: dict[str, Array] = {
+        "kind_of": kind_of,
+        "lengths": np.array([[array.length for array in table] for table in tables], np.int64),
+        "num_chunks": np.array([[array.chunks.size for array in table] for table in tables], np.int64),
+        "chunk_places": np.concatenate([NO_CHUNKS, *lacking]),
+    }
+    return {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}, arrays
+
+
+def _num_chunks(array: StoredArray) -> int:
+    """Return how many chunks an array has, with and without a file."""
+    return math.prod(array.kind.counts(array.length))
+
+
+def _text_of(path: str, kind: Kind) -> str:
+    """Return the JSON of a kind."""
+    try:
+        metadata = kind.to_json()
+        again = Kind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
+        if again.to_json() != metadata:
+            raise ValueError("it reads them as others")
+    except Exception as error:  # whatever zarr raises
+        raise SpecError(
+            f"a manifest with {path}",
+            cause=f"zarr cannot read its metadata again from values of JSON: {line_of(error)}",
+            remedy="leave it out by fields=, or open the groups by their paths",
+        ) from None
+    return json.dumps({"path": kind.path, "metadata": metadata, "has_images": kind.has_images}, sort_keys=True)
+
+
+def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> Groups:
+    """Return the groups of a manifest.
+
+    Raises:
+        FormatError: the manifest contradicts itself.
+        SpecError: an array is not listed.
+    """
+    paths, kinds = listing.about.get("paths"), listing.about.get("kinds")
+    is_array = isinstance(paths, list) and complete_path(group, "") in paths  # an array without a group has one field
+    pairs = {FIELD: ""} if is_array else members.listed_paths(listing, paths, fields, group, "array")
+    paths = cast(list[str], paths)
+    if not isinstance(kinds, list) or len(kinds) != len(paths):
+        raise listing.error("it holds no kinds of arrays")
+    numbers = {path: number for number, path in enumerate(paths)}
+    columns = [numbers[complete_path(group, path)] for path in pairs.values()]
+    table_kinds = [_kinds_of(listing, path, entries) for path, entries in zip(paths, kinds, strict=True)]
+    kind_of, lengths, num_chunks = (
+        listing.array(name, dtype, -1, len(paths))
+        for name, dtype in (("kind_of", "<u4"), ("lengths", "<i8"), ("num_chunks", "<i8"))
+    )
+    if not len(kind_of) == len(lengths) == len(num_chunks) > 0:
+        raise listing.error("its arrays are of other numbers of groups")
+    # In float64: sums of damaged numbers could run over in int64, and fit again.
+    if num_chunks.min() < 0 or (num_chunks + 1.0).sum() != len(listing.files):
+        raise listing.error("it lists other files than those of metadata and chunks")
+    if lengths.min() < 0 or lengths.max() >= LARGEST_LENGTH or (lengths != lengths[:, :1]).any():
+        raise listing.error("its arrays differ in their numbers of rows, or these cannot be")
+    if (kind_of >= [len(column) for column in table_kinds]).any():
+        raise listing.error("it has no such kind of an array")
+    tables = _tables_of(listing, table_kinds, kind_of, lengths, num_chunks)
+    firsts = np.cumsum(np.append(0, num_chunks.reshape(-1) + 1))[:-1].reshape(num_chunks.shape)
+    folders = [
+        _folder_of(listing, [(int(first), array.kind) for first, array in zip(row, table, strict=True)])
+        for row, table in zip(firsts, tables, strict=True)
+    ]
+    files = _files_of(listing.files, folders, firsts[:, columns], num_chunks[:, columns] + 1)
+    return Groups(files, folders, pairs, [[table[column] for column in columns] for table in tables])
+
+
+def _kinds_of(listing: Manifest, path: str, entries: Any) -> list[Kind]:
+    if not isinstance(entries, list) or not entries:
+        raise listing.error(f"it holds no kinds of {path}")
+    try:
+        kinds = list(map(_from_json, entries))
+        fields = [kind.fields("x") for kind in kinds]
+        specs = [part.spec if isinstance(part, Layout) else part for part in fields]
+    except Exception as error:  # whatever zarr raises
+        raise listing.error(f"a kind of {path} cannot be: {line_of(error)}"[:200]) from None
+    if any(spec != specs[0] for spec in specs):
+        raise listing.error(f"{path} would be another field in each group")
+    return kinds
+
+
+def _from_json(entry: Any) -> Kind:
+    """Return a kind; raises any error for values that are none."""
+    path, metadata = entry["path"], entry["metadata"]
+    if not isinstance(path, str) or (path and any(part in ("", ".", "..") for part in path.split("/"))):
+        raise ValueError(f"{path!r} is no path of an array")
+    shape = metadata["shape"]
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < LARGEST_LENGTH for n in shape):
+        raise ValueError(f"{shape!r} is no shape of rows")
+    kind = Kind(path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True)
+    kind.check()
+    if len(kind.steps) != 1 + len(shape) or kind.row_shape != tuple(shape):
+        raise ValueError("its chunks have other axes than its rows")
+    return kind
+
+
+def _tables_of(
+    listing: Manifest, kinds: Sequence[Sequence[Kind]], kind_of: Array, lengths: Array, num_chunks: Array
+) -> list[list[StoredArray]]:
+    """Return of each group the arrays of all paths."""
+    places, first = listing.array("chunk_places", "<i8", -1), 0
+    tables = list[list[StoredArray]]()
+    for numbers, rows, counts in zip(kind_of.tolist(), lengths.tolist(), num_chunks.tolist(), strict=True):
+        tables.append([])
+        for column, (number, length, count) in enumerate(zip(numbers, rows, counts, strict=True)):
+            array = StoredArray(kinds[column][number], length, NO_CHUNKS)
+            total = _num_chunks(array)
+            if total > members.MOST_BLOCKS or count > total:
+                raise listing.error(f"an array has {total} chunks, of which it lists {count}")
+            if count == total:
+                chunks: Indices = np.arange(count, dtype=np.int64)
+            else:
+                chunks = places[first : first + count]
+                first += count
+                ascends = chunks.size == count and (np.diff(chunks) > 0).all()
+                if not ascends or (count and not 0 <= chunks[0] <= chunks[-1] < total):
+                    raise listing.error(
+                        "places of chunks stand there twice, are missing, or lie outside of their array"
+                    )
+            tables[-1].append(replace(array, chunks=chunks))
+    if first != places.size:
+        raise listing.error("it has more places of chunks than chunks")
+    return tables
+
+
+def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:
+    """Return the folder of a group, above those of its arrays; of each the number of its first file, and the kind."""
+    folders = set[str]()
+    for number, kind in arrays:
+        folder, _, name = listing.files.paths[number].rpartition("/")
+        tail = f"/{kind.path}" if kind.path else ""
+        if name not in METADATA or not folder.endswith(tail):
+            raise listing.error(
+                f"{listing.files.paths[number]} is no file of the metadata of {kind.path or 'an array'}"
+            )
+        folders.add(folder.removesuffix(tail) or "/")
+    if len(folders) > 1:
+        raise listing.error(f"the arrays of a group lie in {sorted(folders)}")
+    return like(listing.files.paths[arrays[0][0]], folders.pop())
+
+
+def _files_of(files: Files, folders: Sequence[str], firsts: Indices, counts: Indices) -> Files:
+    """Return the files of arrays, with names from the folder of their group on.
+
+    Args:
+        files: all that are listed.
+        folders: of the groups.
+        firsts: int64 ``[num_groups, num_arrays]``, the number of the first file of each array.
+        counts: the same, the number of its files.
+    """
+    paths = cast(PackedPaths, files.paths)
+    steps = np.cumsum(counts.reshape(-1))
+    numbers = np.arange(steps[-1]) + np.repeat(firsts.reshape(-1) - (steps - counts.reshape(-1)), counts.reshape(-1))
+    if not np.array_equal(numbers, np.arange(len(files))):  # other fields than those that were indexed
+        paths = paths.select(numbers)
+        files = replace(files, paths=paths, stamps=files.stamps[numbers])
+    group_of = np.zeros(len(paths.folders), np.int64)
+    group_of[paths.folder_of] = np.repeat(np.arange(len(folders)), counts.sum(axis=1))
+    names = list[str]()
+    for name, number in zip(paths.folders.between(0, len(paths.folders)), group_of.tolist(), strict=True):
+        folder = folders[number]
+        is_inside = name.startswith(f"{folder}/")
+        names.append(f"{folder.rpartition('/')[2]}/{name[len(folder) + 1 :]}" if is_inside else name)
+    return replace(files, names=PackedPaths(Texts.of(names), paths.folder_of, paths.names))
