@@ -815,6 +815,16 @@ ZARR_LIES = {
     ),
     "fewer chunks": lambda arrays, about: arrays["num_chunks"].__setitem__((0, X), 0),
     "chunks of another array": lambda arrays, about: arrays["num_chunks"].__iadd__(np.array([1, 0, 0, -1])),
+    "a file more than chunks": lambda arrays, about: (
+        arrays["num_chunks"].__setitem__((2, X), 5),
+        arrays.update(chunk_places=np.append(arrays["chunk_places"], range(5))),
+    ),
+    "more chunks than fit into memory": lambda arrays, about: (
+        arrays["lengths"].__setitem__(1, 2**40),
+        arrays.update(
+            chunk_places=np.concatenate([[2, 3], *map(np.arange, arrays["num_chunks"][1, 1:]), [2, 3]])
+        ),
+    ),
     "less chunks than none": lambda arrays, about: arrays["num_chunks"].__iadd__(np.array([99, 0, 0, -99])),
     "chunks whose sum is right in 64 bits": lambda arrays, about: arrays["num_chunks"].__iadd__(
         np.array([[2**62] * 4, [0] * 4, [0] * 4])

@@ -252,6 +252,22 @@ def test_a_damaged_chunk_is_that_alone_and_a_changed_one_is_noticed(tmp_path):
         source[0]
 
 
+def test_a_manifest_is_inspected_and_checked_as_its_groups(tmp_path):
+    path = write(tmp_path / "a.zarr", {"x": np.arange(1, 31)}, rows=10)
+    (path / "x" / "c" / "1").write_bytes(bytes(9))
+    with gl.open(path) as source:
+        listing = source.index(tmp_path / "a.zarr.manifest")
+
+    inspection, _ = inspect(listing)
+    [finding] = gl.check(listing)
+
+    assert (inspection.format, inspection.call) == ("a manifest of files of gl.zarr", "gl.zarr")
+    assert [finding] == list(gl.check(path))
+    assert (finding.where, finding.file) == (f"{path}, x, rows 10 to 19", str(path / "x" / "c" / "1"))
+    (path / "x" / "c" / "2").write_bytes(b"")
+    assert any("changed" in str(finding) for finding in gl.check(listing))
+
+
 def test_a_source_is_pickled_with_its_arguments(tmp_path):
     source = gl.zarr(write(tmp_path / "a.zarr"), {"number": "big"}, cache_bytes=0)
 

@@ -204,6 +204,7 @@ def test_a_manifest_opens_groups_without_a_request(server: ObjectServer, tmp_pat
 def test_a_manifest_in_the_store_takes_its_settings(server: ObjectServer, tmp_path: Path) -> None:
     put(server, 3)
     put(server, 3, "/data/sets/b.zarr")
+    del server.objects["/data/sets/b.zarr/x/c/0/0/0"]  # the store is asked whether it is still not there
     source = gl.zarr(remote(server, "s3://data/sets/*.zarr"))
     content = Path(source.index(tmp_path / "x.manifest")).read_bytes()
     server.objects["/data/sets/x.manifest"] = content
