@@ -21,7 +21,7 @@ from gpuload.formats.npz import source as npz_source
 from gpuload.formats.tfrecord import wire
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf
 from gpuload.formats.webdataset import tar
-from gpuload.formats.zarr import source as zarr_source
+from gpuload.formats.zarr import arrays as zarr_arrays
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
@@ -196,7 +196,7 @@ FAULTS = {
     ),
     "chunks of Zarr whose rows are turned around": (
         zarr,
-        zarr_source._Chunks,
+        zarr_arrays.Place,
         "decode",
         lambda real: lambda *arguments: _turned(real(*arguments)),
     ),
