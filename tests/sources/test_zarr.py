@@ -199,6 +199,9 @@ def test_what_is_no_zarr_is_refused(tmp_path):
         gl.zarr(tmp_path / "a.zip")
     with pytest.raises(MissingFileError, match=r"b\.zarr is missing"):
         gl.zarr(tmp_path / "b.zarr")
+    zarr.create_array(str(tmp_path / "single.zarr"), shape=(), dtype="i4")
+    with pytest.raises(SpecError, match=r"single\.zarr has no axis in the group /(.|\n)*a single value"):
+        gl.zarr(tmp_path / "single.zarr")
     write(tmp_path / "c.zarr", {"x": np.zeros(3), "y": np.zeros(4)})
     with pytest.raises(SpecError, match=r"c\.zarr has arrays of several lengths: x 3, y 4"):
         gl.zarr(tmp_path / "c.zarr")

@@ -194,6 +194,12 @@ class _Group:
         except Exception as error:
             raise _damage(folder, error) from None
         try:
+            if isinstance(node, package.Array) and not node.shape:
+                raise SpecError(
+                    f"{folder} has no axis in the group {group}",
+                    cause="it is a single value, and a record is element i of the first axis of an array",
+                    remedy="name a group, or an array with an axis",
+                )
             if isinstance(node, package.Array):
                 nodes = {FIELD: ("", node)}
             elif fields is None:
