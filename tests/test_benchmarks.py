@@ -36,6 +36,7 @@ from benchmarks import (
     remoteserver,
     run,
     training,
+    tuning,
 )
 from benchmarks.gpu_report import Part, Report
 from benchmarks.question import BY_NAME, NAMES, REMOTE, SLOW, Peer, Work, find, is_to_tf, touch
@@ -644,6 +645,16 @@ def test_what_measuring_costs_is_measured_and_written(tmp_path):
 
     assert clocks.main(words) == 0
     assert "| 64 rows | " in (tmp_path / "clocks.md").read_text()
+
+
+@pytest.mark.slow
+def test_chosen_numbers_of_threads_are_measured_and_written(tmp_path):
+    words = ["--rounds", "1", "--seconds", "0.05", "--tuned", "0.1", "--only", "rows in memory", "a reader that sleeps"]
+
+    assert tuning.main([*words, "--data", str(tmp_path / "data"), "--results", str(tmp_path)]) == 0
+    text = (tmp_path / "tuning.md").read_text()
+    assert "| rows in memory | " in text
+    assert "| a reader that sleeps | " in text
 
 
 @pytest.mark.slow
