@@ -12,6 +12,7 @@ recognizes, or two formats do, is refused; the error shows its first bytes and t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import Counter
@@ -19,13 +20,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuload import journal
-from gpuload.errors import FormatError, MissingFileError, SpecError
+from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError
 from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.sources import calls
 from gpuload.sources.base import Source
 from gpuload.storage import manifest
-from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, look_at
+from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at
 from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
@@ -41,8 +42,8 @@ def open(paths: Paths) -> Source:
     Args:
         paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
             image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither; or
-            a folder that holds files with one suffix, and nothing else; or a manifest (``Source.index``), which opens
-            the source that was indexed.
+            a folder that holds files with one suffix, and nothing else; or folders of a format that consists of such
+            (Zarr), and wildcards for them; or a manifest (``Source.index``), which opens the source that was indexed.
 
     Raises:
         FormatError: the bytes are of no format that is known, or of two; the remedy names the calls to choose from.
@@ -61,17 +62,33 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
     if call is not None:
         return _open_manifest(*call), f"a manifest of files of gl.{call[1]}", f"gl.{call[1]}"
     folder = as_folder(paths)
-    try:
-        names = expand(paths) if folder is None else []
-        if folder is not None:
+    if folder is None:
+        try:
+            names = expand(paths)
+        except MissingFileError:
+            names = []
+        whole = None if names and not os.path.isdir(names[0]) else format_of_folders(paths)
+        if whole is not None:
+            return whole.open(paths), f"folders of {whole.name}", f"gl.{whole.name}"
+        names = names or expand(paths)  # which raises the error
+    else:
+        try:
             source, name = open_folder(folder)
             return source, f"a folder of {name}", f"gl.{name}"
-    except MissingFileError as error:
-        if folder is None:
-            raise
-        names = _files_of(folder, error)
+        except MissingFileError as error:
+            names = _files_of(folder, error)
     form, match = recognize(names)
     return form.open(names, **match.options), match.title, match.call
+
+
+def format_of_folders(paths: Paths) -> Format | None:
+    """Return the format of which all folders are that paths and wildcards mean; None if there is none."""
+    with contextlib.suppress(GpuloadError):
+        folders = expand_folders(paths)
+        for form in FORMATS:
+            if form.folder is not None and all(map(form.folder.recognize, folders)):
+                return form
+    return None
 
 
 def _open_manifest(path: str, name: str, options: Mapping[str, Any]) -> Source:

@@ -438,3 +438,17 @@ def test_records_that_several_threads_look_at_are_all_counted(monkeypatch):
 
     assert list(findings) == []
     assert findings.num_records == 20 * CHUNK_RECORDS
+
+
+def test_folders_of_zarr_are_checked_by_a_wildcard_and_in_a_list(tmp_path):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    for name in "ab":
+        zarr.open_group(tmp_path / f"{name}.zarr", mode="w").create_array("x", data=np.ones((4, 2)), chunks=(2, 2))
+    (tmp_path / "b.zarr" / "x" / "c" / "1" / "0").write_bytes(b"none")
+
+    for target in (str(tmp_path / "*.zarr"), [tmp_path / "a.zarr", tmp_path / "b.zarr"]):
+        findings = gl.check(target)
+        causes = [finding.where for finding in findings]
+        assert findings.num_records == 8
+        assert causes
+        assert all(str(tmp_path / "b.zarr") in where for where in causes)

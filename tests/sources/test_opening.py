@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import gpuload as gl
 from gpuload.errors import DirectoryError, FormatError, GpuloadError, MissingFileError, RecordError, SpecError
+from gpuload.open import open_with_title
 from tests import imagefiles
 
 opening = sys.modules["gpuload.open"]  # the package has a function of that name
@@ -374,3 +375,31 @@ def test_real_files_are_known_by_their_bytes(topic):
     rest = {name: call for name, call in results.items() if call != calls.get(topic, "gl.images")}
     assert len(results) > 7
     assert set(rest) <= AMBIGUOUS, rest
+
+
+@pytest.mark.parametrize("paths", ["shards/*.zarr", ["shards/b.zarr", "shards/a.zarr"]])
+def test_folders_of_zarr_are_recognized_by_a_wildcard_and_in_a_list(paths, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate("ab"):
+        group = zarr.open_group(f"shards/{name}.zarr", mode="w")
+        group.create_array("x", data=np.full((3, 2), number, np.float32))
+
+    source, title, call = open_with_title(paths)
+
+    expected = [0, 0, 0, 1, 1, 1] if isinstance(paths, str) else [1, 1, 1, 0, 0, 0]
+    assert source.read(range(6))["x"][:, 0].tolist() == expected
+    assert (title, call) == ("folders of zarr", "gl.zarr")
+    gl.open(paths).index(tmp_path / "x.manifest")
+    assert gl.open(tmp_path / "x.manifest").fingerprint() == source.fingerprint()
+
+
+def test_folders_of_which_one_is_of_another_format_are_no_files(tmp_path):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    zarr.open_group(tmp_path / "a.zarr", mode="w").create_array("x", data=np.zeros(3))
+    (tmp_path / "b.zarr").mkdir()
+
+    with pytest.raises(MissingFileError, match=r"no file matches"):
+        gl.open(str(tmp_path / "*.zarr"))
+    with pytest.raises(DirectoryError, match="is a directory"):
+        gl.open([tmp_path / "a.zarr", tmp_path / "b.zarr"])
