@@ -15,7 +15,6 @@ Memory   some megabytes of records, and one decoded image, for each thread; the 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -39,14 +38,14 @@ from gpuload.errors import (
 )
 from gpuload.formats import FORMATS
 from gpuload.formats.base import ImagesIn, Salvage
-from gpuload.open import format_of_folders, open_folder, recognize, without_companions
+from gpuload.open import folders_or_files, open_folder, recognize, without_companions
 from gpuload.open import open as open_paths
 from gpuload.ops.decode import Decode
 from gpuload.order import check_count
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
-from gpuload.storage.files import Paths, as_folder, expand, expand_folders, files_below, look_at, open_error, read_bytes
+from gpuload.storage.files import Paths, as_folder, files_below, look_at, open_error, read_bytes
 from gpuload.storage.manifest import call_of
 from gpuload.storage.stores import is_remote
 
@@ -104,10 +103,13 @@ class Findings(Iterator[Finding]):
             self._findings = self._of_manifest(target)
         elif (folder := as_folder(target)) is not None:
             self._findings = self._of_folder(folder, [] if _is_whole(folder) else _files_below(folder))
-        elif folders := _whole_folders(target):
-            self._findings = chain.from_iterable(self._of_folder(folder, []) for folder in folders)
         else:
-            self._findings = self._of_files(_files(target), is_whole=True)
+            form, names = folders_or_files(target)
+            if form is not None:
+                self._findings = chain.from_iterable(self._of_folder(name, []) for name in names)
+            else:
+                _check_present(names)
+                self._findings = self._of_files(names, is_whole=True)
 
     def __next__(self) -> Finding:
         return next(self._findings)
@@ -227,21 +229,12 @@ def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
     return Findings(given, count or threads.num_cores())
 
 
-def _whole_folders(target: Paths) -> list[str]:
-    """Return the folders that a target means, where all of them are of one format as a whole; none for files."""
-    with contextlib.suppress(MissingFileError):
-        if not os.path.isdir(expand(target)[0]):
-            return []
-    return expand_folders(target) if format_of_folders(target) is not None else []
-
-
-def _files(paths: Paths) -> list[str]:
-    names = expand(paths)
+def _check_present(names: list[str]) -> None:
+    """Raise ``MissingFileError`` for the first file that is missing."""
     for name in names:
         if not is_remote(name) and not os.path.lexists(name):
             raise open_error(name, FileNotFoundError())
     look_at(list(filter(is_remote, names)), 0, lambda path, size, head: None)  # an object that is missing is an error
-    return names
 
 
 def _is_whole(folder: str) -> bool:

@@ -63,14 +63,9 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
         return _open_manifest(*call), f"a manifest of files of gl.{call[1]}", f"gl.{call[1]}"
     folder = as_folder(paths)
     if folder is None:
-        try:
-            names = expand(paths)
-        except MissingFileError:
-            names = []
-        whole = None if names and not os.path.isdir(names[0]) else format_of_folders(paths)
+        whole, names = folders_or_files(paths)
         if whole is not None:
             return whole.open(paths), f"folders of {whole.name}", f"gl.{whole.name}"
-        names = names or expand(paths)  # which raises the error
     else:
         try:
             source, name = open_folder(folder)
@@ -81,14 +76,23 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
     return form.open(names, **match.options), match.title, match.call
 
 
-def format_of_folders(paths: Paths) -> Format | None:
-    """Return the format of which all folders are that paths and wildcards mean; None if there is none."""
-    with contextlib.suppress(GpuloadError):
-        folders = expand_folders(paths)
-        for form in FORMATS:
-            if form.folder is not None and all(map(form.folder.recognize, folders)):
-                return form
-    return None
+def folders_or_files(paths: Paths) -> tuple[Format | None, list[str]]:
+    """Return what paths and wildcards mean: folders, and the format of which all of them are; or None, and files.
+
+    Raises:
+        FileError, SpecError: as ``expand``.
+    """
+    try:
+        names = expand(paths)
+    except MissingFileError:
+        names = []
+    if not names or os.path.isdir(names[0]):
+        with contextlib.suppress(GpuloadError):
+            folders = expand_folders(paths)
+            for form in FORMATS:
+                if form.folder is not None and all(map(form.folder.recognize, folders)):
+                    return form, folders
+    return None, names or expand(paths)  # which raises the error
 
 
 def _open_manifest(path: str, name: str, options: Mapping[str, Any]) -> Source:
