@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, line_of
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
@@ -113,6 +113,16 @@ def check_arguments(call: str, fields: Any, group: Any, cache_bytes: Any) -> dic
         raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
     pairs = None if names is None else {str(name): str(path) for name, path in names}
     return {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
+
+
+class HasFields(Protocol):
+    """A kind of array, as a manifest holds it."""
+
+    def fields(self, name: str) -> Layout | Field:
+        """Return what a row is, in a field of this name."""
+
+
+AnyKind = TypeVar("AnyKind", bound=HasFields)
 
 
 def source_of(
@@ -265,6 +275,40 @@ def listed_paths(
             remedy="name one of these by group= and fields=, or index the files with more fields",
         )
     return pairs
+
+
+def listed_kinds(
+    listing: Manifest,
+    path: str,
+    entries: Any,
+    from_json: Callable[[Any], AnyKind],
+    errors: tuple[type[Exception], ...],
+    noun: str,
+) -> list[AnyKind]:
+    """Return the kinds of an array that a manifest holds, all of which make the same fields.
+
+    Args:
+        listing: the manifest.
+        path: of the array, complete.
+        entries: of the kinds; from the manifest, so of any kind.
+        from_json: returns the kind of an entry.
+        errors: that it raises for values that are none.
+        noun: what has one of the kinds, for errors: ``"file"``.
+
+    Raises:
+        FormatError: there are none, one cannot be, or they differ in their fields.
+    """
+    if not isinstance(entries, list) or not entries:
+        raise listing.error(f"it holds no kinds of {path}")
+    try:
+        kinds = list(map(from_json, entries))
+        fields = [kind.fields("x") for kind in kinds]
+        specs = [part.spec if isinstance(part, Layout) else part for part in fields]
+    except errors as error:
+        raise listing.error(f"a kind of {path} cannot be: {line_of(error)}"[:200]) from None
+    if any(spec != specs[0] for spec in specs):
+        raise listing.error(f"{path} would be another field in each {noun}")
+    return kinds
 
 
 def row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layout:

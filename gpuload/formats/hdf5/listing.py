@@ -20,13 +20,14 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.formats.hdf5.chunks import grid_shape
 from gpuload.formats.hdf5.datasets import CHUNKS, FILTERS, HDF5, ROWS, TEXTS, VALUES, Dataset, Kind
-from gpuload.formats.members import complete_path, listed_paths
+from gpuload.formats.members import complete_path, listed_kinds, listed_paths
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Layout
 from gpuload.storage.manifest import Manifest
 
+NO_KIND = (TypeError, ValueError, LookupError, AttributeError, SpecError)  # raised for values that are no kind
 LARGEST_LENGTH = 1 << 60
 LARGEST_MASK = 1 << 32
 NO_CHUNKS = np.zeros(0, np.int64)
@@ -119,7 +120,7 @@ def from_manifest(
 
 def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dataset]:
     """Return the dataset of one path of each file."""
-    kinds = _kinds_of(listing, path, entries)
+    kinds = listed_kinds(listing, path, entries, _from_json, NO_KIND, "file")
     kind_of = listing.numbers(f"{prefix}kind_of", 0, len(kinds), "<u4")
     lengths = listing.numbers(f"{prefix}lengths", 0, LARGEST_LENGTH)
     begins = listing.numbers(f"{prefix}begins", 0, LARGEST_LENGTH)
@@ -141,20 +142,6 @@ def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dat
 def _row_bytes(kind: Kind) -> int:
     fields = kind.fields("x")
     return fields.record_bytes if isinstance(fields, Layout) else 0
-
-
-def _kinds_of(listing: Manifest, path: str, entries: Any) -> list[Kind]:
-    if not isinstance(entries, list) or not entries:
-        raise listing.error(f"it holds no kinds of {path}")
-    try:
-        kinds = list(map(_from_json, entries))
-        fields = [kind.fields("x") for kind in kinds]
-        specs = [part.spec if isinstance(part, Layout) else part for part in fields]
-    except (TypeError, ValueError, LookupError, AttributeError, SpecError) as error:
-        raise listing.error(f"a kind of {path} cannot be: {error}"[:200]) from None
-    if any(spec != specs[0] for spec in specs):
-        raise listing.error(f"{path} would be another field in each file")
-    return kinds
 
 
 def _from_json(entry: Any) -> Kind:

@@ -28,7 +28,6 @@ from gpuload.formats.members import complete_path
 from gpuload.formats.zarr import FIELD, METADATA
 from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
 from gpuload.sources.leaf import Array, Indices
-from gpuload.spec import Layout
 from gpuload.storage.files import Files
 from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths, Texts
@@ -106,7 +105,10 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         raise listing.error("it holds no kinds of arrays")
     numbers = {path: number for number, path in enumerate(paths)}
     columns = [numbers[complete_path(group, path)] for path in pairs.values()]
-    table_kinds = [_kinds_of(listing, path, entries) for path, entries in zip(paths, kinds, strict=True)]
+    table_kinds = [
+        members.listed_kinds(listing, path, entries, _from_json, (Exception,), "group")  # zarr may raise any
+        for path, entries in zip(paths, kinds, strict=True)
+    ]
     kind_of, lengths, num_chunks = (
         listing.array(name, dtype, -1, len(paths))
         for name, dtype in (("kind_of", "<u4"), ("lengths", "<i8"), ("num_chunks", "<i8"))
@@ -128,20 +130,6 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
     ]
     files = _files_of(listing.files, folders, firsts[:, columns], num_chunks[:, columns] + 1)
     return Groups(files, folders, pairs, [[table[column] for column in columns] for table in tables])
-
-
-def _kinds_of(listing: Manifest, path: str, entries: Any) -> list[Kind]:
-    if not isinstance(entries, list) or not entries:
-        raise listing.error(f"it holds no kinds of {path}")
-    try:
-        kinds = list(map(_from_json, entries))
-        fields = [kind.fields("x") for kind in kinds]
-        specs = [part.spec if isinstance(part, Layout) else part for part in fields]
-    except Exception as error:  # whatever zarr raises
-        raise listing.error(f"a kind of {path} cannot be: {line_of(error)}"[:200]) from None
-    if any(spec != specs[0] for spec in specs):
-        raise listing.error(f"{path} would be another field in each group")
-    return kinds
 
 
 def _from_json(entry: Any) -> Kind:
