@@ -33,7 +33,7 @@ import numpy as np
 
 import gpuload as gl
 from benchmarks import machine
-from benchmarks.folders import RESULTS
+from benchmarks.folders import RESULTS, save
 from gpuload import loader as loaders
 from gpuload.pipeline import epoch
 from gpuload.stats import Counters, Trace, Watch, stages, watch
@@ -71,9 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name in options.only or WORKS:
             rows.append(measure(name, WORKS[name](Path(folder)), options.pairs, options.seconds))
     text = table(rows, options.pairs)
-    options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "clocks.md").write_text(text)
-    print(text)
+    save(options.results, "clocks.md", text)
     return 0
 
 
@@ -288,17 +286,9 @@ def shown(ratios: list[float]) -> str:
 
 def table(rows: list[dict[str, Any]], num_pairs: int) -> str:
     """Return the page."""
-    about, versions = machine.machine(ROOT), machine.versions(ROOT)
+    title = "What does it cost that a loader measures itself?"
     lines = [
-        "# What does it cost that a loader measures itself?",
-        "",
-        "```text",
-        *(__doc__ or "").split("\n\n", 1)[1].rstrip().splitlines(),
-        "```",
-        "",
-        f"- {num_pairs} pairs of loaders on {about['cores']} cores of {about['cpu']}, load {about['load_at_start'][0]}",
-        f"- gpuload {versions['gpuload']}, Python {versions['python']}; made by `python -m benchmarks.clocks`",
-        "",
+        *machine.page_head(title, __doc__, f"{num_pairs} pairs of loaders", "clocks", ROOT),
         "| work | a batch, us | counted | A/B (95 %) | A/A (95 %) |",
         "|---|---:|---:|---:|---:|",
     ]

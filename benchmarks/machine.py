@@ -50,6 +50,30 @@ def machine(data: Path) -> dict[str, Any]:
     }
 
 
+def page_head(title: str, doc: str | None, what: str, module: str, root: Path) -> list[str]:
+    """Return the lines that a page of results begins with: what is asked and how, on what, and by which command.
+
+    Args:
+        title: the question.
+        doc: docstring of the program; what stands behind its first paragraph is shown.
+        what: how much was measured, ``"2 rounds"``.
+        module: of the program.
+        root: of the checkout.
+    """
+    about, packages = machine(root), versions(root)
+    return [
+        f"# {title}",
+        "",
+        "```text",
+        *(doc or "").split("\n\n", 1)[1].rstrip().splitlines(),
+        "```",
+        "",
+        f"- {what} on {about['cores']} cores of {about['cpu']}, load {about['load_at_start'][0]}",
+        f"- gpuload {packages['gpuload']}, Python {packages['python']}; made by `python -m benchmarks.{module}`",
+        "",
+    ]
+
+
 def memory_bytes() -> int:
     """Return how much memory there is."""
     return _kib("/proc/meminfo", "MemTotal") * 1024

@@ -25,7 +25,7 @@ import numpy as np
 
 import gpuload as gl
 from benchmarks import data, machine, remote_rows, remoteserver
-from benchmarks.folders import RESULTS
+from benchmarks.folders import RESULTS, save
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "build" / "bench-data"
@@ -52,9 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         rounds = [measure(work, options.seconds, options.tuned) for _ in range(options.rounds)]
         rows.append((name, rounds))
     text = table(rows, options.rounds)
-    options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "tuning.md").write_text(text)
-    print(text)
+    save(options.results, "tuning.md", text)
     return 0
 
 
@@ -144,17 +142,9 @@ def measure(work: Batches, seconds: float, tuned_s: float) -> dict[str, Any]:
 
 def table(rows: list[tuple[str, list[dict[str, Any]]]], num_rounds: int) -> str:
     """Return the page."""
-    about, versions = machine.machine(ROOT), machine.versions(ROOT)
+    title = "Is the number of threads that gpuload chooses the right one?"
     lines = [
-        "# Is the number of threads that gpuload chooses the right one?",
-        "",
-        "```text",
-        *(__doc__ or "").split("\n\n", 1)[1].rstrip().splitlines(),
-        "```",
-        "",
-        f"- {num_rounds} rounds on {about['cores']} cores of {about['cpu']}, load {about['load_at_start'][0]}",
-        f"- gpuload {versions['gpuload']}, Python {versions['python']}; made by `python -m benchmarks.tuning`",
-        "",
+        *machine.page_head(title, __doc__, f"{num_rounds} rounds", "tuning", ROOT),
         f"| work, records/s | {' | '.join(map(str, THREADS))} | left out: end, all | to the best | threads, ahead |",
         "|---" + "|---:" * (len(THREADS) + 3) + "|",
     ]
