@@ -14,7 +14,7 @@ import codecs
 import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,10 @@ TIME_UNITS = ("D", "s", "ms", "us", "ns")
 FLOAT_BYTES = (4, 8)
 MAX_NAMES = 12  # columns, by errors
 ASCII = 0x7F
+NO_BREAK_SPACES = "\u00a0\u202f"  # between thousands, in French tables
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dialect:
     """The form of the text.
 
@@ -47,6 +48,9 @@ class Dialect:
         names: of the columns, where the user says them.
         skip_lines: how many lines to leave out at the beginning of each file.
         na_values: the texts that stand for a missing value.
+        decimal: the ASCII character in front of the fraction of a number.
+        thousands: the character between groups of digits, ``""`` for none.
+        escape: the ASCII character that has the next one stand for itself, ``""`` for none.
     """
 
     delimiter: str
@@ -56,6 +60,17 @@ class Dialect:
     names: tuple[str, ...] | None
     skip_lines: int
     na_values: tuple[str, ...]
+    decimal: str = "."
+    thousands: str = ""
+    escape: str = ""
+
+    def __repr__(self) -> str:
+        """Return the call that makes the dialect, without arguments that have their defaults.
+
+        Fingerprints, tables and manifests hold this text, so an argument that is added does not change those of before.
+        """
+        values = ((field, getattr(self, field.name)) for field in fields(self))
+        return f"Dialect({', '.join(f'{field.name}={value!r}' for field, value in values if value != field.default)})"
 
 
 @dataclass(frozen=True)
@@ -94,12 +109,13 @@ class FieldColumns:
 
 
 def dialect_of(
-    header: Header, delimiter: str, quote: str | None, encoding: str, skip_lines: int, na_values: Iterable[str]
-) -> Dialect:
+    header: Header, delimiter: str, quote: str | None, encoding: str, skip_lines: int, na_values: Iterable[str],
+    *, decimal: str = ".", thousands: str | None = None, escape: str | None = None,
+) -> Dialect:  # fmt: skip
     """Return the form of the text, checked.
 
     Raises:
-        SpecError: an argument is none.
+        SpecError: an argument is wrong, or two of them are the same character.
     """
     names = None
     if not isinstance(header, (bool, np.bool_)):
@@ -117,7 +133,43 @@ def dialect_of(
     if not all(isinstance(value, str) for value in missing):
         raise SpecError(f"na_values = {na_values!r}", cause="they are texts", remedy='pass na_values=["", "?"], say')
     is_header = names is None and bool(header)
-    return Dialect(delimiter, quote or "", _codec(encoding), is_header, names, int(skip_lines), missing)
+    dialect = Dialect(
+        delimiter, quote or "", _codec(encoding), is_header, names, int(skip_lines), missing,
+        decimal, thousands or "", escape or "",
+    )  # fmt: skip
+    _check_marks(dialect, decimal, thousands, escape)
+    return dialect
+
+
+def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) -> None:
+    """Raise ``SpecError`` if a mark is no character, or is one that has another meaning."""
+    _check_character("decimal", decimal, '"," for numbers such as 2,5')
+    if escape is not None:
+        _check_character("escape", escape, 'a backslash, "\\\\"; None where nothing is escaped')
+    if thousands is not None and thousands not in (*NO_BREAK_SPACES,):
+        _check_character("thousands", thousands, '"," or "." for numbers such as 1,234,567')
+    uses = [("delimiter", dialect.delimiter), ("quote", dialect.quote), ("decimal", decimal), ("escape", escape)]
+    if thousands != dialect.delimiter or not dialect.quote:  # with quotes both may be a comma: "1,234",5
+        uses.append(("thousands", thousands))
+    else:
+        uses = [("thousands", thousands), *uses[1:]]
+    names: dict[str, str] = {}
+    for argument, character in uses:
+        if not character:
+            continue
+        if character in names:
+            raise SpecError(
+                f"{names[character]} = {argument} = {character!r}",
+                cause="one character cannot have both meanings",
+                remedy=f"pass another {names[character]}= or {argument}=",
+            )
+        if argument in ("decimal", "thousands", "escape") and (character.isalnum() or character in "+-\t"):
+            raise SpecError(
+                f"{argument} = {character!r}",
+                cause="numbers are made of digits, letters and signs",
+                remedy="pass another character",
+            )
+        names[character] = argument
 
 
 def _names(header: Any) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ import numpy as np
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Column, Dialect, list_names
 from gpuload.formats.csv.kinds import LARGEST_EXACT, Form, Kind, is_measured, is_referred, needs_value
-from gpuload.formats.csv.lines import Block, Record, scan
+from gpuload.formats.csv.lines import BACKSLASH, Block, Record, scan
+from gpuload.formats.csv.numbers import plain
 from gpuload.formats.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, whole
 
 MAX_CHARACTERS = 60
@@ -45,8 +48,10 @@ def _of_record(
     form: Form,
     record: Record,
 ) -> GpuloadError | None:
+    if record.escaped_quote:
+        return _of_quote(path, record)
     if len(record.values) != len(names):
-        return _of_count(path, record, names)
+        return _of_count(path, record, names, dialect)
     for column, kind in zip(columns, form, strict=True):
         try:
             text = record.values[column.number].decode()
@@ -65,17 +70,28 @@ def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str
         return _too_long(location, text, column, kind)
     if text in dialect.na_values:
         return _missing(location, text, column) if needs_value(column) else None
-    reason = _reason(text, kind.name)
-    return None if reason is None else _no_value(location, text, column, reason)
+    reason = _reason(plain(text, dialect), kind.name)
+    return None if reason is None else _no_value(location, text, column, reason, dialect)
 
 
-def _of_count(path: str, record: Record, names: Sequence[str]) -> RecordError:
+def _of_quote(path: str, record: Record) -> RecordError:
+    return RecordError(
+        f"{path}, line {record.line}: a quote inside of a value stands behind a backslash",
+        cause="RFC 4180 doubles such a quote; this one ends the value, and other text follows",
+        remedy='pass escape="\\\\" for files whose writer puts backslashes in front of quotes, as Spark and MySQL do',
+    )
+
+
+def _of_count(path: str, record: Record, names: Sequence[str], dialect: Dialect) -> RecordError:
     count = len(record.values)
     text = b" | ".join(record.values).decode("utf-8", "replace")
+    is_escaped = not dialect.escape and any(value.endswith(BACKSLASH) for value in record.values)
+    escape = '; pass escape="\\\\" if the backslash escapes the character behind it' if is_escaped else ""
     return RecordError(
         f"{path}, line {record.line} has {count} column{'s' * (count != 1)}, not {len(names)}: {_short(text)}",
         cause=f"the columns are {list_names(names)}",
-        remedy="repair the line; a value that holds a delimiter stands in quotes; check delimiter= and skip_lines=",
+        remedy="repair the line; a value that holds a delimiter stands in quotes; check delimiter= and skip_lines="
+        + escape,
     )
 
 
@@ -113,12 +129,25 @@ def _missing(location: str, text: str, column: Column) -> RecordError:
     )
 
 
-def _no_value(location: str, text: str, column: Column, reason: str) -> RecordError:
+def _no_value(location: str, text: str, column: Column, reason: str, dialect: Dialect) -> RecordError:
+    marks = _marks_of(text, dialect)
     return RecordError(
         f"{location}: {_short(text)} is no {column.dtype}",
         cause=reason,
-        remedy="repair it, pass another dtype in columns=, or list in na_values= the texts of missing values",
+        remedy=(f"pass {marks} if it is a number; else " if marks else "")
+        + "repair it, pass another dtype in columns=, or list in na_values= the texts of missing values",
     )
+
+
+def _marks_of(text: str, dialect: Dialect) -> str:
+    """Return the arguments with which a text is a number: ``decimal=","``, say; "" if there are none."""
+    for decimal, thousands in ((".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"), (".", "_")):
+        other = replace(dialect, decimal=decimal, thousands=thousands)
+        with suppress(ValueError):
+            float(plain(text.strip(), other))
+            names = [f"decimal={decimal!r}"] * (decimal != dialect.decimal)
+            return ", ".join(names + [f"thousands={thousands!r}"] * (thousands != dialect.thousands))
+    return ""
 
 
 def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
@@ -128,7 +157,7 @@ def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], f
         for column, kind in huge_columns:
             if column.number >= len(record.values):  # a line that is wrong and kept
                 continue
-            text = record.values[column.number].decode("utf-8", "replace").strip()
+            text = plain(record.values[column.number].decode("utf-8", "replace").strip(), dialect)
             if kind.name == OVER:
                 if not _overflows(text, np.dtype(np.float64)):
                     continue

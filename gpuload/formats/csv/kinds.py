@@ -5,6 +5,7 @@ bool   true, True, TRUE, false ...           with missing ones: text
 int    int64, above that uint64              with missing ones: float64; a value that no such type holds: an error
 float  float64                               missing: not-a-number; also where other lines hold integers; a number
                                              beyond its range: an error
+codes  numbers of which one begins with a zero and another digit, 00501 say: text, as they are
 time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing: not-a-time
 text   anything else, also numbers in one line and words in another; as long as the longest, and of any length
        (objects) if one text has more than LONGEST_FIXED characters
@@ -19,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from gpuload.formats.csv.columns import TIME_UNITS, Column
-from gpuload.formats.csv.parse import HUGE, NULL, OVER, TEXT, WORDS
+from gpuload.formats.csv.parse import CODES, HUGE, NULL, OVER, TEXT, WORDS
 
 INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
-NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER)  # each holds all values of those before it, or reports that it cannot
+# Each holds all values of those before it, or reports that it cannot.
+NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER, CODES)
 TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
 WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
 LONGEST_FIXED = 256  # characters: each record has room for the longest text of a column, so that they lie in rows
@@ -36,7 +38,8 @@ class Kind:
     """The kind of the values of a column: how they are read and stored.
 
     Attributes:
-        name: a dtype as text, or one of `parse.NULL`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.TEXT`.
+        name: a dtype as text, or one of `parse.NULL`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.CODES`,
+            `parse.TEXT`.
         width: of text: the characters (dtype S: bytes) that a row has room for; ANY_LENGTH: a row refers to it.
         unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all characters of the column.
         has_missing: of a type that is found: True if values are missing, where that makes a difference.
@@ -52,7 +55,7 @@ class Kind:
         """The type that PyArrow reads: a dtype as text, `parse.NULL`, `parse.WORDS` or `parse.TEXT`."""
         if self.has_missing and self.name in WITH_MISSING:
             return WITH_MISSING[self.name]
-        return FLOAT if self.name in (HUGE, OVER) else self.name
+        return {HUGE: FLOAT, OVER: FLOAT, CODES: TEXT}.get(self.name, self.name)
 
     @property
     def is_huge(self) -> bool:

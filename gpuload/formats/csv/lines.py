@@ -2,7 +2,9 @@
 
 Text     RFC 4180: records end with a line end, a value in quotes may hold delimiters, line ends and doubled quotes. As
          Python's csv module has it, a quote opens only at the beginning of a value, and text behind the closing one is
-         part of the value. Line ends are LF, CRLF or CR; lines without a character are no records.
+         part of the value. Line ends are LF, CRLF or CR; lines without a character are no records. With an escape
+         character, the character behind it stands for itself, in quotes and outside, as for PyArrow.
+Excel    A first line "sep=;" names the delimiter. It is no record, and an error where the delimiter is another one.
 Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
          at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
          each of them stands where it opens, closes or is doubled; else the scan finds the last record.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +36,10 @@ SHORT_BYTES = 1 << 12
 BOM = codecs.BOM_UTF8
 OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LF, CR = 10, 13
+BACKSLASH = b"\\"
 LINE_END = re.compile(rb"\r\n|\r|\n")
+DELIMITER_LINE = re.compile(rb'"?sep=([^\r\n])"?(?=\r|\n|$)', re.IGNORECASE)  # as Excel writes and reads it
+LONGEST_DELIMITER_LINE = 16
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Record:
         values: bytes, without the quotes.
         is_ended: True if a line end was there.
         open_line: the line of a quote that is not closed, 0 if there is none.
+        escaped_quote: True if a quote that ends a value stands behind a backslash and in front of other text: a program
+            wrote it that escapes quotes, and it ends nothing.
     """
 
     begin: int
@@ -75,6 +82,7 @@ class Record:
     values: list[bytes]
     is_ended: bool = True
     open_line: int = 0
+    escaped_quote: bool = False
 
 
 def blocks(
@@ -91,6 +99,7 @@ def blocks(
 
     Raises:
         RecordError: a line is too long, holds a byte 0, or a quote that is not closed; text of another encoding.
+        SpecError: the first line names another delimiter.
         FormatError: a packed file is damaged.
         ChangedFileError, FileError: the file changed, or cannot be read.
     """
@@ -99,7 +108,11 @@ def blocks(
     line, to_skip, position = start[1], dialect.skip_lines if start[0] == 0 else 0, 0
     stream = _Stream(files, number, dialect.encoding, block_bytes, start[0])
     least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
+    is_first = start[0] == 0
     for chunk, is_last in stream:
+        if is_first and (len(chunk) >= LONGEST_DELIMITER_LINE or is_last):
+            to_skip += _has_delimiter_line(chunk, path, dialect) and not to_skip
+            is_first = False
         if to_skip:
             pending, chunk = b"", pending + chunk
             while to_skip and (match := LINE_END.search(chunk)) and (match.end() < len(chunk) or is_last):
@@ -132,6 +145,25 @@ def blocks(
             yield Block(data, line, num_lines, offset, bool(quote) and quote in data)
             line, position = line + num_lines, position + len(data)
         _check_length(path, pending, line, dialect)
+
+
+def _has_delimiter_line(head: Piece, path: str, dialect: Dialect) -> bool:
+    """Return True if the first line of a file says what the delimiter is.
+
+    Raises:
+        SpecError: it is another one.
+    """
+    match = DELIMITER_LINE.match(head)
+    if match is None:
+        return False
+    delimiter = match[1].decode("latin-1")
+    if delimiter != dialect.delimiter:
+        raise SpecError(
+            f"{path} says in its first line that {delimiter!r} stands between values",
+            cause=f"delimiter is {dialect.delimiter!r}",
+            remedy=f"pass delimiter={delimiter!r}; skip_lines=1 if the line is wrong",
+        )
+    return True
 
 
 def _check_length(path: str, pending: Piece, line: int, dialect: Dialect) -> None:
@@ -178,9 +210,11 @@ def last_end(data: Piece, dialect: Dialect) -> int:
     """
     quote = dialect.quote.encode()
     if not quote or quote not in data:
-        end = data.rfind(b"\n") + 1
-        return end or data.rfind(b"\r", 0, len(data) - 1) + 1
-    quotes = _quotes(data, dialect)
+        shape = _shape(data, dialect)
+        end = shape.rfind(b"\n") + 1
+        return end or shape.rfind(b"\r", 0, len(data) - 1) + 1
+    shape = _shape(data, dialect)
+    quotes = _quotes(shape, dialect)
     if quotes is None:
         ends = [record.end for record in scan(bytes(data), dialect) if record.is_ended]
         if ends and ends[-1] == len(data) and data[-1] == CR:
@@ -188,7 +222,7 @@ def last_end(data: Piece, dialect: Dialect) -> int:
         return ends[-1] if ends else 0
     for mark in (b"\n", b"\r"):
         end = len(data) if mark == b"\n" else len(data) - 1
-        while (end := data.rfind(mark, 0, end)) >= 0:
+        while (end := shape.rfind(mark, 0, end)) >= 0:
             before = int(np.searchsorted(quotes, end))
             if before % 2 == 0:
                 return end + 1
@@ -212,6 +246,14 @@ def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Blo
         begin, line = begin + end, line + num_lines
 
 
+def _shape(data: Piece, dialect: Dialect) -> Piece:
+    """Return text of the same length in which no escaped character is a quote, a delimiter or a line end."""
+    escape = dialect.escape.encode()
+    if not escape or escape not in data:
+        return data
+    return re.sub(re.escape(escape) + b"(?s:.)", b"xx", data)
+
+
 def _quotes(data: Piece, dialect: Dialect) -> NDArray[np.int64] | None:
     """Return the places of all quotes, int64; None if they are not in turn the beginnings and the ends of values.
 
@@ -233,7 +275,7 @@ def _quotes(data: Piece, dialect: Dialect) -> NDArray[np.int64] | None:
 
 def _open_line(data: Piece, dialect: Dialect, line: int) -> int:
     """Return the line of a quote that is not closed; 0 if there is none."""
-    quotes = _quotes(data, dialect)
+    quotes = _quotes(_shape(data, dialect), dialect)
     if quotes is not None:
         return line + num_ends(data[: int(quotes[-1])]) if quotes.size % 2 else 0
     return next((record.open_line for record in scan(bytes(data), dialect, line) if record.open_line), 0)
@@ -249,29 +291,52 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
     """
     delimiter, quote = dialect.delimiter.encode(), dialect.quote.encode()
     separator = re.compile(b"[\r\n" + re.escape(delimiter) + b"]")
+    shape, value_of = bytes(_shape(data, dialect)), _unescape(dialect)
     position, size = 0, len(data)
     while position < size:
-        begin, first, values = position, line, list[bytes]()
+        begin, first, values, escaped_quote = position, line, list[bytes](), False
         while True:
-            value = b""
-            if quote and data[position : position + 1] == quote:
-                close = _closing(data, quote, position + 1)
+            value, close = b"", -1
+            if quote and shape[position : position + 1] == quote:
+                close = _closing(shape, quote, position + 1)
                 if close < 0:
                     yield Record(begin, size, first, values, is_ended=False, open_line=line)
                     return
-                value = data[position + 1 : close].replace(quote * 2, quote)
+                value = value_of(data[position + 1 : close])
                 line += num_ends(data[position:close])
                 position = close + 1
-            match = separator.search(data, position)
+            match = separator.search(shape, position)
             stop = size if match is None else match.start()
-            values.append(value + data[position:stop])
+            escaped_quote |= close > 0 and stop > position and data[close - 1 : close] == BACKSLASH
+            rest = data[position:stop]
+            values.append(value + (value_of(rest) if dialect.escape else rest))
+            line += num_ends(rest) if dialect.escape else 0
             if match is None or match.group() != delimiter:
                 break
             position = stop + 1
         position = size if match is None else stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
         line += match is not None
         if stop > begin:
-            yield Record(begin, position, first, values, is_ended=match is not None)
+            yield Record(begin, position, first, values, is_ended=match is not None, escaped_quote=escaped_quote)
+
+
+def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
+    """Return a function that gives the value of a text in quotes: doubled quotes are one, escapes are gone."""
+    quote, escape = dialect.quote.encode(), dialect.escape.encode()
+    if not escape:
+        return lambda text: text.replace(quote * 2, quote)
+    pattern = re.compile(re.escape(escape) + b"((?s:.)?)" + (b"|" + re.escape(quote * 2) if quote else b""))
+    return lambda text: pattern.sub(lambda match: quote if match[1] is None else match[1], text)
+
+
+def has_escaped_quotes(data: bytes, dialect: Dialect) -> bool:
+    """Return True if a quote that ends a value stands behind a backslash and in front of other text."""
+    if dialect.escape or not dialect.quote or BACKSLASH + dialect.quote.encode() not in data:
+        return False
+    pattern = rb"\\%b[^\r\n%b%b]" % tuple(
+        re.escape(mark.encode()) for mark in (dialect.quote, dialect.quote, dialect.delimiter)
+    )
+    return re.search(pattern, data) is not None and any(record.escaped_quote for record in scan(data, dialect))
 
 
 def _closing(data: bytes, quote: bytes, begin: int) -> int:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from gpuload import signalsafe
 from gpuload.errors import missing_package
 from gpuload.formats.csv.columns import Dialect
+from gpuload.formats.csv.numbers import LEADING_ZERO, without_thousands
 
 Array = NDArray[Any]
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
@@ -34,8 +35,10 @@ MAX_DIGITS = 400  # of an integer that is compared with the limits of a dtype; i
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 
 # Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
-# HUGE are integers that no dtype of integers holds; OVER are numbers in digits that no float64 holds.
-NULL, WORDS, HUGE, OVER, TEXT = "none", "words", "huge", "over", "text"
+# HUGE are integers that no dtype of integers holds; OVER are numbers in digits that no float64 holds; CODES are numbers
+# of which one begins with a zero in front of another digit.
+NULL, WORDS, HUGE, OVER, CODES, TEXT = "none", "words", "huge", "over", "codes", "text"
+LF, CR, ZERO, DIGITS = 10, 13, 48, 10
 
 
 class Unreadable(Exception):
@@ -71,11 +74,13 @@ class ColumnRequest:
         number: its place in a line.
         dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be missing.
         default: the text that stands for a missing one; None: a missing text stays missing.
+        may_be_codes: True for numbers that are not read where one of them begins with a zero, as 00501 does.
     """
 
     number: int
     dtype: str
     default: str | None = None
+    may_be_codes: bool = False
 
 
 def version() -> str:
@@ -96,13 +101,25 @@ def read_columns(
         Unreadable: a line has another number of columns, or a value is none of its dtype.
     """
     pa = _arrow()
-    types = {str(request.number): _type(pa, request.dtype) for request in requests}
-    table = _table(data, dialect, num_columns, types, has_quotes=has_quotes)
+    plain_data = without_thousands(data, dialect)
+    texts, numbers = list[ColumnRequest](), list[ColumnRequest]()
+    for request in requests:
+        (texts if request.dtype in (TEXT, WORDS) and plain_data is not data else numbers).append(request)
+    columns = dict[int, Any]()
+    for text, asked in ((data, texts), (plain_data, numbers)):
+        if asked:
+            types = {str(request.number): _type(pa, request.dtype) for request in asked}
+            table = _table(text, dialect, num_columns, types, has_quotes=has_quotes)
+            columns.update({request.number: table[str(request.number)] for request in asked})
     integers = [request.number for request in requests if request.dtype[1] in "iu" and request.dtype != HUGE]
-    hexadecimal = _hexadecimal(data, dialect, num_columns, integers, has_quotes)
+    hexadecimal = _hexadecimal(plain_data, dialect, num_columns, integers, has_quotes)
     if hexadecimal:
         raise Unreadable(f"column {hexadecimal[0]} holds a hexadecimal number")
-    return [_values(pa, table[str(request.number)], request, dialect) for request in requests]
+    codes = [request.number for request in requests if request.may_be_codes]
+    codes = _with_leading_zeros(plain_data, dialect, num_columns, codes, has_quotes)
+    if codes:
+        raise Unreadable(f"column {codes[0]} holds a number that begins with a zero")
+    return [_values(pa, columns[request.number], request, dialect) for request in requests]
 
 
 def infer_kinds(
@@ -114,6 +131,7 @@ def infer_kinds(
         Unreadable: a line has another number of columns, or text is no UTF-8.
     """
     types = {str(number): None for number in numbers}
+    data = without_thousands(data, dialect)
     table = _table(data, dialect, num_columns, types, has_quotes=has_quotes)
     kinds = []
     for number in numbers:
@@ -123,9 +141,12 @@ def infer_kinds(
             kind = _of_floats(data, dialect, num_columns, number, column, has_quotes)
         kinds.append((kind, column.null_count > 0))
     integers = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8")]
-    hexadecimal = _hexadecimal(data, dialect, num_columns, integers, has_quotes)
+    others = dict.fromkeys(_hexadecimal(data, dialect, num_columns, integers, has_quotes), TEXT)
+    values = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8", "<f8", HUGE)]
+    values = [number for number in values if number not in others]
+    others |= dict.fromkeys(_with_leading_zeros(data, dialect, num_columns, values, has_quotes), CODES)
     return [
-        (TEXT, False) if number in hexadecimal else column_kind
+        (others[number], False) if number in others else column_kind
         for number, column_kind in zip(numbers, kinds, strict=True)
     ]
 
@@ -145,6 +166,7 @@ def overflows(data: bytes, dialect: Dialect, num_columns: int, number: int, valu
     if not infinite.any():
         return False
     pa = _arrow()
+    data = without_thousands(data, dialect)
     table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
     texts = table[str(number)].combine_chunks().filter(pa.array(infinite))
     return not pa.compute.all(pa.compute.match_substring_regex(texts, NO_NUMBER)).as_py()
@@ -167,6 +189,40 @@ def _hexadecimal(
     table = _table(data, dialect, num_columns, {str(n): pa.string() for n in integers}, has_quotes=has_quotes)
     matches = (pa.compute.match_substring(table[str(n)], "0x", ignore_case=True) for n in integers)
     return [n for n, match in zip(integers, matches, strict=True) if pa.compute.any(match).as_py()]
+
+
+def _with_leading_zeros(
+    data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], has_quotes: bool
+) -> list[int]:
+    """Return the columns of numbers in which one begins with a zero in front of another digit."""
+    if not numbers or not _may_have_leading_zeros(data, dialect):
+        return []
+    pa = _arrow()
+    table = _table(data, dialect, num_columns, {str(n): pa.string() for n in numbers}, has_quotes=has_quotes)
+    matches = (pa.compute.match_substring_regex(table[str(n)], LEADING_ZERO) for n in numbers)
+    return [n for n, match in zip(numbers, matches, strict=True) if pa.compute.any(match).as_py()]
+
+
+def _may_have_leading_zeros(data: bytes, dialect: Dialect) -> bool:
+    """Return True if a value of a block, of whatever column, begins with a zero and a digit.
+
+    Most blocks have none. This takes a tenth of the time of parsing them: whole arrays, and no regular expression.
+    """
+    delimiter, text = dialect.delimiter.encode(), np.frombuffer(data, np.uint8)
+    if text.size < 2:
+        return False
+    zeros = text[:-1] == ZERO
+    zeros &= (text[1:] - ZERO) < DIGITS  # uint8: what is less than "0" becomes large
+    if zeros[0]:
+        return True
+    ends = [LF, delimiter[0], *dialect.quote.encode(), *([CR] if b"\n" not in data else [])]
+    before = text[:-2]
+    begins = before == ends[0]
+    for mark in ends[1:]:
+        begins |= before == mark
+    begins &= zeros[1:]
+    # Spaces in front of numbers are allowed.
+    return bool(begins.any()) or any(bytes((mark, 32, ZERO)) in data for mark in ends)
 
 
 @cache
@@ -209,7 +265,8 @@ def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any
             csv.ParseOptions(
                 delimiter=dialect.delimiter,
                 quote_char=dialect.quote or False,
-                newlines_in_values=has_quotes,
+                escape_char=dialect.escape or False,
+                newlines_in_values=has_quotes or bool(dialect.escape),
             ),
             csv.ConvertOptions(
                 column_types={} if is_found else types,
@@ -218,6 +275,7 @@ def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any
                 true_values=list(TRUE) if is_found else [*TRUE, "1"],
                 false_values=list(FALSE) if is_found else [*FALSE, "0"],
                 strings_can_be_null=False,
+                decimal_point=dialect.decimal,
             ),
         )
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:

@@ -33,6 +33,7 @@ from gpuload.formats.csv.kinds import (
     INTEGER,
     LARGEST_EXACT,
     LONGEST_FIXED,
+    NUMBERS,
     REFERENCE,
     UNSIGNED,
     Form,
@@ -45,7 +46,16 @@ from gpuload.formats.csv.kinds import (
     needs_value,
     row_dtype,
 )
-from gpuload.formats.csv.lines import BLOCK_BYTES, Block, Record, blocks, num_ends, scan, split_block
+from gpuload.formats.csv.lines import (
+    BLOCK_BYTES,
+    Block,
+    Record,
+    blocks,
+    has_escaped_quotes,
+    num_ends,
+    scan,
+    split_block,
+)
 from gpuload.formats.csv.parse import HUGE, NULL, OVER, TEXT, ColumnRequest, Numbers, Texts, Unreadable
 from gpuload.progress import Progress
 from gpuload.storage.files import Files
@@ -64,6 +74,7 @@ SHORT_COLUMN_BYTES = 64  # measured: to parse a piece takes 25 us a column, to l
 PARTS = 8  # into which a block with a wrong line is cut, and each part with one again
 MOST_BAD = 10_000  # lines of a file that are wrong and kept
 LEAST_WIDTH = 16  # characters: room for text that was taken for numbers at first
+ESCAPED_QUOTE = "a quote behind a backslash stands inside of a value in quotes"
 UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
 
@@ -477,8 +488,15 @@ def _whole(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
 
 def _read(job: Job, block: Block, form: Form) -> list[Any]:
     """Return the values of a block, column by column; raises `Unreadable` for a number that its dtype does not hold."""
+    if block.has_quotes and has_escaped_quotes(block.data, job.dialect):
+        raise Unreadable(ESCAPED_QUOTE)
     requests = [
-        ColumnRequest(column.number, kind.read, column.default if kind.read == TEXT else None)
+        ColumnRequest(
+            column.number,
+            kind.read,
+            column.default if kind.read == TEXT else None,
+            column.dtype is None and kind.read in NUMBERS,
+        )
         for column, kind in zip(job.columns, form, strict=True)
     ]
     read = parse.read_columns(block.data, job.dialect, len(job.names), requests, has_quotes=block.has_quotes)

@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv import parse
 from gpuload.formats.csv.blocks import leaves_of
-from gpuload.formats.csv.columns import NA_VALUES, Columns, Defaults, FieldColumns, Header, dialect_of, select_columns
+from gpuload.formats.csv.columns import (
+    NA_VALUES,
+    Columns,
+    Defaults,
+    FieldColumns,
+    Header,
+    dialect_of,
+    list_names,
+    select_columns,
+)
 from gpuload.formats.csv.fields import (
     PayloadLeaf,
     Reference,
@@ -55,7 +64,8 @@ log = logging.getLogger("gpuload")
 def csv(
     paths: Paths, columns: Columns | None = None, defaults: Defaults | None = None, *, header: Header = True,
     delimiter: str = ",", quote: str | None = '"', encoding: str = "utf-8", skip_lines: int = 0,
-    na_values: Iterable[str] = NA_VALUES, bad_lines: str = "raise",
+    na_values: Iterable[str] = NA_VALUES, bad_lines: str = "raise", decimal: str = ".", thousands: str | None = None,
+    escape: str | None = None,
 ) -> CsvSource:  # fmt: skip
     """Return the records of CSV files of the same columns; needs PyArrow.
 
@@ -90,6 +100,11 @@ def csv(
             that is no UTF-8, and of a value that is missing or none of the type that ``columns`` or ``defaults`` say:
             types that are found are those of all lines. A quote that nothing closes, a byte 0, and bytes that are no
             text of another encoding than UTF-8 are errors all the same: the lines behind them cannot be told apart.
+        decimal: the character in front of the fraction of a number: ``","`` for 2,5.
+        thousands: the character between groups of digits of a number, ``","`` for 1,234,567 or ``"."`` for 1.234.567;
+            None: there is none.
+        escape: the character that has the next one stand for itself, also a quote or a line end: a backslash in what
+            Spark and MySQL write; None: there is none, and a quote inside of quotes is doubled.
 
     Raises:
         SpecError: arguments that do not fit; a type that cannot be found; a header that looks like data.
@@ -102,7 +117,9 @@ def csv(
     """
     if not isinstance(bad_lines, str) or bad_lines not in BAD_LINES:
         raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
-    dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
+    dialect = dialect_of(
+        header, delimiter, quote, encoding, skip_lines, na_values, decimal=decimal, thousands=thousands, escape=escape
+    )
     parse.version()  # a missing PyArrow is an error before any file is opened
     index, listing, keeps_bad = manifest.load(paths, "csv"), None, bad_lines == "keep"
     files = look_at(expand(paths), 0, lambda path, size, head: None)[0] if index is None else index.files
@@ -125,6 +142,8 @@ def csv(
         "na_values": dialect.na_values,
         "bad_lines": bad_lines,
     }
+    marks = {"decimal": (decimal, "."), "thousands": (thousands, None), "escape": (escape, None)}
+    arguments |= {name: value for name, (value, usual) in marks.items() if value != usual}
     job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
     selection = None if listing is None else listing.select(read)
     try:
@@ -139,7 +158,7 @@ class CsvSource(FileSource):
     """Records of CSV files; made by ``gl.csv``."""
 
     def __init__(self, job: Job, fields: Sequence[FieldColumns], opening: Opening, content: CsvRows) -> None:
-        _tell_of_words(job, content.form)
+        _tell_of_texts(job, content.form)
         longest = [max(lengths) for lengths in zip(*(part.longest for part in content.parts), strict=True)]
         groups = groups_of(job.columns, fields, content.form, longest)
         field_groups = tuple(
@@ -187,8 +206,15 @@ class CsvSource(FileSource):
         return self._files.digest(job.dialect, columns, [str(field) for field in self.spec])
 
 
-def _tell_of_words(job: Job, form: Form) -> None:
-    """Warn of columns of true and false in which values are missing: they are text."""
+def _tell_of_texts(job: Job, form: Form) -> None:
+    """Warn of columns that look like booleans or numbers, and are text."""
+    codes = [column.name for column, kind in zip(job.columns, form, strict=True) if kind.name == parse.CODES]
+    if codes:
+        log.warning(
+            "gl.csv: numbers in %s of %s begin with a zero, as 007 does, so they are text; "
+            "columns={%r: 'i8', ...} makes numbers of them",
+            *(list_names(codes), job.files.paths[0], codes[0]),
+        )
     for column, kind in zip(job.columns, form, strict=True):
         if column.dtype is None and kind.name == parse.WORDS and kind.has_missing:
             log.warning(
