@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning
+from gpuload.storage.packing import PACKERS
 
 PICKLE = ("a Python pickle", "it could run any code when read: store arrays, with numpy.save")
 FOREIGN = {
     b"PARE": ("a Parquet file with an encrypted footer", "decrypt it with PyArrow, and write it anew"),
     b"FEA1": ("a Feather file of version 1", "read it with PyArrow, and write it anew"),
-    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it: zstd -d"),
-    b"BZh": ("compressed by bzip2", "unpack it: bunzip2"),
-    b"\xfd7zXZ\0": ("compressed by xz", "unpack it: xz -d"),
+    **{magic: (f"compressed by {packer}", f"unpack it: {command}") for magic, packer, command in PACKERS},
     b"version https://git-lfs": ("a pointer of Git LFS, not the file", "fetch the file: git lfs pull"),
     **{b"\x80" + bytes([protocol]): PICKLE for protocol in (2, 3, 4, 5)},
 }

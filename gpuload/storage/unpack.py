@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,6 +27,7 @@ from gpuload.storage.derivedfiles import FOLDER, cache_path, folder, key_of, loa
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
 from gpuload.storage.keptfile import KeptFile, Place, Writer, is_small, open_kept_file
+from gpuload.storage.packing import packing_of
 from gpuload.threads import num_cores, parallel_map
 
 FREE_PART = 0.9  # of the free space of the disk
@@ -49,7 +50,7 @@ def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]
 
     Raises:
         FormatError: a file is cut short or damaged, something else follows its last stream, it unpacks to very much
-            more than it has, or it is not of the compression that was named.
+            more than it has, it is not of the compression that was named, or it is a ZIP archive.
         FileError: a file is missing or cannot be read; copies can be written nowhere, or there is no space.
         SpecError: there is no such compression.
     """
@@ -58,17 +59,18 @@ def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]
             f"compression = {compression!r}", cause=f"it is one of {sorted(COMPRESSIONS)}", remedy='pass "gzip", say'
         )
     files, heads = look_at(paths, HEAD_BYTES, lambda path, size, head: head)
-    compressed = (
-        list(range(len(files))) if compression == "zlib" else [i for i, head in enumerate(heads) if is_gzip(head)]
-    )
-    if compression == "gzip" and len(compressed) < len(files):
+    if compression == "auto":
+        packings = [packing_of(path, head) for path, head in zip(files.paths, heads, strict=True)]
+        kinds = {number: kind for number, kind in enumerate(packings) if kind}
+        return _copies(files, kinds) if kinds else list(files.paths)
+    if compression == "gzip" and not all(map(is_gzip, heads)):
         raw = next(number for number, head in enumerate(heads) if not is_gzip(head))
         raise FormatError(
             f"{files.paths[raw]} is not compressed with gzip",
             cause=f"such a file begins with 1f 8b 08, this one with {heads[raw].hex(' ') or 'nothing: it is empty'}",
             remedy="leave the compression out, or pass the right one",
         )
-    return _copies(files, compressed, "zlib" if compression == "zlib" else "gzip") if compressed else list(files.paths)
+    return _copies(files, dict.fromkeys(range(len(files)), compression))
 
 
 def with_names(files: Files, originals: Sequence[str]) -> Files:
@@ -139,16 +141,16 @@ class _BrokenOff(GpuloadError):
     """A thread was asked to end."""
 
 
-def _copies(files: Files, compressed: Sequence[int], kind: str) -> list[Place]:
-    """Return all files, with copies in the place of the packed ones."""
+def _copies(files: Files, kinds: Mapping[int, str]) -> list[Place]:
+    """Return all files, with copies in the place of the packed ones, of which the kind is known."""
     places, copies = list[Place](files.paths), list[Copy]()
-    for number in compressed:
+    for number, kind in kinds.items():
         key = key_of(files, number, "unpacked", COPY, kind)
         unpack = partial(_unpack, files, number, kind)
         copies.append(Copy(key, stem(files.paths[number]), int(files.sizes[number]), unpack))
-    for number, copy in zip(compressed, keep(copies), strict=True):
+    for number, copy in zip(kinds, keep(copies), strict=True):
         places[number] = copy
-    log.info("%d of %d files are compressed; their unpacked copies are in %s", len(compressed), len(files), folder())
+    log.info("%d of %d files are compressed; their unpacked copies are in %s", len(kinds), len(files), folder())
     return places
 
 

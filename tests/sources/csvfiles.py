@@ -11,6 +11,7 @@ import numpy as np
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan"}
 INTEGER = re.compile(r"-?[0-9]+")
 FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE)
+LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 DATE = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]")
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
@@ -43,6 +44,8 @@ def column(texts, missing=MISSING):
         return np.full(len(texts), np.nan)
     if is_whole and all(text in BOOLS for text in held):
         return np.array([BOOLS[text] for text in texts])
+    if all(map(FLOAT.fullmatch, held)) and any(map(LEADING_ZERO.match, held)):
+        return np.array(texts)
     if is_whole and all(map(INTEGER.fullmatch, held)):
         values = [int(text) for text in held]
         return np.array(values, np.int64 if max(values) < 2**63 else np.uint64)

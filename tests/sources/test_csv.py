@@ -166,7 +166,7 @@ REFUSED = {
     "csvkit/test_empty_columns.csv": r"test_empty_columns\.csv, line 3 has 4 columns, not 5",
     "duckdb/missing_column.csv": r"missing_column\.csv, line 7 has 1 column, not 2",
     "duckdb/simple.csv": r"simple\.csv begins with \['100', '000\.00'\]",
-    "rust-csv/strange.csv": r"strange\.csv, line 3 has 2 columns, not 1",
+    "rust-csv/strange.csv": r"strange\.csv, line 2: a quote inside of a value stands behind a backslash",
 }
 FILES = sorted(str(path.relative_to(GOLDEN)) for path in GOLDEN.glob("*/*"))
 
@@ -495,10 +495,11 @@ def test_infinity_in_words_is_infinite(tmp_path, place, dtype):
     ]  # fmt: skip
 
 
-def test_leading_zeros_of_any_number_are_read(tmp_path, place):
+def test_leading_zeros_of_any_number_are_read_where_the_user_says_that_it_is_one(tmp_path, place):
     texts = ["7", "0" * 5000 + "9" * 19, "0" * 5000 + "1"]
+    path = written(tmp_path, "a,b\n" + "".join(f"{text},1\n" for text in texts))
 
-    result = values(gl.csv(written(tmp_path, "a,b\n" + "".join(f"{text},1\n" for text in texts))))["a"]
+    result = values(gl.csv(path, {"a": "u8"}))["a"]
 
     assert result.tolist() == [7, 9999999999999999999, 1]
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import FormatError, GpuloadError
-from gpuload.formats.npz import archive
-from gpuload.formats.npz.archive import Pieces
 from gpuload.formats.npz.source import npz
+from gpuload.storage import archive
+from gpuload.storage.archive import Pieces
 from tests.sources.npzfiles import archive_of, npy_header, packed_place, save, write_zip64
 
 CONTENT = npy_header((3,)) + b"abc"

@@ -30,6 +30,7 @@ Defaults = Mapping[str, Any] | Sequence[Any]
 
 NA_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan")
 TIME_UNITS = ("D", "s", "ms", "us", "ns")
+COMPRESSIONS = ("auto", "zip")
 FLOAT_BYTES = (4, 8)
 MAX_NAMES = 12  # columns, by errors
 ASCII = 0x7F
@@ -51,6 +52,7 @@ class Dialect:
         decimal: the ASCII character in front of the fraction of a number.
         thousands: the character between groups of digits, ``""`` for none.
         escape: the ASCII character that has the next one stand for itself, ``""`` for none.
+        compression: ``"zip"`` for archives of one file each; ``"auto"``: files of gzip are known by their bytes.
     """
 
     delimiter: str
@@ -63,6 +65,7 @@ class Dialect:
     decimal: str = "."
     thousands: str = ""
     escape: str = ""
+    compression: str = "auto"
 
     def __repr__(self) -> str:
         """Return the call that makes the dialect, without arguments that have their defaults.
@@ -111,6 +114,7 @@ class FieldColumns:
 def dialect_of(
     header: Header, delimiter: str, quote: str | None, encoding: str, skip_lines: int, na_values: Iterable[str],
     *, decimal: str = ".", thousands: str | None = None, escape: str | None = None,
+    compression: str = "auto",
 ) -> Dialect:  # fmt: skip
     """Return the form of the text, checked.
 
@@ -132,10 +136,16 @@ def dialect_of(
     missing = (na_values,) if isinstance(na_values, str) or not isinstance(na_values, Iterable) else tuple(na_values)
     if not all(isinstance(value, str) for value in missing):
         raise SpecError(f"na_values = {na_values!r}", cause="they are texts", remedy='pass na_values=["", "?"], say')
+    if not isinstance(compression, str) or compression not in COMPRESSIONS:
+        raise SpecError(
+            f"compression = {compression!r}",
+            cause="files of gzip are known by their bytes, and ZIP archives of one file each have to be named",
+            remedy=f"pass one of {COMPRESSIONS}",
+        )
     is_header = names is None and bool(header)
     dialect = Dialect(
         delimiter, quote or "", _codec(encoding), is_header, names, int(skip_lines), missing,
-        decimal, thousands or "", escape or "",
+        decimal, thousands or "", escape or "", compression,
     )  # fmt: skip
     _check_marks(dialect, decimal, thousands, escape)
     return dialect

@@ -142,9 +142,9 @@ def _no_value(location: str, text: str, column: Column, reason: str, dialect: Di
 def _marks_of(text: str, dialect: Dialect) -> str:
     """Return the arguments with which a text is a number: ``decimal=","``, say; "" if there are none."""
     for decimal, thousands in ((".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"), (".", "_")):
-        other = replace(dialect, decimal=decimal, thousands=thousands)
+        form = replace(dialect, decimal=decimal, thousands=thousands)
         with suppress(ValueError):
-            float(plain(text.strip(), other))
+            float(plain(text.strip(), form))
             names = [f"decimal={decimal!r}"] * (decimal != dialect.decimal)
             return ", ".join(names + [f"thousands={thousands!r}"] * (thousands != dialect.thousands))
     return ""

@@ -120,7 +120,7 @@ CSV = Format(
     csv,
     _sniff,
     known_by="text",
-    compressions=("gzip",),
+    compressions=("gzip", "zip"),
     hint='a table in another encoding is gl.csv(path, encoding="latin-1")',
     open_for_check=_open_for_check,
     call=csv,

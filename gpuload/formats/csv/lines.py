@@ -8,7 +8,8 @@ Excel    A first line "sep=;" names the delimiter. It is no record, and an error
 Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
          at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
          each of them stands where it opens, closes or is doubled; else the scan finds the last record.
-Packed   files of gzip are unpacked as a stream by `storage/inflate.py`. Other encodings are decoded as one.
+Packed   files of gzip, and ZIP archives of one file, are unpacked as a stream by `storage/packing.py`. Other encodings
+         are decoded as one.
 Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a quote that is never
          closed, is refused soon; bytes that are 0 are no text.
 """
@@ -25,8 +26,9 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Dialect
-from gpuload.storage.files import GZIP, Files
-from gpuload.storage.inflate import inflate_file
+from gpuload.storage.files import Files
+from gpuload.storage.inflate import HEAD_BYTES
+from gpuload.storage.packing import inflate_content, packing_of
 
 Piece = bytes | bytearray
 
@@ -106,7 +108,7 @@ def blocks(
     path, quote = files.paths[number], dialect.quote.encode()
     pending: Piece = b""
     line, to_skip, position = start[1], dialect.skip_lines if start[0] == 0 else 0, 0
-    stream = _Stream(files, number, dialect.encoding, block_bytes, start[0])
+    stream = _Stream(files, number, dialect, block_bytes, start[0])
     least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
     is_first = start[0] == 0
     for chunk, is_last in stream:
@@ -356,8 +358,9 @@ class _Stream:
         lead_bytes: of the mark at the beginning of the file, or of all that is left out there.
     """
 
-    def __init__(self, files: Files, number: int, encoding: str, piece_bytes: int, begin: int) -> None:
-        self._files, self._number, self._encoding, self._piece_bytes = files, number, encoding, piece_bytes
+    def __init__(self, files: Files, number: int, dialect: Dialect, piece_bytes: int, begin: int) -> None:
+        self._files, self._number, self._piece_bytes = files, number, piece_bytes
+        self._encoding, self._compression = dialect.encoding, dialect.compression
         self.is_plain, self.lead_bytes = True, begin
 
     def __iter__(self) -> Iterator[tuple[Piece, bool]]:
@@ -376,14 +379,15 @@ class _Stream:
         """Yield the bytes of the file, unpacked."""
         raw = self._raw()
         first = next(raw, b"")
-        if self.lead_bytes or not first.startswith(GZIP):
+        packing = "" if self.lead_bytes else self._packing(bytes(first[:HEAD_BYTES]))
+        if not packing:
             yield first
             yield from raw
             return
         # This closes the file, which the unpacking opens by itself.
         raw.close()
         self.is_plain = False
-        yield from self._inflate()
+        yield from self._inflate(packing)
 
     def _raw(self) -> Generator[Piece, None, None]:
         files, number = self._files, self._number
@@ -398,10 +402,14 @@ class _Stream:
             # Behind the last byte: a file that was written meanwhile may have pieces of both versions.
             files.check_descriptor(number, descriptor)
 
-    def _inflate(self) -> Iterator[Piece]:
-        """Yield the bytes that a file of gzip holds, in pieces of about the usual size."""
+    def _packing(self, head: bytes) -> str:
+        path = self._files.paths[self._number]
+        return packing_of(path, head, self._compression, zip_remedy='; gl.csv(..., compression="zip") reads one file')
+
+    def _inflate(self, packing: str) -> Iterator[Piece]:
+        """Yield the bytes that a packed file holds, in pieces of about the usual size."""
         pieces, num_bytes = list[bytes](), 0
-        for _, piece in inflate_file(self._files, self._number, "gzip"):
+        for _, piece in inflate_content(self._files, self._number, packing):
             pieces.append(piece)
             num_bytes += len(piece)
             if num_bytes >= self._piece_bytes:

@@ -51,7 +51,6 @@ from gpuload.formats.csv.lines import (
     Block,
     Record,
     blocks,
-    has_escaped_quotes,
     num_ends,
     scan,
     split_block,
@@ -74,7 +73,6 @@ SHORT_COLUMN_BYTES = 64  # measured: to parse a piece takes 25 us a column, to l
 PARTS = 8  # into which a block with a wrong line is cut, and each part with one again
 MOST_BAD = 10_000  # lines of a file that are wrong and kept
 LEAST_WIDTH = 16  # characters: room for text that was taken for numbers at first
-ESCAPED_QUOTE = "a quote behind a backslash stands inside of a value in quotes"
 UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
 
@@ -488,8 +486,6 @@ def _whole(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
 
 def _read(job: Job, block: Block, form: Form) -> list[Any]:
     """Return the values of a block, column by column; raises `Unreadable` for a number that its dtype does not hold."""
-    if block.has_quotes and has_escaped_quotes(block.data, job.dialect):
-        raise Unreadable(ESCAPED_QUOTE)
     requests = [
         ColumnRequest(
             column.number,

@@ -65,7 +65,7 @@ def csv(
     paths: Paths, columns: Columns | None = None, defaults: Defaults | None = None, *, header: Header = True,
     delimiter: str = ",", quote: str | None = '"', encoding: str = "utf-8", skip_lines: int = 0,
     na_values: Iterable[str] = NA_VALUES, bad_lines: str = "raise", decimal: str = ".", thousands: str | None = None,
-    escape: str | None = None,
+    escape: str | None = None, compression: str = "auto",
 ) -> CsvSource:  # fmt: skip
     """Return the records of CSV files of the same columns; needs PyArrow.
 
@@ -105,6 +105,8 @@ def csv(
             None: there is none.
         escape: the character that has the next one stand for itself, also a quote or a line end: a backslash in what
             Spark and MySQL write; None: there is none, and a quote inside of quotes is doubled.
+        compression: ``"zip"``: each file is a ZIP archive that holds one file, the table. ``"auto"``: files of gzip are
+            known by their bytes.
 
     Raises:
         SpecError: arguments that do not fit; a type that cannot be found; a header that looks like data.
@@ -118,8 +120,9 @@ def csv(
     if not isinstance(bad_lines, str) or bad_lines not in BAD_LINES:
         raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
     dialect = dialect_of(
-        header, delimiter, quote, encoding, skip_lines, na_values, decimal=decimal, thousands=thousands, escape=escape
-    )
+        header, delimiter, quote, encoding, skip_lines, na_values,
+        decimal=decimal, thousands=thousands, escape=escape, compression=compression,
+    )  # fmt: skip
     parse.version()  # a missing PyArrow is an error before any file is opened
     index, listing, keeps_bad = manifest.load(paths, "csv"), None, bad_lines == "keep"
     files = look_at(expand(paths), 0, lambda path, size, head: None)[0] if index is None else index.files
@@ -143,6 +146,7 @@ def csv(
         "bad_lines": bad_lines,
     }
     marks = {"decimal": (decimal, "."), "thousands": (thousands, None), "escape": (escape, None)}
+    marks["compression"] = (compression, "auto")
     arguments |= {name: value for name, (value, usual) in marks.items() if value != usual}
     job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
     selection = None if listing is None else listing.select(read)

@@ -18,8 +18,8 @@ import numpy as np
 from gpuload.errors import FormatError, RecordError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
-from gpuload.formats.npz.archive import STORE, Member, Pieces, begin_of
 from gpuload.sources.leaf import Bytes, Indices
+from gpuload.storage.archive import STORE, Member, Pieces, begin_of
 from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.inflate import RAW_BITS, inflate_member, reason_of

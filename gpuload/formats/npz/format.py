@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match, salvage_array_file
+from gpuload.storage.archive import files_in, unpacking
 from gpuload.storage.files import open_binary
 
 npz = lazy.function("gpuload.formats.npz.source", "npz")
@@ -35,7 +36,8 @@ def _sniff(beginning: Beginning) -> Match | None:
         raise FormatError(
             f"{path} is a ZIP archive and no NPZ",
             cause=f"an NPZ holds .npy files alone, and {content}",
-            remedy="unpack it, and open the files in it",
+            remedy=unpacking(path)
+            + '; if the one file in it is a table: gl.csv(path, compression="zip")' * (len(files_in(names)) == 1),
         )
     return Match("NPZ", "gl.npz")
 

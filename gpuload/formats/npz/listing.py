@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.formats.npy.headers import LARGEST_LENGTH, Headers
 from gpuload.formats.npy.npyheader import Header
-from gpuload.formats.npz.archive import DEFLATE, STORE, Member
 from gpuload.formats.npz.contents import Array
+from gpuload.storage.archive import DEFLATE, STORE, Member
 from gpuload.storage.manifest import Manifest
 
 SUFFIX = ".npy"

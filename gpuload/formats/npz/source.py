@@ -25,7 +25,6 @@ import numpy as np
 from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.source import NpyFiles, RaggedNpySource, common_spec, same_fields
-from gpuload.formats.npz.archive import STORE, Member, Pieces, members
 from gpuload.formats.npz.contents import Array, Contents, array_of
 from gpuload.formats.npz.copies import unpack_arrays
 from gpuload.formats.npz.listing import from_manifest, to_manifest
@@ -38,6 +37,7 @@ from gpuload.sources.leaf import Bytes, Indices, check_places
 from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
 from gpuload.spec import Layout, Spec, check_name
 from gpuload.storage import manifest, open_storage
+from gpuload.storage.archive import STORE, Member, Pieces, members
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, differ, expand, look_at
 

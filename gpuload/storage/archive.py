@@ -6,20 +6,34 @@ Checks  The directory lies right before its end and has the stated number of ent
         occurs twice; the local header agrees with the entry; a member is not larger than deflate could make it, nor
         than the limit of `storage/inflate.py`.
 Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
-Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; nothing is unpacked.
+Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; of members, a piece at a time.
+Packed  an archive of one file is that file, packed, as gzip would have it: a table in train.csv.zip, say. What macOS
+        puts beside it (__MACOSX) does not count.
 Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import struct
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
 from gpuload.errors import FormatError
-from gpuload.storage.files import Handle, close_handle, open_error, open_handle, read_at
-from gpuload.storage.inflate import LARGEST_EXPANSION, limit_bytes, too_large
+from gpuload.storage.crc32 import crc32
+from gpuload.storage.files import Files, Handle, close_handle, open_error, open_handle, read_at
+from gpuload.storage.inflate import (
+    IN_BYTES,
+    LARGEST_EXPANSION,
+    inflate_member,
+    limit_bytes,
+    reason_of,
+    too_large,
+)
+
+MAGIC = b"PK\3\4"  # a local header, with which an archive begins
 
 STORE, DEFLATE = 0, 8
 METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}  # 4.4.5
@@ -35,6 +49,8 @@ PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
 LONGEST_COMMENT = 0xFFFF
 LARGEST_DIRECTORY_BYTES = 1 << 24  # some 200,000 members
 SLACK_BYTES = 64  # of an empty member
+MACS, ARRAY = "__MACOSX/", ".npy"
+MOST_NAMES = 3  # of members, in an error
 
 
 class Member(NamedTuple):
@@ -126,10 +142,13 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     """
     refuse = _refuse_with(f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read")
     if member.flags & ENCRYPTED:
-        refuse("it is encrypted", "unpack the archive with its password, and write it anew with numpy.savez")
+        refuse("it is encrypted", "unpack the archive with its password, and pack it anew without one")
     if member.method not in (STORE, DEFLATE):
         packer = METHODS.get(member.method, f"method {member.method}")
-        refuse(f"it is packed with {packer}, and NumPy writes members stored or deflated", "write it with numpy.savez")
+        refuse(
+            f"it is packed with {packer}, and members are read that are stored or deflated",
+            "unpack it, and pack it anew: numpy.savez for arrays, zip for other files",
+        )
     raw = pieces(member.header_offset, LOCAL.size)
     if len(raw) < LOCAL.size or not raw.startswith(b"PK\3\4"):
         refuse(f"no local header is there, but {raw[:4].hex(' ') or 'nothing'}")
@@ -158,6 +177,91 @@ def begin_of(pieces: Pieces, member: Member) -> int:
         unpack = f"unzip {shlex.quote(pieces.path)}"
         raise too_large(f"{pieces.path}, member {member.name!r},", member.packed_bytes, member.num_bytes, unpack=unpack)
     return int(begin)
+
+
+def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the content of the one file in an archive, in pieces: the position in the archive, and the bytes.
+
+    The last piece comes only after number and check sum of the bytes were verified.
+
+    Args:
+        files: the user's.
+        number: of the archive.
+
+    Raises:
+        FormatError: there are several files in it, or it is damaged, or unpacks to more than the limit.
+        ChangedFileError, FileError: the archive changed, or cannot be read.
+    """
+    path, size = files.paths[number], int(files.sizes[number])
+    member, begin = _only_file(path, size)
+    end, crc, num_bytes, last_piece = begin + member.packed_bytes, 0, 0, b""
+
+    def chunks() -> Iterator[memoryview]:
+        nonlocal begin
+        while begin < end:
+            chunk = bytearray(min(IN_BYTES, end - begin))
+            files.read(number, descriptor, memoryview(chunk), begin)
+            begin += len(chunk)
+            yield memoryview(chunk)
+
+    refuse = _refuse_with(f"{path}, member {member.name!r} at byte {member.header_offset}, is damaged")
+    with files.open_file(number) as descriptor:
+        try:
+            for piece in map(bytes, chunks()) if member.method == STORE else inflate_member(chunks()):
+                num_bytes, crc = num_bytes + len(piece), crc32(piece, crc)
+                if num_bytes > member.num_bytes:
+                    refuse(f"it becomes more than the {member.num_bytes} bytes that it says")
+                if last_piece:
+                    yield begin, last_piece
+                last_piece = piece
+        except (zlib.error, EOFError) as error:
+            refuse(f"it cannot be inflated: {reason_of(error)}")
+        if (num_bytes, crc) != (member.num_bytes, member.crc):
+            refuse(
+                f"it becomes {num_bytes} bytes with the check sum {crc:08x}, the archive says {member.num_bytes} and "
+                f"{member.crc:08x}"
+            )
+        files.check_descriptor(number, descriptor)
+    yield end, last_piece
+
+
+def unpacking(path: str) -> str:
+    """Return the words and the command that unpack an archive."""
+    return f"unpack it, and open the files: unzip {shlex.quote(path)} -d {shlex.quote(os.path.splitext(path)[0])}"
+
+
+def files_in(names: Iterable[str]) -> list[str]:
+    """Return the names of members that are files, without what macOS puts beside them."""
+    return [name for name in names if not name.endswith("/") and not name.startswith(MACS)]
+
+
+def _only_file(path: str, size: int) -> tuple[Member, int]:
+    """Return the one file in an archive, and where its bytes begin.
+
+    Raises:
+        FormatError: there are several, or arrays, or none.
+    """
+    pieces = Pieces(path, size, b"")
+    try:
+        names = members(pieces)
+        file_names = files_in(names)
+        if len(file_names) != 1:
+            listing = ", ".join(map(repr, file_names[:MOST_NAMES])) + " ..." * (len(file_names) > MOST_NAMES)
+            raise FormatError(
+                f"{path} is a ZIP archive of {len(file_names)} files",
+                cause=f"an archive of one file is read as that file; it holds {listing or 'none'}",
+                remedy=f"{unpacking(path)}; a workbook of Excel is such an archive: save its table as CSV",
+            )
+        if file_names[0].endswith(ARRAY):
+            raise FormatError(
+                f"{path} is an NPZ file",
+                cause=f"it is a ZIP archive that holds {file_names[0]!r}",
+                remedy="call gl.npz(path)",
+            )
+        member = names[file_names[0]]
+        return member, begin_of(pieces, member)
+    finally:
+        pieces.close()
 
 
 Refuse = Callable[..., NoReturn]
