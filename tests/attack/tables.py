@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def trial(rng: np.random.Generator, folder: Path) -> str:
-    """Write a table, damage it or not, and read it."""
+    """Write a table of one program or another, damage it or not, and read it."""
+    if rng.random() < 0.3:
+        return _other_program(rng, folder)
     rows = [
         [str(rng.integers(-(2**63), 2**63, dtype=np.int64)), repr(float(rng.normal())), str(rng.choice(TEXTS))]
         for _ in range(rng.integers(1, 20))
@@ -56,6 +59,54 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
             for part, text in zip(actual, column, strict=True):
                 assert _is_same(name, part, text), f"{name}: {part!r}, in the file {text!r}"
     return status
+
+
+def _other_program(rng: np.random.Generator, folder: Path) -> str:
+    """Write a sound table by the module ``csv`` with other marks, and compare all that is read."""
+    delimiter = str(rng.choice([",", ";", "\t", "|"]))
+    decimal = str(rng.choice([mark for mark in ".," if mark != delimiter]))
+    thousands = str(rng.choice([mark for mark in ",.' _" if mark != decimal]))
+    escape, encoding = bool(rng.random() < 0.5), str(rng.choice(["utf-8", "utf-8-sig", "utf-16", "utf-8"]))
+    options: dict[str, Any] = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+    options |= {"escape": "\\"} if escape else {}
+    numbers = rng.integers(-(10**9), 10**9, rng.integers(1, 20)).tolist()
+    reals = [round(float(rng.normal() * 10 ** rng.integers(0, 8)), 3) for _ in numbers]
+    texts = [str(rng.choice([*TEXTS, "1,234", "back\\slash"])) for _ in numbers]
+    codes = [f"{rng.integers(0, 999):05d}" for _ in numbers]
+
+    def with_marks(number: float) -> str:
+        return f"{number:,}".replace(",", "t").replace(".", decimal).replace("t", thousands)
+
+    rows = [
+        [with_marks(number), with_marks(real), text, code]
+        for number, real, text, code in zip(numbers, reals, texts, codes, strict=True)
+    ]
+    ends = ("\n", "\r\n")[rng.integers(2)]
+    file = io.StringIO(newline="")
+    quoting = csv.QUOTE_ALL if rng.random() < 0.3 else csv.QUOTE_MINIMAL
+    forms = {"doublequote": not escape, "escapechar": "\\" if escape else None}
+    csv.writer(file, delimiter=delimiter, lineterminator=ends, quoting=quoting, **forms).writerows(
+        [["number", "real", "text", "code"], *rows]
+    )
+    first = f"sep={delimiter}{ends}" if rng.random() < 0.3 else ""
+    data = (first + file.getvalue()).encode(encoding)
+    if rng.random() < 0.3:
+        options["compression"] = "zip"
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.csv", data)
+        data = packed.getvalue()
+    (folder / "a.csv").write_bytes(data)
+    columns = {"number": "i8", "real": "f8", "text": "U40", "code": None}
+    with gl.csv(
+        folder / "a.csv", columns if rng.random() < 0.7 else {**columns, "real": None, "number": None}, **options
+    ) as source:
+        result = source.read(range(len(source)))
+    assert result["number"].tolist() == numbers, f"{result['number']!r}, of {numbers}"
+    assert result["real"].tolist() == reals, f"{result['real']!r}, of {reals}"
+    assert result["text"].tolist() == texts, f"{result['text']!r}, of {texts}"
+    assert result["code"].tolist() == codes, f"{result['code']!r}, of {codes}"
+    return "read"
 
 
 def _read(path: Path) -> Any:

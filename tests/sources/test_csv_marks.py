@@ -252,6 +252,16 @@ def test_another_delimiter_than_the_first_line_says_is_an_error_whose_remedy_wor
     assert values(gl.open(path)) == {"id": [1], "x": [2]}
 
 
+def test_a_table_with_another_delimiter_is_told(tmp_path, caplog):
+    gl.csv(written(tmp_path, "a;b;c\n1;2;3\n"))
+    assert "if ';' stands between values, pass delimiter=';'" in caplog.text
+    caplog.clear()
+
+    gl.csv(written(tmp_path, "name\na;b\n", "b.csv"))
+    gl.csv(written(tmp_path, "a;b\n1;2\n", "c.csv"), delimiter=";")
+    assert not caplog.records
+
+
 # Archives
 
 

@@ -212,7 +212,7 @@ def _may_have_leading_zeros(data: bytes, dialect: Dialect, has_quotes: bool) -> 
     """
     text = np.frombuffer(b"\n" + data, np.uint8)
     ends = [LF, *dialect.delimiter.encode(), *dialect.quote.encode() * has_quotes, *[CR] * (b"\n" not in data)]
-    has_spaces = b" 0" in data
+    has_spaces = SPACE in data
     for place in range(0, text.size - 2, PIECE_BYTES):
         piece = text[place : place + PIECE_BYTES + 2]
         zeros = piece[1:-1] == ZERO

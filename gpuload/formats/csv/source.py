@@ -132,6 +132,8 @@ def csv(
         names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)
     else:
         names = listing.names
+    if len(names) == 1 and dialect.header:
+        _tell_of_delimiter(files.paths[0], names[0])
     read, fields = select_columns(names, columns, defaults)
     arguments = {
         "paths": files.paths if index is None else index.path,
@@ -208,6 +210,16 @@ class CsvSource(FileSource):
         job = self._lines.job
         columns = [(column.number, column.name, str(column.dtype), repr(column.default)) for column in job.columns]
         return self._files.digest(job.dialect, columns, [str(field) for field in self.spec])
+
+
+def _tell_of_delimiter(path: str, name: str) -> None:
+    """Warn of a table whose only column has a name with other delimiters in it."""
+    delimiter = next((mark for mark in ";\t|" if mark in name), None)
+    if delimiter is not None:
+        log.warning(
+            "gl.csv: %s has one column, %r; if %r stands between values, pass delimiter=%r",
+            *(path, name[:80], delimiter, delimiter),
+        )
 
 
 def _tell_of_texts(job: Job, form: Form) -> None:
