@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import gpuload as gl
+from gpuload.errors import GpuloadError
 
 BRIDGES = {
     "gltf": "gpuload.bridges.tensorflow",
@@ -37,6 +38,30 @@ COMMAND = re.compile(
 )
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 WORDS = {"Python", "CSV", "NPZ", "PyArrow"}  # of prose, in front of a bracket
+
+
+_texts_of_errors: list[str] = []
+_known_texts: set[str] = set()
+
+
+def note_errors() -> None:
+    """Have each error of gpuload that is made from now on note its remedy."""
+    make = GpuloadError.__init__
+
+    def noting(self: GpuloadError, what: str, *, cause: str = "", remedy: str = "") -> None:
+        make(self, what, cause=cause, remedy=remedy)
+        _texts_of_errors.append(self.remedy)
+
+    GpuloadError.__init__ = noting  # type: ignore[method-assign]
+
+
+def new_faults() -> list[str]:
+    """Return the faults in the remedies of errors that were made since the last call."""
+    texts = {*_texts_of_errors} - _known_texts
+    _texts_of_errors.clear()
+    _known_texts.update(texts)
+    reasons = ((snippet, fault(snippet)) for text in texts for snippet in snippets(text))
+    return [f"{snippet}: {reason}" for snippet, reason in reasons if reason]
 
 
 def snippets(text: str) -> Iterator[str]:
