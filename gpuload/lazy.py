@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from gpuload import signalsafe, synonyms, tracebacks
+from gpuload.errors import UnknownAttributeError
 
 
 class Package(ModuleType):
@@ -29,15 +30,25 @@ class Package(ModuleType):
         """Return an attribute that is not there yet; it is there from now on."""
         namespace = vars(self)
         if name not in namespace.get("_lazy_names", ()):
-            synonyms.answer(self.__name__.replace("gpuload", "gl", 1), name, namespace.get("_lazy_forms", {}))
+            owner = self.__name__.replace("gpuload", "gl", 1)
+            synonyms.answer(owner, name, namespace.get("_lazy_forms", {}))
+            if not name.startswith("_") and (likely := synonyms.near_names(name, _public_names(namespace))):
+                raise UnknownAttributeError(
+                    f"{owner}.{name}",
+                    cause="there is no such name",
+                    remedy=f"write {' or '.join(f'{owner}.{word}' for word in likely)}",
+                )
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         module = signalsafe.import_package(f"{self.__name__}.{namespace['_lazy_names'][name]}")
         return namespace.setdefault(name, tracebacks.published(getattr(module, name), self.__name__))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a module does not take the place of a lazy name."""
-        if not (isinstance(value, ModuleType) and name in vars(self).get("_lazy_names", ())):
-            super().__setattr__(name, value)
+        """Set an attribute; a module does not take the place of a lazy name, and one that is called says so."""
+        if isinstance(value, ModuleType) and name in vars(self).get("_lazy_names", ()):
+            return
+        if type(value) is ModuleType and vars(self).get("_lazy_names"):
+            value.__class__ = Submodule
+        super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A package is pickled as its name: Ray pickles functions of a script with the modules that they use.
@@ -49,6 +60,29 @@ class Package(ModuleType):
     def __dir__(self) -> list[str]:
         """Return the names that are there, and those that will be."""
         return sorted({*super().__dir__(), *vars(self).get("_lazy_names", ())})
+
+
+class Submodule(ModuleType):
+    """The type of a module in such a package: it stands among public names, and looks like a function of them."""
+
+    def __call__(self, *args: Any, **arguments: Any) -> Any:
+        """Raise ``UnknownAttributeError`` with the names that were meant."""
+        package, _, name = self.__name__.rpartition(".")
+        owner, namespace = package.replace("gpuload", "gl", 1), vars(sys.modules[package])
+        names = namespace.get("_lazy_names", {})
+        likely = [word for word, module in names.items() if module == name] or synonyms.near_names(name, names)
+        raise UnknownAttributeError(
+            f"{owner}.{name}(...)",
+            cause=f"{owner}.{name} is a module",
+            remedy=f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}" if likely else f"help({owner})",
+        )
+
+    __reduce__ = Package.__reduce__
+
+
+def _public_names(namespace: Mapping[str, Any]) -> list[str]:
+    """Return the public names of a package."""
+    return [*namespace.get("__all__", ()), *namespace.get("_lazy_names", ())]
 
 
 def attach(package: str, modules: Mapping[str, Sequence[str]], forms: dict[str, str] | None = None) -> None:

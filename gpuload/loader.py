@@ -516,9 +516,10 @@ class Loader:
         if last == self.position or last.epoch != self.position.epoch or self._past.has_moved(self._place):
             return
         log.warning(
-            "the state is that of epoch %d, step %d, where its iterator began; cause: a tf.data.Dataset reads ahead of "
-            "the training, so that the loader cannot know which of the next %d steps were trained; remedy: save states "
-            "by gltf.checkpoint(loader, path) in model.fit(callbacks=...), or loader.state_dict(epoch, step)",
+            "the state is that of epoch %d, step %d, where its iterator began; cause: a dataset reads ahead of the "
+            "training, so that the loader cannot know which of the next %d steps were trained; remedy: in Keras save "
+            "states by model.fit(callbacks=[gltf.checkpoint(loader, path)]); in PyTorch by the state_dict() of "
+            "gltorch.dataset(loader) itself; in a loop of your own by loader.state_dict(epoch, step) of the last step",
             self.position.epoch,
             self.position.step,
             last.step - self.position.step,

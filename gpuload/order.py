@@ -335,7 +335,10 @@ class Plan:
             raise SpecError(
                 f"shard_id = {short_repr(self.shard_id)} of {self.num_shards} shards",
                 cause=f"shards are numbered 0 to {self.num_shards - 1}",
-                remedy="pass the rank of this process",
+                remedy=f"pass num_shards=, too, the number of processes: shard_id={self.shard_id}, "
+                f"num_shards={int(self.shard_id) + 1} say"
+                if self.num_shards == 1 and is_whole(self.shard_id)
+                else "pass the rank of this process",
             )
         _keep(self, "shard_id", int(self.shard_id))
         if not isinstance(self.last_batch, str) or self.last_batch not in LAST_BATCH:

@@ -9,7 +9,12 @@ called for an attribute that is there.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from gpuload.errors import UnknownAttributeError
+
+MOST_NEAR = 3  # names, in an error
 
 LOADER = {
     "as_numpy_iterator": "for batch in loader: the batches are NumPy arrays already",
@@ -26,6 +31,7 @@ LOADER = {
     "next": "batches = iter(loader), and next(batches); loader.peek() looks at the next batch",
     "repeat": "for epoch in range(10): for batch in loader; gltf.dataset(loader).repeat() for model.fit",
     "reset": "loader.replace(), a new loader at its beginning; loader.epoch(0) is epoch 0 from its beginning",
+    "seek": "loader.load_state_dict(loader.state_dict(epoch=0, step=100))",
     "set_epoch": "each for is the next epoch; loader.load_state_dict(loader.state_dict(epoch)) goes to one",
     "shape": "loader.spec_out, which has the shape of each field",
     "shard": "gl.Loader(source, shard_id=rank, num_shards=ranks, ...)",
@@ -42,6 +48,7 @@ SOURCE = {
     "concatenate": "gl.concat(source, other)",
     "dtype": "source.spec, which has the dtype of each field",
     "enumerate": "gl.zip(source, gl.arrays(number=numpy.arange(len(source))))",
+    "fields": "source.spec.names; source.spec has dtype and shape of each",
     "head": "source.read(range(5))",
     "iloc": "source[i], or source.read([3, 1, 4])",
     "items": "source.read(range(len(source))).items()",
@@ -220,7 +227,7 @@ ARGUMENTS = {
     "kernel_size": ("kernel",), "lambd": ("fn",), "num_output_channels": ("channels",), "num_replicas": ("num_shards",),
     "num_workers": ("num_threads",), "order": ("axes",), "padding": ("pad", "margin"), "perm": ("axes",),
     "prefetch_factor": ("prefetch",), "prob": ("p",), "probability": ("p",), "quality_range": ("quality",),
-    "random_seed": ("seed",), "rank": ("shard_id",), "resample": ("interpolation",), "size": ("height",),
+    "random_seed": ("seed",), "rank": ("shard_id",), "resample": ("interpolation",), "size": ("shorter", "height"),
     "stddev": ("std", "sigma"), "transform": ("ops",), "transforms": ("ops",), "value": ("fill",),
     "world_size": ("num_shards",),
 }  # fmt: skip
@@ -236,3 +243,32 @@ def answer(owner: str, name: str, forms: dict[str, str]) -> None:
     if name in forms:
         cause = f"there is no {name!r} here; other libraries have it by this name"
         raise UnknownAttributeError(f"{owner}.{name}", cause=cause, remedy=f"write {forms[name]}")
+
+
+def near_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that a wrong one may stand for: those that it is a part of, then those that look like it."""
+    words = {word.casefold(): word for word in names if not word.startswith("_")}
+    wrong = name.casefold().replace("_", "")
+    parts = [word for key, word in words.items() if wrong in key and len(wrong) > 2]
+    near = [words[key] for key in difflib.get_close_matches(wrong, words, MOST_NEAR)]
+    return sorted({*parts, *near}, key=lambda word: (abs(len(word) - len(wrong)), word))[:MOST_NEAR]
+
+
+def arguments_for(name: str, value: object, names: Iterable[str]) -> str:
+    """Return the arguments of ours for one of another library, ``"shorter=256"``; "" if none is known.
+
+    A size of two numbers is height and width; torchvision's of one number is the shorter side, or a square's.
+
+    Args:
+        name: the argument of the other library.
+        value: that was passed.
+        names: the arguments that there are.
+    """
+    places = list(names)
+    if name == "size" and isinstance(value, (tuple, list)) and len(value) == 2 and {"height", "width"} <= {*places}:
+        return f"height={value[0]!r}, width={value[1]!r}"
+    likely = [word for word in ARGUMENTS.get(name, ()) if word in places]
+    likely = likely or difflib.get_close_matches(name, places, 1)
+    if name == "size" and likely:
+        return f"{likely[0]}={value!r}"
+    return f"{likely[0]}=" if likely else ""

@@ -7,7 +7,6 @@ Only errors of gpuload are cut; an exception of the user's own function keeps al
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -23,6 +22,7 @@ DEBUG = "GPULOAD_DEBUG"
 PACKAGE = "gpuload"
 CHANCE = "p"  # an argument that most ops of other libraries have
 PUBLIC = "_is_public"  # the attribute that marks a public function
+BRIDGES = {"tensorflow": "gltf", "torch": "gltorch", "jax": "gljax", "cupy": "glcupy", "ray": "glray"}
 Call = TypeVar("Call", bound=Callable[..., Any])
 ErrorType = TypeVar("ErrorType", bound=BaseException)
 
@@ -81,22 +81,29 @@ def _wrong_call(function: Callable[..., Any], args: tuple[Any, ...], arguments: 
     else:
         return None
     target: Any = type(args[0]) if is_class else function
-    room = target.__module__.split(".")
-    rooms = ["gl", *(part for part in room[1:2] if part in ("ops", "recipes"))] if room[0] == PACKAGE else []
+    rooms = _rooms(target.__module__.split("."))
     name = ".".join([*rooms, target.__name__])
     texts = [*map(repr, args[is_class:]), *(f"{word}={value!r}" for word, value in arguments.items())]
     names = [parameter.name for parameter in parameters]
     extra = next((word for word in arguments if word not in names), None)
     example = re.search(r"Example:\s+``(.+?)``", inspect.getdoc(target) or "")
     if extra is not None:
-        cause, near = f"it has no argument {extra!r}", difflib.get_close_matches(extra, names, 1)
-        likely = [word for word in synonyms.ARGUMENTS.get(extra, ()) if word in names] or near
-        remedy = f"write {likely[0]}= in place of {extra}=" if likely else "leave it out"
+        cause, likely = f"it has no argument {extra!r}", synonyms.arguments_for(extra, arguments[extra], names)
+        remedy = f"write {likely} in place of {extra}=" if likely else "leave it out"
         if extra == CHANCE and rooms[-1:] == ["ops"]:
             remedy = f"write gl.ops.Sometimes({arguments[extra]!r}, [{name}(...)])"
     else:
         remedy = f"write {example[1]}, say" if example else f"help({name}) says what each is"
     return CallError(f"{name}({', '.join(texts)})"[:MAX_CHARACTERS], cause=f"{cause}: {name}{signature}", remedy=remedy)
+
+
+def _rooms(modules: list[str]) -> list[str]:
+    """Return the names under which users have what a module holds, as our pages write them."""
+    if modules[0] != PACKAGE:
+        return []
+    if modules[1:2] == ["bridges"]:
+        return [BRIDGES.get(modules[2], ".".join(modules[:3]))] if len(modules) > 2 else []
+    return ["gl", *(part for part in modules[1:2] if part in ("ops", "recipes"))]
 
 
 def published(value: Any, package: str) -> Any:

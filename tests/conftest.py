@@ -20,9 +20,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from gpuload.threads import num_cores
-from tests import environments, processes, samples, temporary
+from tests import environments, processes, remedies, samples, temporary
 
 pytest.register_assert_rewrite("gpuload.testing")
+remedies.note_errors()
 
 # A shell has what it starts in the background (`make test &`) ignore Ctrl-C, and so do the processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -60,6 +61,13 @@ def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPULOAD_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _remedies() -> Any:
+    """Have each error that a test meets name calls, arguments and commands that can be typed."""
+    yield
+    assert remedies.new_faults() == []
 
 
 @pytest.fixture(scope="session")

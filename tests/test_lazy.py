@@ -124,10 +124,15 @@ def test_dir_lists_the_names_and_a_star_imports_them(shapes):
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
-    with pytest.raises(AttributeError, match=r"module 'gpuload\.ops' has no attribute 'RandomFilp'") as caught:
-        gl.ops.RandomFilp  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'gpuload\.ops' has no attribute '_RandomFilp'") as caught:
+        gl.ops._RandomFilp  # noqa: B018
 
-    assert (caught.value.name, caught.value.obj) == ("RandomFilp", gl.ops)
+    assert (caught.value.name, caught.value.obj) == ("_RandomFilp", gl.ops)
+
+
+def test_a_name_that_is_not_there_is_answered_by_those_that_look_like_it():
+    with pytest.raises(AttributeError, match=r"write gl\.ops\.RandomFlip"):
+        gl.ops.RandomFilp  # noqa: B018
     assert not hasattr(gl, "__wrapped__")
     with pytest.raises(ImportError, match="RandomFilp"):
         exec("from gpuload.ops import RandomFilp")

@@ -13,15 +13,17 @@ Heads    of encoded images are read once, to draw: an op that decodes finds them
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import rng
+from gpuload import rng, synonyms
 from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
 from gpuload.ops import follow, images
@@ -526,9 +528,12 @@ def _how_to_make(value: object) -> str:
         return f"write gl.ops.{value.__name__}(...), with the brackets"
     if isinstance(value, (list, tuple)) and all(isinstance(op, Op) for op in value):
         return "put a star before it, as in ops=[*gl.ops.repeat(...), gl.ops.OneHot(10)]: it is a list of ops itself"
-    if isinstance(value, str) and value.isidentifier():
-        return f"write gl.ops.{value}(...), which is no text"
-    if callable(value):
+    if isinstance(value, (str, ModuleType)):
+        name = value if isinstance(value, str) else value.__name__.rpartition(".")[2]
+        likely = synonyms.near_names(name, sys.modules["gpuload.ops"].__all__)
+        if likely:
+            return f"write {' or '.join(f'gl.ops.{word}(...)' for word in likely)}"
+    elif callable(value):
         name = getattr(value, "__name__", "")
         return f"write gl.ops.Python({name if name.isidentifier() else 'function'})"
     return "write gl.ops.RandomFlip(), say; gl.ops.__all__ names all ops"

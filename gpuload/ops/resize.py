@@ -14,7 +14,7 @@ from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pillow, pixels, resampling
 from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm, Sizes
-from gpuload.spec import Field
+from gpuload.spec import Field, is_whole
 
 INTERPOLATIONS = ("linear", "nearest", "cubic", "lanczos")
 ROUNDINGS = ("nearest", "down")
@@ -74,7 +74,7 @@ class Resize(Op):
             raise SpecError(
                 f"{self}",
                 cause="the new size is height and width, or the length of the shorter side, or of the longer one",
-                remedy="write Resize(224, 224), Resize(224, 224, fit=True), Resize(shorter=224) or Resize(longer=224)",
+                remedy=self._forms(),
             )
         for name in ("height", "width", "shorter", "longer"):
             if getattr(self, name) is not None:
@@ -82,6 +82,17 @@ class Resize(Op):
         arguments.keep(self, fit=arguments.flag(self, "fit", self.fit))
         arguments.choice(self, "rounding", self.rounding, ROUNDINGS)
         _check_filter(self)
+
+    def _forms(self) -> str:
+        """Return what to write, with the user's own numbers."""
+        sides = self.height if isinstance(self.height, (tuple, list)) and len(self.height) == 2 else None
+        if sides is not None:
+            return f"write Resize({sides[0]!r}, {sides[1]!r})"
+        side = next((n for n in (self.height, self.width, self.shorter, self.longer) if is_whole(n, 1)), 224)
+        return (
+            f"write Resize({side}, {side}), Resize({side}, {side}, fit=True), Resize(shorter={side}) or "
+            f"Resize(longer={side})"
+        )
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the new ones."""

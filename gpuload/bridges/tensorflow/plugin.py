@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 Begin = Callable[["Loader", "Session | None", "int | None"], "Epoch"]  # loader, feed, how many batches stand between
 DTYPES = ("bool", "float16", "float32", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 AHEAD = 2  # batches in the plugin's queue
-BUILD = (
-    "`make tf-plugin` in a checkout (without make: pip install setuptools wheel packaging nanobind, then "
-    "pip install --no-cache-dir --no-build-isolation '.[tf-plugin]')"
-)
+DALIS = {"nvidia-dali-cuda130": "tf-plugin-cpu", "nvidia-dali-cuda120": "tf-plugin"}  # the extra with the same build
 
 
 def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError | MissingPackageError | None:
@@ -177,9 +174,20 @@ def _import_plugin() -> Any:
             "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
             cause="the one that is installed does not load: it was compiled for another TensorFlow than "
             f"{tf.__version__}, or for another DALI: {message}",
-            remedy=f"pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: {BUILD}; or write "
+            remedy=f"pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: {_build()}; or write "
             "via='generator'",
         ) from error
+
+
+def _build() -> str:
+    """Return the commands that build the plugin for the DALI that is here: another extra would bring a second DALI."""
+    metadata = signalsafe.import_package("importlib.metadata")
+    names = {distribution.metadata["Name"] for distribution in metadata.distributions()}
+    extra = next((extra for name, extra in DALIS.items() if name in names), "tf-plugin")
+    return (
+        "`make tf-plugin` in a checkout (without make: pip install setuptools wheel packaging nanobind, then "
+        f"pip install --no-cache-dir --no-build-isolation '.[{extra}]')"
+    )
 
 
 def _no_form(subject: str, cause: str) -> SpecError:
@@ -194,5 +202,5 @@ def _missing() -> MissingPackageError:
     return MissingPackageError(
         "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
         cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the TensorFlow that is there",
-        remedy=f"install g++ and build it: {BUILD}; or write via='generator'",
+        remedy=f"install g++ and build it: {_build()}; or write via='generator'",
     )

@@ -185,7 +185,8 @@ def _header_text(
             f"open it with gl.npz({path!r})",
         )
     if not head.startswith(MAGIC):
-        raise _Refusal(f"an NPY file begins with {MAGIC!r}, this one with {head[:6]!r}", "is it of another format?")
+        cause = f"an NPY file begins with {MAGIC!r}, this one with {head[:6]!r}"
+        raise _Refusal(cause, "call gl.open(path), which finds out the format")
     if len(head) < 8 or head[6] not in VERSIONS or head[7] != 0:
         raise _Refusal(f"its version is {'.'.join(map(str, head[6:8]))}; there are 1.0, 2.0 and 3.0")
     length_format, _ = VERSIONS[head[6]]
