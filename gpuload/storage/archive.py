@@ -49,7 +49,7 @@ PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
 LONGEST_COMMENT = 0xFFFF
 LARGEST_DIRECTORY_BYTES = 1 << 24  # some 200,000 members
 SLACK_BYTES = 64  # of an empty member
-MACS, ARRAY = "__MACOSX/", ".npy"
+MACS, ARRAY, PICKLE = "__MACOSX/", ".npy", "/data.pkl"
 MOST_NAMES = 3  # of members, in an error
 
 
@@ -225,9 +225,22 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
     yield end, last_piece
 
 
-def unpacking(path: str) -> str:
-    """Return the words and the command that unpack an archive."""
+def unpacking(path: str, names: Iterable[str] = ()) -> str:
+    """Return what to do about an archive of other files: the command that unpacks it, or what to write of PyTorch's."""
+    if any(name.endswith(PICKLE) for name in names):
+        return (
+            "PyTorch wrote it, and its tensors are pickled: write them as arrays where torch is installed, "
+            f"numpy.save('x.npy', torch.load({path!r})['x'].numpy()) say"
+        )
     return f"unpack it, and open the files: unzip {shlex.quote(path)} -d {shlex.quote(os.path.splitext(path)[0])}"
+
+
+def first_name(head: bytes) -> str:
+    """Return the name of the first member of an archive that begins so; "" where it is cut."""
+    if len(head) < LOCAL.size or not head.startswith(MAGIC):
+        return ""
+    fields = LOCAL.unpack_from(head)
+    return _decode_name(head[LOCAL.size : LOCAL.size + fields[9]], fields[2])
 
 
 def files_in(names: Iterable[str]) -> list[str]:
@@ -250,7 +263,7 @@ def _only_file(path: str, size: int) -> tuple[Member, int]:
             raise FormatError(
                 f"{path} is a ZIP archive of {len(file_names)} files",
                 cause=f"an archive of one file is read as that file; it holds {listing or 'none'}",
-                remedy=f"{unpacking(path)}; a workbook of Excel is such an archive: save its table as CSV",
+                remedy=f"{unpacking(path, file_names)}; a workbook of Excel is such an archive: save its table as CSV",
             )
         if file_names[0].endswith(ARRAY):
             raise FormatError(

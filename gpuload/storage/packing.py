@@ -42,7 +42,7 @@ def packing_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: s
         raise FormatError(
             f"{path} is a ZIP archive",
             cause="files in archives have to be unpacked",
-            remedy=archive.unpacking(path) + zip_remedy,
+            remedy=archive.unpacking(path, [archive.first_name(head)]) + zip_remedy,
         )
     for magic, packer, command in PACKERS:
         if head.startswith(magic):

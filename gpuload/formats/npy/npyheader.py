@@ -28,6 +28,7 @@ import numpy as np
 
 from gpuload.errors import FormatError
 from gpuload.spec import LARGEST_NDIM
+from gpuload.storage.archive import first_name, unpacking
 from gpuload.storage.files import Paths, gzip_error, read_bytes
 
 MAGIC = b"\x93NUMPY"
@@ -179,7 +180,7 @@ def _header_text(
         raise error
     if head.startswith(ARCHIVE):
         if not path.lower().endswith(".npz"):
-            raise _Refusal("it begins with the bytes of a ZIP archive", "unpack it, and open the .npy files in it")
+            raise _Refusal("it begins with the bytes of a ZIP archive", unpacking(path, [first_name(head)]))
         raise _Refusal(
             "it is an archive of arrays, as numpy.savez writes it, and gl.npy reads files of one array each",
             f"open it with gl.npz({path!r})",

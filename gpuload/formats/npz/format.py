@@ -36,7 +36,7 @@ def _sniff(beginning: Beginning) -> Match | None:
         raise FormatError(
             f"{path} is a ZIP archive and no NPZ",
             cause=f"an NPZ holds .npy files alone, and {content}",
-            remedy=unpacking(path)
+            remedy=unpacking(path, names)
             + '; if the one file in it is a table: gl.csv(path, compression="zip")' * (len(files_in(names)) == 1),
         )
     return Match("NPZ", "gl.npz")
