@@ -42,6 +42,7 @@ from gpuload.errors import (
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.blocks import check_cache_bytes
+from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import differing_files
 from gpuload.sources.leaf import UINT8, gather_pieces
 from gpuload.spec import Field, is_whole
@@ -192,7 +193,27 @@ def describe_types(features: Mapping[str, Any]) -> Description:
     images = frozenset(name for name, feature in kinds.items() if feature.get("_type") == "Image")
     classes = [feature.get("names") for feature in kinds.values() if feature.get("_type") == "ClassLabel"]
     names = classes[0] if len(classes) == 1 and isinstance(classes[0], list) else []
-    return Description(shapes, images, tuple(name for name in names if isinstance(name, str)))
+    # All or none: without one of them the others would be names of other numbers.
+    is_sound = all(isinstance(name, str) for name in names)
+    return Description(shapes, images, tuple(names) if is_sound else ())
+
+
+def classes_of(tables: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of the classes of files, which are the same.
+
+    Raises:
+        SpecError: files differ in these.
+    """
+    remedy = "write the files with one list of names: dataset.cast_column('label', datasets.ClassLabel(names=[...]))"
+    classes = dict[bytes, tuple[str, ...]]()  # by what the metadata say, which most files have alike
+    parts = list[tuple[str, tuple[str, ...]]]()
+    for table in tables:
+        metadata = table.schema.metadata or {}
+        key = metadata.get(b"huggingface", b"")
+        if key not in classes:
+            classes[key] = describe_features(metadata).classes
+        parts.append((table.path, classes[key]))
+    return common_classes(parts, remedy)
 
 
 def columns_of(

@@ -17,6 +17,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,11 +144,11 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
         )  # fmt: skip
         return
     order = ", in the order of the numbers" if list(classes) != sorted(classes) else ""
-    other = next((number for number, value in enumerate(values) if value != number), None)
-    if other is not None:
+    mismatch = next((number for number, value in enumerate(values) if value != number), None)
+    if mismatch is not None:
         log.warning(
             "%s are numbers%s, but labels count from 0 without gaps: %s has label %d; %s",
-            subject, order, classes[other], other, remedy,
+            subject, order, classes[mismatch], mismatch, remedy,
         )  # fmt: skip
     elif order:
         log.info("%s are numbers%s (2 before 10): each is its own label", subject, order)
@@ -176,11 +177,11 @@ def numbers_of(names: Sequence[str], classes: Sequence[str], place_of: Callable[
 
 def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, num_others: int = 0) -> SpecError:
     """Return the error for a name that is none of the classes."""
-    others = f", and {num_others} other names are none" if num_others else ""
+    suffix = f", and {num_others} other names are none" if num_others else ""
     near = difflib.get_close_matches(name, classes, n=2)
     meant = f"if it means {' or '.join(map(repr, near))}, rename it; " if near else ""
     return SpecError(
-        f"{place}: class {name!r} is none of the {len(classes)} classes{others}",
+        f"{place}: class {name!r} is none of the {len(classes)} classes{suffix}",
         cause=f"the classes are {shorten(classes)}",
         remedy=f"{meant}if it is one more class, add it behind the others of classes= in every call; or {remedy}",
     )
@@ -211,12 +212,42 @@ def check_numbers(values: Any, classes: Sequence[str], place_of: Callable[[int],
             cause=f"classes= has {len(classes)} names, so the labels are 0 to {len(classes) - 1}",
             remedy="repair the label, or leave classes= out; names of classes are passed as texts",
         )
+    check_not_names(classes)
+
+
+def check_not_names(classes: Sequence[str]) -> None:
+    """Raise ``SpecError`` if a label that is a number may be the name of another class than that of this number."""
     if all(map(WHOLE.fullmatch, classes)) and list(map(int, classes)) != list(range(len(classes))):
         raise SpecError(
             f"classes= of numbers, {shorten(classes)}, with labels that are numbers",
             cause="a label may be the name of a class or its place among the classes",
             remedy="pass the labels as texts if they are names; leave classes= out if they are places",
         )
+
+
+def common_classes(parts: Iterable[tuple[str, Sequence[str]]], remedy: str) -> tuple[str, ...]:
+    """Return the classes of the parts of a source that have any; ``()`` where none has.
+
+    Args:
+        parts: the name of each, and its classes.
+        remedy: how they come to have the same.
+
+    Raises:
+        SpecError: they differ.
+    """
+    with_classes = [(title, tuple(classes)) for title, classes in parts if classes]
+    if not with_classes:
+        return ()
+    first_title, first = with_classes[0]
+    for title, classes in with_classes:
+        if classes != first:
+            num_same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, classes, strict=False)))
+            raise SpecError(
+                f"{first_title} has the classes {shorten(first)}, {title} has {shorten(classes)}",
+                cause=f"label {num_same} would stand for different classes",
+                remedy=remedy,
+            )
+    return first
 
 
 def shorten(names: Collection[str]) -> str:

@@ -75,9 +75,9 @@ class ClassFolders:
         folders = cls(root, is_root, is_listed, inside, folder_of, paths)
         if is_root and "" in inside:
             loose = np.flatnonzero(folder_of == inside.index(""))
-            others = f", nor do {loose.size - 1} others" if loose.size > 1 else ""
+            suffix = f", nor do {loose.size - 1} others" if loose.size > 1 else ""
             raise SpecError(
-                f"{paths[int(loose[0])]} lies in no class folder{others}",
+                f"{paths[int(loose[0])]} lies in no class folder{suffix}",
                 cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
                 remedy="pass labels=None for images without labels, or sort them into folders",
             )
@@ -100,7 +100,7 @@ class ClassFolders:
         if self.is_root:
             if names is None or not SPLITS.intersection(name.lower() for name in names):
                 self._check_splits(classes)
-            self._log_other_folders(classes, names)
+            self._log_unused_folders(classes, names)
         if names is not None:
             return names
         log_order(classes, f"{self.root}: the class folders", BESIDE)
@@ -152,23 +152,23 @@ class ClassFolders:
                 self.root, " and ".join(classes),
             )  # fmt: skip
 
-    def _log_other_folders(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
+    def _log_unused_folders(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
         """Log the folders that hold no image, and so are no class."""
         if self.is_listed or is_remote(self.root):
             return
         with os.scandir(self.root) as entries:
             present = {entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry)}
-        others = sorted(present - {*classes, *(names or ())})
-        empty = [name for name in others if _is_empty(os.path.join(self.root, name))]
+        unused = sorted(present - {*classes, *(names or ())})
+        empty = [name for name in unused if _is_empty(os.path.join(self.root, name))]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)
             log.warning(
                 "%s: without an image in it, a folder is no class: %s; to count such classes, pass classes=%s",
                 self.root, _list(empty), repr(path) if os.path.isfile(path) else "[...]",
             )  # fmt: skip
-            others = [name for name in others if name not in empty]
-        if others:
-            log.info("%s: passed over, as they hold no image: %s", self.root, _list(others))
+            unused = [name for name in unused if name not in empty]
+        if unused:
+            log.info("%s: passed over, as they hold no image: %s", self.root, _list(unused))
 
 
 def _list(names: Sequence[str]) -> str:
