@@ -181,8 +181,8 @@ def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, nu
     near = difflib.get_close_matches(name, classes, n=2)
     meant = f"if it means {' or '.join(map(repr, near))}, rename it; " if near else ""
     return SpecError(
-        f"{place}: class {name!r} is none of the {len(classes)} classes{suffix}",
-        cause=f"the classes are {shorten(classes)}",
+        f"{place}: class {name!r} is none of the known classes{suffix}",
+        cause=f"classes= has {shorten(classes)}",
         remedy=f"{meant}if it is one more class, add it behind the others of classes= in every call; or {remedy}",
     )
 

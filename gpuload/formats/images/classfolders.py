@@ -31,7 +31,6 @@ TRAINING = ("train", "training", "trainset", "train_set")
 SPLITS = {*TRAINING, "val", "valid", "validation", "dev", "eval", "evaluation", "test", "testing", "testset"}
 SPLITS |= {"test_set", "valset", "val_set", "holdout", "held_out"}
 CLASSES = "classes.json"  # that `folder.py` writes beside class folders
-MOST_FOLDERS = 6  # in a line of the log
 BESIDE = "pass classes=[...] to state the classes and their order"
 log = logging.getLogger("gpuload")
 
@@ -115,7 +114,8 @@ class ClassFolders:
         names = self.names
 
         def place_of(number: int) -> str:
-            return self.paths[int((self.folder_of == number).argmax())]
+            record = int((self.folder_of == number).argmax())
+            return f"{self.paths[record]}, record {record}"
 
         return numbers_of(names, classes, place_of, "open the images of the classes alone")[self.folder_of]
 
@@ -134,7 +134,7 @@ class ClassFolders:
         share = len(deep) > 1 and bool(set.intersection(*(inner[name] for name in deep)))
         if deep and (are_all or share):
             first = next((name for name in deep if name.lower() in TRAINING), deep[0])
-            second = next((name for name in deep if name != first), None)
+            second = min((name for name in deep if name != first), key=_is_test, default=None)
             place = os.path.join(self.root, first)
             form = f'gl.images({place!r}, labels="folder")'
             if second is not None:
@@ -164,16 +164,15 @@ class ClassFolders:
             path = os.path.join(self.root, CLASSES)
             log.warning(
                 "%s: without an image in it, a folder is no class: %s; to count such classes, pass classes=%s",
-                self.root, _list(empty), repr(path) if os.path.isfile(path) else "[...]",
+                self.root, shorten(empty), repr(path) if os.path.isfile(path) else "[...]",
             )  # fmt: skip
             unused = [name for name in unused if name not in empty]
         if unused:
-            log.info("%s: passed over, as they hold no image: %s", self.root, _list(unused))
+            log.info("%s: passed over, as they hold no image: %s", self.root, shorten(unused))
 
 
-def _list(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - MOST_FOLDERS} more" if len(names) > MOST_FOLDERS else ""
-    return f"{', '.join(names[:MOST_FOLDERS])}{rest}"
+def _is_test(name: str) -> bool:
+    return name.lower().startswith("test")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -207,7 +207,7 @@ def _image_labels(labels: Any, paths: Sequence[str], classes: tuple[str, ...] | 
         )
 
     def place_of(number: int) -> str:
-        return f"{source}: {paths[number]}"
+        return f"{source}: {paths[number]}, record {number}"
 
     if array.dtype.kind == "U" and array.ndim == 1:
         names = array.tolist()
