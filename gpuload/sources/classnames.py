@@ -30,6 +30,7 @@ from gpuload.storage.stores import is_remote
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  # that an int64 holds
 LARGEST_BYTES = 1 << 26  # of a JSON file
 MOST_NAMES = 12  # in an error
+SIMILARITY = 0.75  # of a name that may be meant; 1 is the same
 FORM = 'pass names, as ["ant", "bee"], the source that has them, or the path of a .json file that holds them'
 log = logging.getLogger("gpuload")
 
@@ -178,8 +179,9 @@ def numbers_of(names: Sequence[str], classes: Sequence[str], place_of: Callable[
 def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, num_others: int = 0) -> SpecError:
     """Return the error for a name that is none of the classes."""
     suffix = f", and {num_others} other names are none" if num_others else ""
-    near = difflib.get_close_matches(name, classes, n=2)
-    meant = f"if it means {' or '.join(map(repr, near))}, rename it; " if near else ""
+    texts = {class_name.strip().casefold(): class_name for class_name in classes}
+    near = difflib.get_close_matches(name.strip().casefold(), texts, n=1, cutoff=SIMILARITY)
+    meant = f"if it means {texts[near[0]]!r}, rename it; " if near else ""
     return SpecError(
         f"{place}: class {name!r} is none of the known classes{suffix}",
         cause=f"classes= has {shorten(classes)}",
