@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Protocol
@@ -179,14 +180,19 @@ def numbers_of(names: Sequence[str], classes: Sequence[str], place_of: Callable[
 def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, num_others: int = 0) -> SpecError:
     """Return the error for a name that is none of the classes."""
     suffix = f", and {num_others} other names are none" if num_others else ""
-    texts = {class_name.strip().casefold(): class_name for class_name in classes}
-    near = difflib.get_close_matches(name.strip().casefold(), texts, n=1, cutoff=SIMILARITY)
+    texts = {_plain(class_name): class_name for class_name in classes}
+    near = difflib.get_close_matches(_plain(name), texts, n=1, cutoff=SIMILARITY)
     meant = f"if it means {texts[near[0]]!r}, rename it; " if near else ""
     return SpecError(
         f"{place}: class {name!r} is none of the known classes{suffix}",
         cause=f"classes= has {shorten(classes)}",
         remedy=f"{meant}if it is one more class, add it behind the others of classes= in every call; or {remedy}",
     )
+
+
+def _plain(name: str) -> str:
+    """Return a name without what people do not see: spaces around it, and whether é is one character or two."""
+    return unicodedata.normalize("NFC", name).strip().casefold()
 
 
 def check_numbers(values: Any, classes: Sequence[str], place_of: Callable[[int], str]) -> None:

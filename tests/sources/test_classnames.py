@@ -139,6 +139,7 @@ def test_a_folder_without_an_image_is_no_class_and_the_log_names_it(tmp_path, li
 
 
 PARTS = [("train", "val", "test"), ("training", "testing"), ("Train", "Valid"), ("train",), ("dev", "test")]
+PARTS += [("train2017", "val2017"), ("test_set", "training_set")]
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -185,6 +186,17 @@ def test_a_link_to_nothing_is_called_a_link(tmp_path):
     for open_files in (gl.npy, gl.images, gl.open):
         with pytest.raises(MissingFileError, match=r"lost is a link to .*nowhere, which is not there"):
             open_files(tmp_path / "lost" / "x.npy")
+
+
+def test_a_folder_of_another_format_is_opened_beside_that_of_a_mac(tmp_path):
+    (tmp_path / "__MACOSX").mkdir()
+    (tmp_path / "__MACOSX" / "._0.npy").write_bytes(b"x")
+    np.save(tmp_path / "0.npy", np.arange(6).reshape(3, 2))
+
+    assert len(gl.open(tmp_path)) == 3
+    (tmp_path / "1.npy").symlink_to("gone")
+    with pytest.raises(MissingFileError, match=r"1\.npy is a link to gone"):
+        gl.open(tmp_path)
 
 
 # --- classes=
@@ -248,6 +260,11 @@ def test_an_unknown_class_is_named_with_its_record_and_the_known_ones(tmp_path, 
     assert "if it means 'cats', rename it" in text
     assert "record 1" in text
     assert ("cat/0.png" if field == "label" else "a.tar") in text
+
+
+def test_a_name_in_two_unicode_forms_is_named(tmp_path):
+    with pytest.raises(SpecError, match="if it means 'caf\u00e9', rename it"):
+        gl.images(folders(tmp_path, "cafe\u0301"), classes=["caf\u00e9", "tea"])
 
 
 @pytest.mark.parametrize("number", [0, 3, 10])
@@ -358,14 +375,16 @@ def test_labels_of_numbered_images_say_in_which_order_they_are_matched(tmp_path,
     for paths in (root, f"{root}/*.png", [f"{root}/*.png"]):
         source = gl.images(paths, labels=labels)
         [line] = lines(logging.WARNING)
-        assert "0.png, 1.png, 10.png, 11.png ...; if they are in another order, pass a mapping" in line
+        assert "0.png, 1.png ... 11.png, 2.png ...; if they are in another order, pass a mapping" in line
     pickle.loads(pickle.dumps(source))
     gl.images([root / f"{number}.png" for number in labels], labels=labels)
     gl.images(root, labels={f"{number}.png": number for number in labels})
     (tmp_path / "l.csv").write_text("file,label\n" + "".join(f"{number}.png,{number}\n" for number in labels))
     gl.images(root, labels=tmp_path / "l.csv")
-    gl.images(write(tmp_path / "b", "a1.png", "b0.png", "x_01.png", "x_02.png", "9f.png"), labels=[0] * 5)
+    gl.images(write(tmp_path / "b", "a10.png", "b0.png", "x_01.png", "x_02.png", "x_1a.png"), labels=[0] * 5)
     assert lines(logging.WARNING) == []
+    gl.images(write(tmp_path / "c", "cat/2_9.jpg", "cat/2_10.jpg", "dog/1.jpg"), labels=[0] * 3)
+    assert "cat/2_10.jpg, cat/2_9.jpg" in lines(logging.WARNING)[0]
 
 
 # --- members of archives

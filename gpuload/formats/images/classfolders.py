@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,9 +28,11 @@ from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote
 
-TRAINING = ("train", "training", "trainset", "train_set")
-SPLITS = {*TRAINING, "val", "valid", "validation", "dev", "eval", "evaluation", "test", "testing", "testset"}
-SPLITS |= {"test_set", "valset", "val_set", "holdout", "held_out"}
+SPLIT = re.compile(  # the name of a part of a data set, also as train_set, val2017 and test-images
+    r"(train|training|val|valid|validation|dev|eval|evaluation|test|testing|holdout)"
+    r"([-_ ]?(set|split|data|images|imgs|\d+))*",
+    re.IGNORECASE | re.ASCII,
+)
 CLASSES = "classes.json"  # that `folder.py` writes beside class folders
 BESIDE = "pass classes=[...] to state the classes and their order"
 log = logging.getLogger("gpuload")
@@ -97,7 +100,7 @@ class ClassFolders:
         """
         classes = in_order(self.names)
         if self.is_root:
-            if names is None or not SPLITS.intersection(name.lower() for name in names):
+            if names is None or not any(map(SPLIT.fullmatch, names)):
                 self._check_splits(classes)
             self._log_unused_folders(classes, names)
         if names is not None:
@@ -121,7 +124,7 @@ class ClassFolders:
 
     def _check_splits(self, classes: Sequence[str]) -> None:
         """Raise ``SpecError`` if the folders are parts of a data set."""
-        inner: dict[str, set[str]] = {name: set() for name in classes if name.lower() in SPLITS}
+        inner: dict[str, set[str]] = {name: set() for name in classes if SPLIT.fullmatch(name)}
         if not inner:
             return
         for folder in self.folders:
@@ -133,7 +136,7 @@ class ClassFolders:
         are_all = len(inner) == len(classes)
         share = len(deep) > 1 and bool(set.intersection(*(inner[name] for name in deep)))
         if deep and (are_all or share):
-            first = next((name for name in deep if name.lower() in TRAINING), deep[0])
+            first = next((name for name in deep if name.lower().startswith("train")), deep[0])
             second = min((name for name in deep if name != first), key=_is_test, default=None)
             place = os.path.join(self.root, first)
             form = f'gl.images({place!r}, labels="folder")'

@@ -42,8 +42,8 @@ FILE_NAMES |= {"file_path", "image_path", "imageid", "image_file"}
 KINDS = "biuf"  # of numbers that labels can be
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-NUMBERED = re.compile(r"(\D*)(\d{1,18})(\D*)", re.ASCII)  # a name with one number
-MOST_PATHS = 4  # in a line of the log
+PART = re.compile(r"(\D*)(\d{1,18})?", re.ASCII)  # of a path: text, and a number behind it
+MOST_PATHS = 2  # in a line of the log
 REMEDY = 'pass "folder", None, a list or array, a mapping from file to label, or the path of a .csv file'
 log = logging.getLogger("gpuload")
 
@@ -170,23 +170,24 @@ def labels_of(
 
 def _log_order(root: str, paths: Sequence[str]) -> None:
     """Warn if files are numbered, and the order of their names is not that of the numbers: 0, 1, 10, 11, 2."""
-    last: dict[tuple[str, str, str], int] = {}  # of each kind of name the number before
+    before = ""
     for path in paths:
-        folder, _, name = path.rpartition("/")
-        match = NUMBERED.fullmatch(name)
-        if match is None:
-            continue
-        kind, number = (folder, match[1], match[3]), int(match[2])
-        if number < last.get(kind, -1):
-            names = [name[len(root) :].lstrip("/\\") for name in paths[:MOST_PATHS]]
+        # Only a shorter name can have a smaller number, and few are compared so.
+        if len(path) < len(before) and _parts(path) < _parts(before):
+            names = [name[len(root) :].lstrip("/") for name in (*paths[:MOST_PATHS], before, path)]
             log.warning(
                 "%s: the labels are matched to the images in the order of their names, which is not that of their "
-                "numbers: %s ...; if they are in another order, pass a mapping from file to label, or list the files: "
-                "gl.images([...], labels=...)",
-                root, ", ".join(names),
+                "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to label, or list "
+                "the files: gl.images([...], labels=...)",
+                root, ", ".join(names[:-2]), *names[-2:],
             )  # fmt: skip
             return
-        last[kind] = number
+        before = path
+
+
+def _parts(path: str) -> list[tuple[str, int]]:
+    """Return the texts and numbers of a path, which sort as a person does."""
+    return [(match[1], int(match[2] or -1)) for match in PART.finditer(path)]
 
 
 def _image_labels(labels: Any, paths: Sequence[str], classes: tuple[str, ...] | None, source: str) -> ImageLabels:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -58,7 +58,10 @@ def field_and_parse(name: str, place: str, first: bytes, classes: tuple[str, ...
     word = first.strip()
     is_number = not word or WHOLE.fullmatch(word) is not None
     if classes is not None and not (is_number and word.decode() not in classes):
-        return _integers(name), lambda raw: _class_numbers(name, raw, classes)
+        # A folder's name that is no UTF-8 is in an archive as it is on the disk.
+        codes = [class_name.encode("utf-8", "surrogateescape") for class_name in classes]
+        number_of = {code: number for number, code in enumerate(codes)}
+        return _integers(name), lambda raw: _class_numbers(name, raw, classes, number_of)
     if is_number:
         check_not_names(classes or ())
         return _integers(name), lambda raw: _numbers(name, raw, classes)
@@ -98,9 +101,8 @@ def _numbers(name: str, raw: Ragged, classes: tuple[str, ...] | None) -> Values:
     return values
 
 
-def _class_numbers(name: str, raw: Ragged, classes: tuple[str, ...]) -> Values:
+def _class_numbers(name: str, raw: Ragged, classes: tuple[str, ...], number_of: Mapping[bytes, int]) -> Values:
     """Return the numbers of the classes that names mean, int64 ``[n]``."""
-    number_of = {class_name.encode("utf-8", "surrogateescape"): number for number, class_name in enumerate(classes)}
     words = _words(name, raw)
     for row, word in enumerate(words):
         if word not in number_of:
