@@ -75,8 +75,8 @@ def class_names(argument: AnyClasses | None, call: str) -> tuple[str, ...] | Non
             )
         argument = argument.classes
     names = _by_number(argument, subject) if isinstance(argument, Mapping) else argument
-    if isinstance(names, np.ndarray):
-        names = names.tolist()
+    if not isinstance(names, (list, tuple)) and hasattr(names, "tolist"):
+        names = names.tolist()  # of NumPy, or of pandas
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise SpecError(f"{subject}: {names!r}"[:200], cause="names of classes are a list of texts", remedy=FORM)
     if not names:
@@ -95,13 +95,21 @@ def _read_json(path: str) -> Any:
     place = path if is_remote(path) else os.path.abspath(os.path.expanduser(path))
     content = read_bytes(place, LARGEST_BYTES)
     try:
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
         raise FormatError(
             f"{path} is no JSON file with names of classes",
             cause=str(error)[:200],
             remedy="write it with json.dump(source.classes, file)",
         ) from None
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; raises ``ValueError`` where it has a name twice, of which Python keeps the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("an object has one name twice")
+    return content
 
 
 def _by_number(number_of: Mapping[Any, Any], subject: str) -> list[Any]:

@@ -313,7 +313,10 @@ def test_what_is_no_list_of_names_is_refused(classes, message):
             call()
 
 
-@pytest.mark.parametrize(("content", "message"), [("[1", "no JSON file"), ("[]", "is empty"), ('"a"', "list of texts")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[1", "no JSON file"), ("[]", "is empty"), ('"a"', "list of texts"), ('{"a": 1, "a": 0}', "one name twice")],
+)
 def test_a_file_that_holds_no_names_is_refused(tmp_path, content, message):
     (tmp_path / "c.json").write_text(content)
 
@@ -487,3 +490,12 @@ def test_a_folder_that_was_written_has_all_classes_again(tmp_path, lines):
     lines()
     gl.images(tmp_path / "out")
     assert os.path.join("out", "classes.json") in lines(logging.WARNING)[0]
+
+
+@pytest.mark.parametrize("content", ['["ant"]', '{"0": "ant"}', "[1", '["ant", "ant"]', "{}"])
+def test_a_file_of_classes_that_says_something_else_is_not_used(tmp_path, lines, content):
+    root = folders(tmp_path, "ant", "cat")
+    (root / "classes.json").write_text(content)
+
+    assert gl.open(root).classes == ("ant", "cat")
+    assert "classes.json is no list of the class folders beside it" in lines(logging.WARNING)[0]

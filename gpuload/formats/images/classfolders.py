@@ -138,11 +138,9 @@ class ClassFolders:
         if deep and (are_all or share):
             first = next((name for name in deep if name.lower().startswith("train")), deep[0])
             second = min((name for name in deep if name != first), key=_is_test, default=None)
-            place = os.path.join(self.root, first)
-            form = f'gl.images({place!r}, labels="folder")'
+            form = f'gl.images({self._path(first)!r}, labels="folder")'
             if second is not None:
-                place = os.path.join(self.root, second)
-                form = f'train = {form}; gl.images({place!r}, labels="folder", classes=train)'
+                form = f'train = {form}; gl.images({self._path(second)!r}, labels="folder", classes=train)'
             raise SpecError(
                 f"{self.root}: its folders {shorten(list(inner))} are parts of a data set, and no classes",
                 cause=f"{first} holds folders of its own, {shorten(in_order(inner[first]))}, which are the classes",
@@ -154,6 +152,10 @@ class ClassFolders:
                 "labels=None opens images without labels",
                 self.root, " and ".join(classes),
             )  # fmt: skip
+
+    def _path(self, name: str) -> str:
+        """Return the path of a folder in the root folder; that of a store ends in a slash."""
+        return f"{self.root}/{name}/" if is_remote(self.root) else os.path.join(self.root, name)
 
     def _log_unused_folders(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
         """Log the folders that hold no image, and so are no class."""

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import RecordError, SpecError
+from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.formats.images.classfolders import CLASSES
 from gpuload.formats.images.source import images
 from gpuload.formats.writing import FolderWriter, Records
@@ -49,8 +49,14 @@ def open_folder(folder: str) -> Source:
         return images(folder, labels=labels)
     names = os.path.join(folder, CLASSES)
     if os.path.isfile(names):
-        log.info("%s: found images and names of classes; opened by gl.images(classes='%s')", folder, CLASSES)
-        return images(folder, labels="folder", classes=names)
+        try:
+            source = images(folder, labels="folder", classes=names)
+        except (SpecError, FormatError) as error:
+            # A file of this name may be of someone else, and say something else.
+            log.warning("%s is no list of the class folders beside it, and is not used: %s", names, error.what)
+        else:
+            log.info("%s: found images and names of classes; opened by gl.images(classes='%s')", folder, CLASSES)
+            return source
     has_loose = any(os.sep not in unlabelled.where(number) for number in range(len(unlabelled)))
     log.info("%s: found images; opened by gl.images(labels=%s)", folder, None if has_loose else "'folder'")
     return unlabelled if has_loose else images(folder, labels="folder")
