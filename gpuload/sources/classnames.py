@@ -136,13 +136,18 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
     """Log that names are in the order of their numbers, if this is another one than that of their characters.
 
-    It is a warning if a name is a number, and not the one that its class has.
+    It is a warning if a name is a number, and not the one that its class has; or if two names look alike.
 
     Args:
         classes: from `in_order`.
         subject: whose names they are, ``"photos: the class folders"``.
         remedy: the argument that states another order.
     """
+    visible: dict[str, str] = {}  # by what people see of a name; Aa and aa are two classes
+    for name in classes:
+        twin = visible.setdefault(unicodedata.normalize("NFC", name).strip(), name)
+        if twin != name:
+            log.warning("%s: %a and %a look alike, and are two classes; %s", subject, twin, name, remedy)
     if not all(map(WHOLE.fullmatch, classes)):
         return
     values = list(map(int, classes))

@@ -118,7 +118,7 @@ def test_a_fingerprint_is_that_of_before_where_the_order_is_and_states_of_anothe
     before = gl.images(numbers, classes=["0", "10", "2"])
     assert before.fingerprint() == "3d53105e9f589f36" != gl.images(numbers).fingerprint()
     state = gl.Loader(before, 1, output="label").state_dict()
-    with pytest.raises(StateError):
+    with pytest.raises(StateError, match="classes"):
         gl.Loader(gl.images(numbers), 1, output="label").load_state_dict(state)
 
 
@@ -468,6 +468,30 @@ def test_files_of_one_source_with_other_classes_are_refused(tmp_path):
             call(paths[:2])
         assert call(paths[0]).classes == ("cat", "dog")
         assert call(paths[2]).classes == ()  # all names or none: 7 is none, and dog is class 2
+
+
+def test_names_of_classes_are_those_of_the_column_that_is_read(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    features = {name: {"names": [f"{name} 0", f"{name} 1"], "_type": "ClassLabel"} for name in ("fine", "coarse")}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = arrow.table({"fine": [0, 1], "coarse": [1, 0], "x": [3, 4]}).replace_schema_metadata(metadata)
+    parquet.write_table(table, tmp_path / "a.parquet")
+
+    for fields, classes in [
+        (["fine", "x"], ("fine 0", "fine 1")),
+        (["coarse"], ("coarse 0", "coarse 1")),
+        (["x"], ()),
+        (None, ()),
+    ]:
+        assert gl.parquet(tmp_path / "a.parquet", fields).classes == classes
+
+
+def test_names_that_look_alike_are_a_warning(tmp_path, lines):
+    root = write(tmp_path, "a.png", "b.png", "c.png", "d.png")
+
+    assert gl.images(root, labels=["cat", "Cat", "cat ", "cat"]).classes == ("Cat", "cat", "cat ")
+    [line] = lines(logging.WARNING)
+    assert "'cat' and 'cat ' look alike, and are two classes" in line
 
 
 def test_files_with_other_enumerations_are_refused(tmp_path):

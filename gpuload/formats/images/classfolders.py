@@ -24,6 +24,7 @@ import numpy as np
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.classnames import in_order, log_order, numbers_of, shorten
 from gpuload.sources.leaf import Indices
+from gpuload.storage.files import is_folder
 from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote
@@ -162,7 +163,7 @@ class ClassFolders:
         if self.is_listed or is_remote(self.root):
             return
         with os.scandir(self.root) as entries:
-            present = {entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry)}
+            present = {entry.name for entry in entries if not entry.name.startswith(".") and is_folder(entry)}
         unused = sorted(present - {*classes, *(names or ())})
         empty = [name for name in unused if _is_empty(os.path.join(self.root, name))]
         if empty and names is None:
@@ -178,13 +179,6 @@ class ClassFolders:
 
 def _is_test(name: str) -> bool:
     return name.lower().startswith("test")
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
 
 
 def _is_empty(folder: str) -> bool:
