@@ -188,6 +188,13 @@ def test_a_link_to_nothing_is_called_a_link(tmp_path):
             open_files(tmp_path / "lost" / "x.npy")
 
 
+def test_a_class_folder_that_is_a_link_to_nothing_is_a_warning(tmp_path, lines):
+    (folders(tmp_path, "cat", "emu") / "dog").symlink_to(tmp_path / "gone")
+
+    assert gl.images(tmp_path).classes == ("cat", "emu")
+    assert "links lead nowhere, and are left out: ['dog']" in lines(logging.WARNING)[0]
+
+
 def test_a_folder_of_another_format_is_opened_beside_that_of_a_mac(tmp_path):
     (tmp_path / "__MACOSX").mkdir()
     (tmp_path / "__MACOSX" / "._0.npy").write_bytes(b"x")

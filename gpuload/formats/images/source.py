@@ -31,7 +31,7 @@ from gpuload.formats.images.labels import AnyLabels, labels_of, stated_classes
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
-from gpuload.sources.classnames import AnyClasses
+from gpuload.sources.classnames import AnyClasses, shorten
 from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.leaf import Array, Group, Leaf
@@ -290,6 +290,7 @@ def _images_below(root: str) -> tuple[list[str], str]:
         return _remote_images_below(root), ""
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
+    broken_links = list[str]()  # which may have been class folders; one that is called as an image is an error later
     # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
     with Progress("listing folders") as progress:
@@ -300,9 +301,13 @@ def _images_below(root: str) -> tuple[list[str], str]:
                     inner.append(entry.path)
                 elif entry.name.lower().endswith(SUFFIXES):
                     paths.append(entry.path)
+                elif entry.is_symlink() and not os.path.exists(entry.path):
+                    broken_links.append(below(root, entry.path))
                 else:
                     other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
             folders = list(_first_visits(inner, visited))
+    if broken_links:
+        log.warning("%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links)))
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
