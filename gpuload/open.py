@@ -26,13 +26,14 @@ from gpuload.formats.base import Beginning, Format, Match
 from gpuload.sources import calls
 from gpuload.sources.base import Source
 from gpuload.storage import manifest
-from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at
+from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at, open_error
 from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
+MAC_FOLDER = "__MACOSX"  # which a Mac puts into archives; all files in it are hidden
 log = logging.getLogger("gpuload")
 
 
@@ -184,6 +185,11 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
         raise error
     suffixes_of_folders = {suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes}
     names = without_companions(sorted(name for name in os.listdir(folder) if not name.startswith(".")))
+    names = [name for name in names if name != MAC_FOLDER] or names
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.islink(path) and not os.path.exists(path):
+            raise open_error(path, FileNotFoundError())
     files = [name for name in names if os.path.isfile(os.path.join(folder, name))]
     suffixes = Counter(os.path.splitext(name)[1] for name in files)
     if any(suffix.lower() in suffixes_of_folders for suffix in suffixes):

@@ -32,7 +32,7 @@ MAX_CHARACTERS = 10_000  # of a value in an error
 MEANING = re.compile(r"(, )?meaning=\d+")  # of an op, in its text
 LONG = 160  # characters; of a longer text a state holds the beginning and a digest
 IDENTITY = {
-    "source": "the source's files, lengths, fields or bytes",
+    "source": "the source's files, lengths, fields, classes or bytes",
     "records": "the number of records",
     "seed": "the seed",
     "shuffle": "the kind of shuffle",

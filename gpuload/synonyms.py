@@ -43,6 +43,9 @@ LOADER = {
 SOURCE = {
     "as_numpy_iterator": "source.read([3, 1, 4]), a dict of NumPy arrays",
     "batch": "gl.Loader(source, batch_size=64)",
+    "class_indices": "{name: number for number, name in enumerate(source.classes)}",
+    "class_names": "source.classes, that of label 0 first",
+    "class_to_idx": "{name: number for number, name in enumerate(source.classes)}",
     "columns": "source.spec.names",
     "concat": "gl.concat(source, other)",
     "concatenate": "gl.concat(source, other)",
@@ -220,7 +223,8 @@ OPS = {
 # Arguments of other libraries, with ours: the first that the function has.
 ARGUMENTS = {
     "angle": ("degrees",), "augmentations": ("ops",), "axis": ("axes",), "batch": ("batch_size",),
-    "batchsize": ("batch_size",), "columns": ("on", "columns"), "cval": ("fill",), "distortion_scale": ("distortion",),
+    "batchsize": ("batch_size",), "class_indices": ("classes",), "class_names": ("classes",),
+    "class_to_idx": ("classes",), "columns": ("on", "columns"), "cval": ("fill",), "distortion_scale": ("distortion",),
     "drop_last": ("last_batch",), "drop_remainder": ("last_batch",), "factor": ("low",), "field": ("on", "field"),
     "fields": ("on", "output"), "fill_value": ("fill",), "fillcolor": ("fill",), "filter": ("interpolation",),
     "func": ("fn",), "function": ("fn",), "interp": ("interpolation",), "keys": ("on", "output"),

@@ -148,7 +148,7 @@ def test_files_of_equal_name_and_size_with_other_content_are_refused(tmp_path):
     np.save(path, np.ones((100, 50)))
     with (
         gl.Loader(gl.npy(path), batch_size=4, device="cpu") as load,
-        pytest.raises(StateError, match="files, lengths, fields or bytes"),
+        pytest.raises(StateError, match="files, lengths, fields, classes or bytes"),
     ):
         load.load_state_dict(state)
 

@@ -208,8 +208,12 @@ def _in_python(remedy: str, words: list[str]) -> str:
 
     # Formats without `call` open no manifest: the advice would not help there.
     forms = {form.name: form for form in FORMATS if form.call is not None}
-    # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose from.
-    calls = re.findall(rf"\bgl\.({'|'.join(forms)})\b(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?", remedy)
+    # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose from. A call with a
+    # path of its own opens other files than those of the verb.
+    whole_path = r"""\(['"](?:/|\w+://)"""
+    calls = re.findall(
+        rf"\bgl\.({'|'.join(forms)})\b(?!{whole_path})(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?", remedy
+    )
     inputs, manifest, command = _manifest_words(words) if calls else ([], "", [])
     if not inputs:
         return ""

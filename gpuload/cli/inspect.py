@@ -41,6 +41,7 @@ NUM_SAMPLES = 64  # records, spread over all
 BLOCKS = (48, 20)  # columns and lines that an image takes at most
 MARGIN, INDENT = " " * 2, " " * 4  # of an image, and of lines of Python
 RAMP = " .:-=+*#%@"  # from dark to bright, where there are no colours
+MOST_LABELS, MOST_LABEL_BYTES = 10_000_000, 8  # labels that are all read, to count them, and the bytes of one
 MOST_NAMES, MAX_VALUE = 6, 200  # names of classes in a line, characters of a value
 ROW_CALLS = ("gl.npy", "gl.npz")  # that take rows as records, or files
 BATCH_SIZE, SIDE = 64, 224  # of the lines of Python
@@ -219,10 +220,32 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
         texts = sorted({len(text) for array in nonempty for text in array.ravel().tolist()})
         unit = "byte" if field.text == "bytes" or field.dtype.kind == "S" else "character"
         parts.append(f"{_span(texts)} {unit}{'s' * (texts != [1])}")
-    if field.name == "label" and source.classes:
+    if source.classes and field == _label_field(source):
         names = ", ".join(source.classes[:MOST_NAMES])
         parts.append(f"{len(source.classes)} classes: {names}{' ...' if len(source.classes) > MOST_NAMES else ''}")
+        parts += _class_counts(source, field)
     return "; ".join(parts)
+
+
+def _label_field(source: Source) -> Field | None:
+    """Return the field of which ``source.classes`` are the names: ``label``, or the only one that may be it."""
+    numbers = [field for field in source.spec if field.shape == () and field.dtype.kind in "iu"]
+    labels = [field for field in numbers if field.name == "label"] or numbers
+    return labels[0] if len(labels) == 1 else None
+
+
+def _class_counts(source: Source, field: Field) -> list[str]:
+    """Return how many records the classes have, in words; nothing where that would read much."""
+    number, group = next((n, group) for n, group in enumerate(source.groups) if field.name in group.spec.names)
+    numbers = np.arange(len(source))
+    leaves = [share.leaf for share in source.resolve(numbers[:1]) if share.group == number]
+    is_small = group.layout is not None and group.layout.record_bytes <= MOST_LABEL_BYTES
+    if not is_small or len(source) > MOST_LABELS or any(leaf.block_records for leaf in leaves):
+        return []
+    labels = np.asarray(source.read(numbers, fields=field.name)[field.name])
+    labels = labels[(labels >= 0) & (labels < len(source.classes))].astype(np.int64)
+    counts = np.bincount(labels, minlength=len(source.classes))
+    return [f"{_span(counts.tolist())} records of each"]
 
 
 def _range(values: NDArray[np.float64]) -> str:

@@ -42,6 +42,7 @@ from gpuload.errors import (
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.blocks import check_cache_bytes
+from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import differing_files
 from gpuload.sources.leaf import UINT8, gather_pieces
 from gpuload.spec import Field, is_whole
@@ -84,12 +85,17 @@ class Description:
     Attributes:
         shapes: of columns of arrays.
         images: columns of encoded images.
-        classes: the names of the classes of labels; empty where no column or several have such names.
+        classes: of columns of labels the names of their classes.
     """
 
     shapes: Shapes
     images: frozenset[str]
-    classes: tuple[str, ...]
+    classes: Mapping[str, tuple[str, ...]]
+
+    def classes_of(self, columns: Sequence[Column]) -> tuple[str, ...]:
+        """Return the names of the classes of the only one of some columns that has such; else ``()``."""
+        names = [self.classes[column.field.name] for column in columns if column.field.name in self.classes]
+        return names[0] if len(names) == 1 else ()
 
 
 def import_arrow(call: str) -> ModuleType:
@@ -190,9 +196,32 @@ def describe_types(features: Mapping[str, Any]) -> Description:
         if isinstance(feature.get("shape"), (list, tuple)) and all(is_whole(length) for length in feature["shape"])
     }
     images = frozenset(name for name, feature in kinds.items() if feature.get("_type") == "Image")
-    classes = [feature.get("names") for feature in kinds.values() if feature.get("_type") == "ClassLabel"]
-    names = classes[0] if len(classes) == 1 and isinstance(classes[0], list) else []
-    return Description(shapes, images, tuple(name for name in names if isinstance(name, str)))
+    names = {name: feature.get("names") for name, feature in kinds.items() if feature.get("_type") == "ClassLabel"}
+    # All names or none: without one of them the others would be names of other numbers.
+    classes = {
+        column: tuple(texts)
+        for column, texts in names.items()
+        if isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    }
+    return Description(shapes, images, classes)
+
+
+def classes_of(tables: Sequence[Any], columns: Sequence[Column]) -> tuple[str, ...]:
+    """Return the names of the classes of columns, which are the same in all files.
+
+    Raises:
+        SpecError: files differ in these.
+    """
+    remedy = "write the files with one list of names: dataset.cast_column('label', datasets.ClassLabel(names=[...]))"
+    classes = dict[bytes, tuple[str, ...]]()  # by what the metadata say, which most files have alike
+    parts = list[tuple[str, tuple[str, ...]]]()
+    for table in tables:
+        metadata = table.schema.metadata or {}
+        key = metadata.get(b"huggingface", b"")
+        if key not in classes:
+            classes[key] = describe_features(metadata).classes_of(columns)
+        parts.append((table.path, classes[key]))
+    return common_classes(parts, remedy)
 
 
 def columns_of(

@@ -22,6 +22,7 @@ from gpuload.errors import SpecError, line_of
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
+from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import ColumnSource, differing_files
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
@@ -155,7 +156,12 @@ def source_of(
                 raise differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
     cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
     leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]
-    classes = [member.classes for member in tables[0] if member.classes]
+    remedy = "write the files with one enumeration, or the numbers alone"
+    classes = [
+        common_classes([(member.title, member.classes) for member in members], remedy)
+        for members in zip(*tables, strict=True)
+        if any(member.classes for member in members)
+    ]
     counts = [table[0].length for table in tables]
     about = [member.path for member in tables[0]]
     source = MemberSource(

@@ -84,7 +84,11 @@ class OneHot(Op):
         if field.dtype.kind not in "ui" or field.shape is None or field.encoded:
             remedy = f"put gl.ops.Cast('int64', on={field.name!r}) before it"
             if field.encoded or field.dtype.kind not in NUMBERS:
-                remedy = "make class numbers of texts: classes, numbers = numpy.unique(texts, return_inverse=True)"
+                remedy = (
+                    "make class numbers of texts, by one list of names for train and test: classes=[...] of "
+                    "gl.images and gl.webdataset, or names = numpy.unique(texts_of_train).tolist(); "
+                    "numbers = [names.index(text) for text in texts]"
+                )
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
                 cause="labels are integers",

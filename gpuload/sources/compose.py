@@ -6,6 +6,7 @@ Each says where its records lie by asking its parts (``resolve``), as slices and
 from __future__ import annotations
 
 import builtins
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,9 +15,12 @@ import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.sources.base import Composed, Source
+from gpuload.sources.classnames import common_classes, shorten
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.spec import Layout, Spec
+
+log = logging.getLogger("gpuload")
 
 
 def zip(*sources: Source, by_file: bool = True) -> Zipped:
@@ -44,6 +48,13 @@ def zip(*sources: Source, by_file: bool = True) -> Zipped:
         )
     if by_file:
         _check_files(sources)
+    class_names = list(dict.fromkeys(source.classes for source in sources if source.classes))
+    if len(class_names) > 1:
+        log.warning(
+            "gl.zip of sources with the classes %s and %s: which labels they name is not known, and source.classes is "
+            "empty; labels of one kind have one list of names: gl.images(..., classes=a)",
+            shorten(class_names[0]), shorten(class_names[1]),
+        )  # fmt: skip
     return Zipped(*sources)
 
 
@@ -71,6 +82,8 @@ class Zipped(Composed):
 
     def __init__(self, *sources: Source) -> None:
         super().__init__(tuple(group for source in sources for group in source.groups), *sources)
+        if len({source.classes for source in sources if source.classes}) > 1:
+            self.classes = ()
         self.endless = all(source.endless for source in sources)
 
     def _title(self) -> str:
@@ -107,13 +120,10 @@ def concat(*sources: Source) -> Concatenated:
         for field in source.spec:
             if field != first.spec[field.name]:
                 raise _differ(number, f"field {field}", str(first.spec[field.name]))
-    class_names = {source.classes for source in sources if source.classes}
-    if len(class_names) > 1:
-        raise SpecError(
-            f"gl.concat of sources with the classes {' and '.join(map(str, sorted(class_names)))}",
-            cause="one label would stand for different classes",
-            remedy="open all images with one gl.images([...])",
-        )
+    common_classes(
+        [(f"gl.concat: source {number}", source.classes) for number, source in enumerate(sources)],
+        "open them with the same classes: a = gl.images('a', classes=[...]); b = gl.images('b', classes=a)",
+    )
     return Concatenated(*sources)
 
 

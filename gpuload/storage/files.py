@@ -796,6 +796,12 @@ def open_error(path: str, error: OSError) -> FileError:
         return error
     if isinstance(error, FileNotFoundError):
         folder = os.path.dirname(path)
+        if (link := _broken_link(path)) is not None:
+            return MissingFileError(
+                f"{path} is missing" if link != path else f"{path} is a link to nothing",
+                cause=f"{link} is a link to {os.readlink(link)}, which is not there",
+                remedy="bring its target here, as dvc pull, git annex get or git lfs pull do, or remove the link",
+            )
         if not os.path.isdir(folder):
             cause = f"the folder {folder} is not there either"
             return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
@@ -814,6 +820,14 @@ def open_error(path: str, error: OSError) -> FileError:
         cause=str(error.strerror or error),
         remedy=REMEDIES.get(error.errno or 0, "read the system's messages about it (dmesg), and check the disk"),
     )
+
+
+def _broken_link(path: str) -> str | None:
+    """Return the link to nothing because of which a path is missing: the path, or a folder of it; None without."""
+    place = os.path.abspath(path)
+    while not os.path.lexists(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    return place if os.path.islink(place) and not os.path.exists(place) else None
 
 
 def _similar_names(folder: str, name: str) -> list[str]:

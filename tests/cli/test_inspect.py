@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -76,10 +77,24 @@ def test_a_folder_of_images(files, capsys):
     out = capsys.readouterr().out
     assert "a folder of images, opened by gl.images\n3 records in 3 files, " in out
     assert "JPEG, PNG; 38 to 40 x 60 pixels" in out
-    assert "0 to 1; 2 classes: cat, dog" in out
+    assert "0 to 1; 2 classes: cat, dog; 1 to 2 records of each" in out
     assert "Record 1, " in out
     assert "PNG, 39 x 60 pixels, 3 x 8 bits" in out
     assert "gl.ops.Decode()" in out
+
+
+def test_parts_of_a_data_set_are_refused_with_the_lines_of_python(files, capsys):
+    shutil.copytree(files / "photos", files / "data" / "train")
+    shutil.copytree(files / "photos", files / "data" / "val")
+
+    assert inspect(files / "data") == 2
+
+    text = " ".join(capsys.readouterr().err.split())
+    train, val = files / "data" / "train", files / "data" / "val"
+    assert f'train = gl.images({str(train)!r}, labels="folder"); ' in text
+    assert f'gl.images({str(val)!r}, labels="folder", classes=train)' in text
+    assert "manifest" not in text
+    assert inspect(train) == 0
 
 
 def test_a_folder_of_npy_files_is_opened_by_rows_and_the_other_way_is_named(files, capsys):

@@ -128,15 +128,15 @@ def test_the_images_of_one_read_lie_side_by_side_in_memory(tmp_path):
     assert read[1].base is read[0].base
 
 
-def test_classes_are_the_folders_by_name_also_empty_ones(tmp_path):
+def test_classes_are_the_folders_with_an_image_by_name(tmp_path):
     write(tmp_path)
     for name in ("ape", "car", ".hidden"):
         (tmp_path / name).mkdir()
 
     source = images(tmp_path)
 
-    assert list(source.classes) == ["ape", "bird", "car", "cat"]
-    assert source.read(range(5))["label"].tolist() == [1, 1, 1, 3, 3]
+    assert list(source.classes) == ["bird", "cat"]
+    assert source.read(range(5))["label"].tolist() == [0, 0, 0, 1, 1]
 
 
 def test_the_classes_of_a_wildcard_are_the_folders_that_the_files_lie_in(tmp_path):
@@ -305,7 +305,7 @@ class TestFilesLeftOut:
     def test_how_many_of_which_kinds_is_told_once(self, tmp_path, caplog):
         rest = ("cat/a.txt", "cat/b.TXT", "bird/deep/c.txt", "cat/x.log", "cat/y.log", "README", ".hidden.txt")
         write(tmp_path, {**FILES, **dict.fromkeys(rest, b"something")})
-        (tmp_path / "folder.txt").mkdir()
+        (tmp_path / "cat" / "folder.txt").mkdir()
 
         with caplog.at_level(logging.INFO, "gpuload"):
             images(tmp_path)

@@ -462,13 +462,14 @@ def contents(source):
 
 
 def test_images_go_to_the_folders_of_their_classes_unchanged(tmp_path, photos):
-    source = gl.images(photos)
+    source = gl.images(photos, classes=["cat", "dog", "emu"])
     conversion = gl.convert(source[::-1], tmp_path / "out/", format="images")
 
-    again = gl.images(tmp_path / "out")
+    again = eval(conversion.call)
 
-    assert again.classes == source.classes == ("cat", "dog", "emu")
-    assert contents(again) == contents(source) == contents(eval(conversion.call))
+    assert again.classes == source.classes == gl.open(tmp_path / "out").classes == ("cat", "dog", "emu")
+    assert json.loads((tmp_path / "out" / "classes.json").read_text()) == ["cat", "dog", "emu"]
+    assert contents(again) == contents(source)
     assert sorted(path.name for path in (tmp_path / "out" / "dog").iterdir()) == [
         "0.png",
         "1.jpg",

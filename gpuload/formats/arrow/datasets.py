@@ -103,7 +103,7 @@ class DatasetSource(LeafSource):
             )
             for key, column in enumerate(columns)
         )
-        self._length, self.classes = int(starts[-1]), description.classes
+        self._length, self.classes = int(starts[-1]), description.classes_of(columns)
         super().__init__(tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves))
 
     def __len__(self) -> int:

@@ -100,7 +100,7 @@ class ArrowSource(ColumnSource):
     ) -> None:
         storage, counts = tables[0].storage, [int(table.batches.rows.sum()) for table in tables]
         about = sorted(opening.arguments["defaults"].items()) or None
-        classes = tables[0].description.classes
+        classes = columnar.classes_of(tables, columns)
         super().__init__(storage.files, opening, storage, leaves, counts, classes, about=about)
         self._columns, self._storage = columns, storage
 

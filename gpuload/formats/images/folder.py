@@ -1,17 +1,20 @@
 """Image folders: the encoded images of a source as files, unchanged, with their labels.
 
-    photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source: a folder a class
+    photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source: a folder a class,
+                                and photos/classes.json with the names of all classes, also of those without an image
     photos/0000017.jpg          without labels, or with others, which stand in photos/labels.csv: file,label
 
 Names   the number of the record, filled up with zeros, and the suffix of the image's format. A reader has the records
         in the order of their paths: in the same order without class folders, class by class with them.
-Labels  `gl.images(folder)` finds class folders, and gl.images(folder, labels="folder/labels.csv") the others.
+Labels  gl.images(folder, classes="folder/classes.json") has the same classes, gl.images(folder,
+        labels="folder/labels.csv") the other labels, and `gl.open` finds both files.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import RecordError, SpecError
+from gpuload.errors import FormatError, RecordError, SpecError
+from gpuload.formats.images.classfolders import CLASSES
 from gpuload.formats.images.source import images
 from gpuload.formats.writing import FolderWriter, Records
 from gpuload.images.head import FORMATS, LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
+from gpuload.sources.classnames import in_order
 from gpuload.spec import Field, Spec
 
 TABLE = "labels.csv"
@@ -42,6 +47,16 @@ def open_folder(folder: str) -> Source:
     if os.path.isfile(labels):
         log.info("%s: found images and a table of labels; opened by gl.images(labels='%s')", folder, TABLE)
         return images(folder, labels=labels)
+    names = os.path.join(folder, CLASSES)
+    if os.path.isfile(names):
+        try:
+            source = images(folder, labels="folder", classes=names)
+        except (SpecError, FormatError) as error:
+            # A file of this name may be of someone else, and say something else.
+            log.warning("%s is no list of the class folders beside it, and is not used: %s", names, error.what)
+        else:
+            log.info("%s: found images and names of classes; opened by gl.images(classes='%s')", folder, CLASSES)
+            return source
     has_loose = any(os.sep not in unlabelled.where(number) for number in range(len(unlabelled)))
     log.info("%s: found images; opened by gl.images(labels=%s)", folder, None if has_loose else "'folder'")
     return unlabelled if has_loose else images(folder, labels="folder")
@@ -86,13 +101,13 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
 def class_folders(source: Source, label: Field | None) -> tuple[str, ...]:
     """Return the name of the folder of each class; empty where labels stand in a table, or there are none.
 
-    Folders are read again in the order of their names, so the classes must be in that order.
+    Folders are read without their file of classes, too, so the classes must be in the order that they have then.
 
     Raises:
         SpecError: a class has a name that no folder can have.
     """
     classes = source.classes
-    if label is None or label.dtype.kind not in "iu" or not classes or list(classes) != sorted(set(classes)):
+    if label is None or label.dtype.kind not in "iu" or not classes or classes != in_order(classes):
         return ()
     for name in classes:
         if name in ("", ".", "..") or name.startswith(".") or set(name) & set("/\\\0"):
@@ -180,12 +195,14 @@ def about(source: Source) -> Mapping[str, Any]:
 
 
 def finish(folder: str, source: Source) -> None:
-    """Write the table of labels, where neither folders of classes hold them nor there are none."""
+    """Write the names of the classes beside their folders, or the table of labels, where there are any."""
     _, label = parts_of(source.spec)
-    if label is not None and not class_folders(source, label):
-        content = table(folder, source, label)
-        with open(os.path.join(folder, TABLE), "wb") as file:
-            file.write(content)
+    if label is None:
+        return
+    classes = class_folders(source, label)
+    name, content = (CLASSES, json.dumps(classes).encode()) if classes else (TABLE, table(folder, source, label))
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(content)
 
 
 def call(folder: str, source: Source) -> str:
@@ -195,9 +212,11 @@ def call(folder: str, source: Source) -> str:
         SpecError: a folder cannot hold the records of the source.
     """
     _, label = parts_of(source.spec)
-    classes = class_folders(source, label)
-    labels = "None" if label is None else "'folder'" if classes else repr(os.path.join(folder, TABLE))
-    return f"gl.images({folder!r}, labels={labels})"
+    if label is None:
+        return f"gl.images({folder!r}, labels=None)"
+    if class_folders(source, label):
+        return f"gl.images({folder!r}, labels='folder', classes={os.path.join(folder, CLASSES)!r})"
+    return f"gl.images({folder!r}, labels={os.path.join(folder, TABLE)!r})"
 
 
 def _name(number: int, value: bytes, source: Source) -> str:

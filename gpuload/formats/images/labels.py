@@ -8,12 +8,15 @@ Exact   every image has one label and every label an image; nothing is left out,
 CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180, UTF-8, with or
         without a byte order mark. A file has two columns, file and label, or `Labels` names those that are meant.
         Labels are whole numbers if all are, else numbers if all are, else texts.
+Texts   become numbers of classes (`sources/classnames.py`). With ``classes=`` labels of a CSV file that
+        all are names of classes are these, also where the names are numbers.
 Source  https://docs.python.org/3/library/csv.html, RFC 4180
 """
 
 from __future__ import annotations
 
 import csv
+import logging
 import math
 import os
 import re
@@ -26,6 +29,7 @@ from numpy.typing import ArrayLike
 
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.arrays import as_array
+from gpuload.sources.classnames import AnyClasses, check_numbers, class_names, in_order, log_order, numbers_of
 from gpuload.sources.leaf import Array
 from gpuload.storage.files import Path, open_error
 
@@ -38,7 +42,10 @@ FILE_NAMES |= {"file_path", "image_path", "imageid", "image_file"}
 KINDS = "biuf"  # of numbers that labels can be
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+PART = re.compile(r"(\D*)(\d{1,18})?", re.ASCII)  # of a path: text, and a number behind it
+MOST_PATHS = 2  # in a line of the log
 REMEDY = 'pass "folder", None, a list or array, a mapping from file to label, or the path of a .csv file'
+log = logging.getLogger("gpuload")
 
 
 @dataclass(frozen=True)
@@ -50,13 +57,16 @@ class Labels:
         label: the name of the column of labels; several names make a vector of numbers of each image.
         file: the name of the column of files, with or without their suffix. By default the column that is called
             ``id``, ``file``, ``image`` or similar, else the first.
+        classes: the names of the classes, as of ``gl.images``: ``gl.Labels("val.csv", "breed", classes=train)``.
     """
 
     path: Path
     label: str | Sequence[str]
     file: str | None = None
+    classes: AnyClasses | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", class_names(self.classes, "gl.Labels"))
         names = (self.label,) if isinstance(self.label, str) else self.label
         if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
             raise SpecError(
@@ -67,6 +77,12 @@ class Labels:
         if self.file is not None and not isinstance(self.file, str):
             raise SpecError(
                 f"gl.Labels with file={self.file!r}"[:200], cause="it is the name of a column", remedy="leave it out"
+            )
+        if self.classes is not None and not isinstance(self.label, str):
+            raise SpecError(
+                f"gl.Labels with label={list(self.label)!r} and classes"[:200],
+                cause="a class is one name for each image, and several columns are a vector of numbers",
+                remedy="name one column, or leave classes= out",
             )
 
 
@@ -79,41 +95,104 @@ class ImageLabels:
 
     Attributes:
         values: ``[num_files, ...]``: the labels, of texts their class numbers.
-        classes: of texts the different ones, sorted.
-        argument: an array of the labels in the order of the files: as argument of ``labels_of`` it gives the same.
+        classes: the names of the classes: those that were stated, else of texts the different ones; see `in_order`.
+        argument: the labels in the order of the files: as argument of ``labels_of`` it gives the same.
     """
 
     values: Array
     classes: tuple[str, ...]
-    argument: Array
+    argument: InOrder
 
 
-def labels_of(labels: Any, root: str, paths: Sequence[str]) -> ImageLabels:
+@dataclass(frozen=True, eq=False)
+class InOrder:
+    """Labels that are known to be in the order of the files, as a source is pickled with them."""
+
+    values: Array
+
+
+def stated_classes(labels: Any, classes: AnyClasses | None) -> tuple[str, ...] | None:
+    """Return the names of the classes that the arguments of ``gl.images`` state; None if they state none.
+
+    Raises:
+        SpecError: they are no names, two arguments state them, or there are no labels.
+    """
+    names = class_names(classes, "gl.images")
+    if names is not None and labels is None:
+        raise SpecError(
+            "gl.images with classes= and labels=None",
+            cause="classes are the names of labels, and there are none",
+            remedy='pass labels="folder", or other labels, or leave classes= out',
+        )
+    if not isinstance(labels, Labels) or labels.classes is None:
+        return names
+    if names is not None:
+        raise SpecError(
+            "classes= of gl.images and of gl.Labels",
+            cause="both state the classes of the labels",
+            remedy="pass one of them",
+        )
+    return class_names(labels.classes, "gl.Labels")
+
+
+def labels_of(
+    labels: Any, root: str, paths: Sequence[str], classes: tuple[str, ...] | None = None, *, is_sorted: bool = False
+) -> ImageLabels:
     """Return the labels of files.
 
     Args:
         labels: see ``gl.images``.
         root: the folder of all files.
         paths: the files, absolute.
+        classes: the names of the classes that were stated.
+        is_sorted: True if the order of the files is that of their names, which the log may explain.
 
     Raises:
         SpecError: the argument is no labels, or has not one label for each file.
         FileError, FormatError: the CSV file cannot be read, or is no CSV file.
     """
-    if isinstance(labels, Mapping):
+    source = "labels"
+    if isinstance(labels, InOrder):
+        labels = labels.values
+    elif isinstance(labels, Mapping):
         entries = [(f"labels[{str(name)!r}]", name, label) for name, label in labels.items()]
         labels = _in_order(entries, [root, os.getcwd()], paths)
     elif isinstance(labels, (str, os.PathLike)):
-        labels = _of_csv(labels, None, root, paths)
+        source, labels = str(labels), _of_csv(labels, None, root, paths, classes)
     elif isinstance(labels, Labels):
-        labels = _of_csv(labels.path, labels, root, paths)
+        source, labels = str(labels.path), _of_csv(labels.path, labels, root, paths, classes)
     elif not isinstance(labels, Sequence) and not getattr(labels, "ndim", 0):
         raise SpecError(f"labels = {labels!r}", cause="it is nothing that has a label for each image", remedy=REMEDY)
-    return _image_labels(labels, len(paths))
+    elif is_sorted:
+        _log_order(root, paths)
+    return _image_labels(labels, paths, classes, source)
 
 
-def _image_labels(labels: Any, count: int) -> ImageLabels:
+def _log_order(root: str, paths: Sequence[str]) -> None:
+    """Warn if files are numbered, and the order of their names is not that of the numbers: 0, 1, 10, 11, 2."""
+    before = ""
+    for path in paths:
+        # Only a shorter name can have a smaller number, and few are compared so.
+        if len(path) < len(before) and _parts(path) < _parts(before):
+            names = [name[len(root) :].lstrip("/") for name in (*paths[:MOST_PATHS], before, path)]
+            log.warning(
+                "%s: the labels are matched to the images in the order of their names, which is not that of their "
+                "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to label, or list "
+                "the files: gl.images([...], labels=...)",
+                root, ", ".join(names[:-2]), *names[-2:],
+            )  # fmt: skip
+            return
+        before = path
+
+
+def _parts(path: str) -> list[tuple[str, int]]:
+    """Return the texts and numbers of a path, which sort as a person does."""
+    return [(match[1], int(match[2] or -1)) for match in PART.finditer(path)]
+
+
+def _image_labels(labels: Any, paths: Sequence[str], classes: tuple[str, ...] | None, source: str) -> ImageLabels:
     """Return the labels that are given image by image: class names, or numbers, or an array for each."""
+    count = len(paths)
     array = as_array("labels", labels)
     if array.dtype.kind == "U" and array is not labels and not all(isinstance(label, str) for label in labels):
         raise SpecError(
@@ -127,12 +206,17 @@ def _image_labels(labels: Any, count: int) -> ImageLabels:
             cause="the i-th label is that of the i-th image, in the order of the paths",
             remedy="pass one for each image; source.where(i) of gl.images(..., labels=None) says which image that is",
         )
+
+    def place_of(number: int) -> str:
+        return f"{source}: {paths[number]}, record {number}"
+
     if array.dtype.kind == "U" and array.ndim == 1:
-        classes = sorted(set(array.tolist()))
-        number_of = {name: number for number, name in enumerate(classes)}
-        return ImageLabels(
-            np.array([number_of[name] for name in array.tolist()], np.int64), tuple(classes), array.copy()
-        )
+        names = array.tolist()
+        order = in_order(names) if classes is None else classes
+        numbers = numbers_of(names, order, place_of, "open the images of the classes alone, gl.images([...])")
+        if classes is None:
+            log_order(order, f"{source}: the labels are texts that", "pass numbers, or classes=[...] in their order")
+        return ImageLabels(numbers, order, InOrder(array.copy()))
     if array.dtype.kind not in KINDS:
         remedy = "numpy.char.decode(labels) makes texts of them" if array.dtype.kind == "S" else "pass numbers or texts"
         raise SpecError(
@@ -141,7 +225,9 @@ def _image_labels(labels: Any, count: int) -> ImageLabels:
             remedy=remedy,
         )
     values = np.array(array, array.dtype.newbyteorder("="), order="C")
-    return ImageLabels(values, (), values)
+    if classes is not None:
+        check_numbers(values, classes, place_of)
+    return ImageLabels(values, classes or (), InOrder(values))
 
 
 def _in_order(entries: Iterable[tuple[str, Any, Any]], bases: list[str], paths: Sequence[str]) -> list[Any]:
@@ -241,7 +327,9 @@ class _Images:
         return self._stems.get(name) or self._stems.get(os.path.normpath(name), [])
 
 
-def _of_csv(argument: Path, columns: Labels | None, root: str, paths: Sequence[str]) -> Any:
+def _of_csv(
+    argument: Path, columns: Labels | None, root: str, paths: Sequence[str], classes: tuple[str, ...] | None
+) -> Any:
     """Return the labels in a CSV file, in the order of the files."""
     text = os.fspath(argument) if isinstance(argument, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.lower().endswith(".csv"):
@@ -249,6 +337,11 @@ def _of_csv(argument: Path, columns: Labels | None, root: str, paths: Sequence[s
     path = os.path.abspath(os.path.expanduser(text))
     bases = [root, os.path.dirname(path), os.getcwd()]
     rows = _in_order(_rows(path, columns, _Images(bases, paths)), bases, paths)
+    if classes is not None and len(rows[0][1]) == 1:
+        texts = [label[0] for _, label in rows]
+        # Names first: of classes that are called 1, 2 and 10, the text 10 is the last one.
+        if set(texts) <= set(classes):
+            return texts
     vectors = [_numbers([(place, label[at]) for place, label in rows]) for at in range(len(rows[0][1]))]
     if columns is None or isinstance(columns.label, str):
         return vectors[0]
@@ -349,8 +442,23 @@ def _numbers(labels: Sequence[tuple[str, str]]) -> list[Any]:
     if any(map(_is_word, texts)):
         return texts
     if all(map(WHOLE.fullmatch, texts)):
-        return [_whole(place, text) for place, text in labels]
+        numbers = [_whole(place, text) for place, text in labels]
+        _check_codes(labels, numbers)
+        return numbers
     return [_float(place, text) for place, text in labels]
+
+
+def _check_codes(labels: Sequence[tuple[str, str]], numbers: Sequence[int]) -> None:
+    """Raise ``FormatError`` if labels that differ as texts are one number: codes such as 01 and 1."""
+    text_of: dict[int, str] = {}
+    for (place, text), number in zip(labels, numbers, strict=True):
+        if text_of.setdefault(number, text) != text:
+            raise FormatError(
+                f"{place}: the labels {text_of[number]!r} and {text!r} are the same number",
+                cause="all labels are whole numbers, and a number has no zeros before it",
+                remedy=f'if they are two classes, pass classes=["{text_of[number]}", "{text}", ...]; '
+                "else write one form",
+            )
 
 
 def _is_word(text: str) -> bool:

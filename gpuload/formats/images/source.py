@@ -4,8 +4,8 @@ Folder  all files below it with a suffix of such a format (`images.head.FORMATS`
         left out, sorted by path; formats may stand side by side. The log lists the other files; images of formats that
         are not decoded are a warning. A list is taken in its order, a wildcard is sorted; they may name images with
         another suffix. The first bytes of a file decide how it is read, not its suffix.
-Labels  class i is the i-th folder by name: of the folders in a root folder (also empty ones, so that an empty class
-        does not renumber the others), or of the folders that the files of a list lie in. Others: `labels.py`.
+Labels  the number of the folder that an image lies in: of those in a root folder, or of the last ones that the files of
+        a list lie in (`classfolders.py`). Others: `labels.py`.
 Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
         first bytes of files with other suffixes are looked at, and of very large ones, so that no gigabytes of
         something else are read into memory.
@@ -21,14 +21,17 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from gpuload.errors import FormatError, MissingFileError, SpecError
-from gpuload.formats.images.labels import AnyLabels, labels_of
+from gpuload.errors import FormatError, MissingFileError
+from gpuload.formats.images.classfolders import ClassFolders, below, check_rule, manifest_names, top_folders
+from gpuload.formats.images.labels import AnyLabels, labels_of, stated_classes
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
+from gpuload.sources.classnames import AnyClasses, shorten
 from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.leaf import Array, Group, Leaf
@@ -61,7 +64,13 @@ MOST_KINDS = 6  # of other files that are told apart
 log = logging.getLogger("gpuload")
 
 
-def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str = "raise") -> ImagesSource:
+def images(
+    root_or_paths: Paths,
+    labels: AnyLabels = "folder",
+    *,
+    classes: AnyClasses | None = None,
+    on_error: str = "raise",
+) -> ImagesSource:
     """Return the records of image files: ``image``, the encoded bytes, and with labels ``label``.
 
     The logger ``gpuload`` says how many files of a folder are left out.
@@ -71,6 +80,7 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
         gl.images("photos", labels={"cat/1.jpg": 3, ...})
         gl.images("photos", labels="labels.csv")          file,label; id,label with names that have no suffix
         gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
+        gl.images("val", classes=train)                   the numbers that the classes have in the source train
 
     Args:
         root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards; or a manifest of
@@ -80,7 +90,12 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
             file with a header and two columns, file and label; files may also be as seen from its folder. ``gl.Labels``
             names columns of a CSV file that has more. The suffix of a file may be left out where that leaves one
             image. Each image has one label there, and each label an image. Where labels are texts, ``label`` is their
-            number among the sorted different texts, which ``source.classes`` has.
+            number among the sorted different texts, which ``source.classes`` has. Names that are all whole numbers are
+            sorted as numbers. A folder without an image is no class; the log names it.
+        classes: the names of the classes, that of label 0 first, in place of those that the images have: a list; a
+            source, for its ``classes``; a mapping from name to number; or the path of a ``.json`` file with a list or a
+            mapping, as ``json.dump(source.classes, file)`` writes it. A class may have no image here, and another class
+            is an error. Labels that are numbers already are checked.
         on_error: ``"raise"``: a file that is empty, too large or no image at all is an error. ``"replace"``,
             ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to the loader, too.
 
@@ -88,35 +103,45 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.
         FormatError: a file is empty, or too large for an image, or has another suffix or is large, and is no image of
             a format that is decoded; a CSV file that is none.
-        SpecError: with ``labels="folder"``, an image that lies in no class folder; labels that are not one for each
-            image.
+        SpecError: with ``labels="folder"``, an image that lies in no class folder, or folders that are parts of a data
+            set (``train``, ``val``) and no classes; labels that are not one for each image; a class that is none of
+            ``classes``.
     """
     by_folder = isinstance(labels, str) and labels == "folder"
     check_on_error(on_error)
+    names = stated_classes(labels, classes)
     listing = manifest.load(root_or_paths, "images")
-    content = (
-        _read(root_or_paths, on_error, by_folder=by_folder)
-        if listing is None
-        else _from_manifest(listing, by_folder=by_folder)
-    )
-    if by_folder or labels is None:
-        argument = labels
+    if listing is None:
+        content = _read(root_or_paths, on_error)
     else:
-        image_labels = labels_of(labels, content.root, content.files.paths)
+        content = _from_manifest(listing)
+        names = manifest_names(listing) if by_folder and names is None else names
+    argument: Any = labels
+    if by_folder:
+        folders = ClassFolders.of(content.root, content.files.paths, is_root=content.is_root)
+        rule = folders.classes(names)
+        if listing is not None and names is None:
+            check_rule(listing, rule)
+        content = replace(content, labels=folders.labels(rule), classes=rule)
+    elif labels is not None:
+        image_labels = labels_of(labels, content.root, content.files.paths, names, is_sorted=content.is_sorted)
         content = replace(content, labels=image_labels.values, classes=image_labels.classes)
         argument = image_labels.argument
-    arguments = {"root_or_paths": content.argument, "on_error": on_error, "labels": argument}
+    # Only where it was passed: calls of before have the identity that they had, by which manifests find fingerprints.
+    options = {} if names is None else {"classes": names}
+    arguments = {"root_or_paths": content.argument, "on_error": on_error, "labels": argument, **options}
     return ImagesSource(content, Opening(images, arguments, "root_or_paths"))
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """Image files, and the classes that their folders name.
+    """Image files, and their labels.
 
     Attributes:
         files: the files.
         root: the folder from which their names are seen.
         is_root: True if it was named, and not the files.
+        is_sorted: True if the order of the files is that of their names, and not that of a list.
         argument: the absolute paths that open them.
         bad: the files that cannot be opened.
         labels: ``[num_files, ...]``; None where there are none.
@@ -127,6 +152,7 @@ class Content:
     files: Files
     root: str
     is_root: bool
+    is_sorted: bool
     argument: str | Sequence[str]
     bad: BadFiles
     labels: Array | None = None
@@ -134,7 +160,7 @@ class Content:
     other_files: str = ""
 
 
-def _read(root_or_paths: Paths, on_error: str, *, by_folder: bool) -> Content:
+def _read(root_or_paths: Paths, on_error: str) -> Content:
     """Return the images in a folder, or those that paths name."""
     folder, other_files = as_folder(root_or_paths), ""
     if folder is None:
@@ -146,41 +172,22 @@ def _read(root_or_paths: Paths, on_error: str, *, by_folder: bool) -> Content:
     files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
     bad = bad_files(files, results, "gl.images")
     argument = files.paths if folder is None else folder
-    content = Content(files, root, folder is not None, argument, bad, other_files=other_files)
-    if not by_folder:
-        return content
-    folders, classes = _folders_of(paths, root, is_root=folder is not None)
-    number_of = {name: number for number, name in enumerate(classes)}
-    numbers = np.array([number_of[name] for name in folders], np.int64)
-    return replace(content, labels=numbers, classes=tuple(classes))
+    # Wildcards are sorted; in a list of paths alone there are as many files as paths.
+    is_sorted = not isinstance(root_or_paths, (list, tuple)) or len(root_or_paths) != len(paths)
+    return Content(files, root, folder is not None, is_sorted, argument, bad, other_files=other_files)
 
 
-def _from_manifest(listing: manifest.Manifest, *, by_folder: bool) -> Content:
+def _from_manifest(listing: manifest.Manifest) -> Content:
     """Return the images that a manifest lists, folder by folder."""
     files, paths = listing.files, listing.files.paths
-    depth, classes = listing.about.get("depth"), listing.about.get("classes")
+    depth, is_root = listing.about.get("depth"), listing.about.get("classes") is not None
     if not isinstance(paths, PackedPaths) or not isinstance(depth, int) or not 0 <= depth < 1 << 16:
         raise listing.error("it does not say where the folder of the images is")
-    is_root = classes is not None
     folders = [folder.rstrip("/") for folder in paths.folders.between(0, len(paths.folders))]
     root = folders[0].rsplit("/", depth)[0]
     if not all(f"{folder}/".startswith(f"{root}/") for folder in folders):
         raise listing.error("a file lies outside the folder of the images")
-    content = Content(files, root, is_root, listing.path, BadFiles(files, {}))
-    if not by_folder:
-        return content
-    if is_root:
-        names = [_below(root, f"{folder}/").partition("/")[0] for folder in folders]
-        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-            raise listing.error("its classes are no list of names")
-    else:
-        names = [folder.rpartition("/")[2] for folder in folders]
-        classes = sorted(set(names))
-    number_of = {name: number for number, name in enumerate(classes)}
-    numbers = np.array([number_of.get(name, -1) for name in names], np.int64)[paths.folder_of]
-    if (numbers < 0).any():
-        raise _loose_error(paths[int((numbers < 0).argmax())], int((numbers < 0).sum()) - 1, root)
-    return replace(content, labels=numbers, classes=tuple(classes))
+    return Content(files, root, is_root, is_root, listing.path, BadFiles(files, {}))
 
 
 class ImagesSource(FileSource):
@@ -194,7 +201,7 @@ class ImagesSource(FileSource):
         files, bad = content.files, content.bad
         storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None)]
         if bad:
-            names = tuple(_below(content.root, path) for path in files.paths)
+            names = tuple(below(content.root, path) for path in files.paths)
             bad = BadFiles(replace(files, names=names), bad.errors, behind="")
         self._leaves: tuple[Leaf, ...] = (bad.gaps(ImageFiles(files, storage), bad.numbers, bad.numbers),)
         if content.labels is not None:
@@ -213,11 +220,11 @@ class ImagesSource(FileSource):
         return f"{super().describe()}; left out: {other_files}" if other_files else super().describe()
 
     def _where(self, number: int) -> str:
-        return _below(self._content.root, self._files.paths[number])
+        return below(self._content.root, self._files.paths[number])
 
     def _digest(self) -> str:
         root, labels, bad = self._content.root, self._content.labels, self._content.bad
-        names = [_below(root, path) for path in self._files.paths]
+        names = [below(root, path) for path in self._files.paths]
         about = None if labels is None else _fingerprint_of(labels)
         return self._files.digest(names, self.classes, about, *([bad.numbers] if bad else []))
 
@@ -227,12 +234,10 @@ class ImagesSource(FileSource):
     def _entries(self) -> Entries:
         root, bad = self._content.root, self._content.bad
         first = self._files.paths[0]
-        classes = None
-        if self._content.is_root:
-            inside = (_below(root, path) for path in self._files.paths) if is_remote(root) else ()
-            classes = sorted({name.partition("/")[0] for name in inside if "/" in name}) or _class_folders(root)
+        names = self._opening.arguments.get("classes")
+        folders = top_folders(root, self._files.paths) if self._content.is_root else None
         return Entries(
-            {"depth": _below(root, first).count("/"), "classes": classes},
+            {"depth": below(root, first).count("/"), "classes": folders, "names": names and list(names)},
             bad=self._files.paths[bad.numbers[0]] if bad else "",
         )
 
@@ -253,11 +258,6 @@ def _fingerprint_of(labels: Array) -> object:
         return labels.tolist()
     array = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
     return array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest()
-
-
-def _below(root: str, path: str) -> str:
-    """Return an absolute path as seen from a folder that it lies in; `os.path.relpath` takes 30 times as long."""
-    return path[len(os.path.join(root, "")) :]
 
 
 def _common_folder(paths: list[str]) -> str:
@@ -290,6 +290,7 @@ def _images_below(root: str) -> tuple[list[str], str]:
         return _remote_images_below(root), ""
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
+    broken_links = list[str]()  # which may have been class folders; one that is called as an image is an error later
     # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
     with Progress("listing folders") as progress:
@@ -300,9 +301,13 @@ def _images_below(root: str) -> tuple[list[str], str]:
                     inner.append(entry.path)
                 elif entry.name.lower().endswith(SUFFIXES):
                     paths.append(entry.path)
+                elif entry.is_symlink() and not os.path.exists(entry.path):
+                    broken_links.append(below(root, entry.path))
                 else:
                     other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
             folders = list(_first_visits(inner, visited))
+    if broken_links:
+        log.warning("%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links)))
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
@@ -353,40 +358,6 @@ def _first_visits(folders: list[str], visited: set[str]) -> Iterator[str]:
         if real not in visited:
             visited.add(real)
             yield folder
-
-
-def _folders_of(paths: list[str], root: str, *, is_root: bool) -> tuple[list[str], list[str]]:
-    """Return the class folder of each image, and the class folders in order."""
-    if not is_root:
-        folders = [os.path.basename(os.path.dirname(path)) for path in paths]
-        return folders, sorted(set(folders))
-    inside = [_below(root, path) for path in paths]
-    folders = [path.partition(os.sep)[0] for path in inside]
-    if is_remote(root):
-        classes = sorted({folder for folder, path in zip(folders, inside, strict=True) if folder != path})
-    else:
-        classes = _class_folders(root)
-    _check_class_folders(root, paths, folders, classes)
-    return folders, classes
-
-
-def _class_folders(root: str) -> list[str]:
-    return sorted(entry.name for entry in _entries(root) if is_folder(entry))
-
-
-def _check_class_folders(root: str, paths: list[str], folders: list[str], classes: list[str]) -> None:
-    class_names = set(classes)
-    loose = [path for path, folder in zip(paths, folders, strict=True) if folder not in class_names]
-    if loose:
-        raise _loose_error(loose[0], len(loose) - 1, root)
-
-
-def _loose_error(path: str, num_others: int, root: str) -> SpecError:
-    return SpecError(
-        f"{path} lies in no class folder" + (f", nor do {num_others} others" if num_others else ""),
-        cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
-        remedy="pass labels=None for images without labels, or sort them into folders",
-    )
 
 
 def _check_file(path: str, size: int, head: bytes) -> None:

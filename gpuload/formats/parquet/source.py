@@ -104,7 +104,7 @@ class ParquetSource(ColumnSource):
     ) -> None:
         files, counts = tables[0].files, [int(table.rows.sum()) for table in tables]
         about = sorted(opening.arguments["defaults"].items()) or None
-        classes = tables[0].description.classes
+        classes = columnar.classes_of(tables, columns)
         super().__init__(files, opening, open_storage(files), leaves, counts, classes, about=about)
         self._tables, self._columns = tables, columns
 

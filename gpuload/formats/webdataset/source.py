@@ -2,8 +2,9 @@
 
 Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the last slash stand side
          by side and are a record; what stands behind that dot is the field.
-Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers; ``npy`` arrays of
-         one shape; ``txt``, ``text`` and ``json`` text, which is not parsed; all others bytes.
+Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers or words
+         (`words.py`); ``npy`` arrays of one shape; ``txt``, ``text`` and ``json`` text, which is not parsed; all
+         others bytes.
 Access   any record by index, one positioned read a member. Where members lie is found once, by a walk through the
          headers of each archive (`tar.py`), and stored (`members.py`). 45 bytes a member stay in memory.
 Packed   archives of gzip are unpacked once into the cache folder (`storage/unpack.py`).
@@ -21,9 +22,11 @@ import numpy as np
 
 from gpuload.errors import RowError, SpecError
 from gpuload.formats.npy import npyheader
+from gpuload.formats.webdataset import words
 from gpuload.formats.webdataset.members import Members, from_manifest, members_of, places_of, to_manifest
 from gpuload.images.head import SUFFIXES
 from gpuload.ragged import Ragged
+from gpuload.sources.classnames import AnyClasses, class_names
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening, WholeFiles
 from gpuload.sources.leaf import UINT8, Indices, Values
@@ -35,15 +38,14 @@ from gpuload.storage.unpack import unpack_files, with_names
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_NAMES = 1 << 20  # that braces stand for
-INTEGERS, TEXTS, ARRAY = ("cls", "cls2", "index", "inx", "id"), ("txt", "text", "transcript", "json", "jsn"), "npy"
+TEXTS, ARRAY = ("txt", "text", "transcript", "json", "jsn"), "npy"
 IMAGES = tuple(suffix.lstrip(".") for suffix in SUFFIXES)
-LONGEST_INTEGER = 20  # characters, with its sign
 FIRST_BYTES = 1 << 16  # of an array, that its header is looked for in
 
 First = Callable[[int], bytes]  # returns the first bytes of the first record of a field
 
 
-def webdataset(paths: Paths, fields: Sequence[str] | None = None) -> ColumnSource:
+def webdataset(paths: Paths, fields: Sequence[str] | None = None, *, classes: AnyClasses | None = None) -> ColumnSource:
     """Return the records of WebDataset archives.
 
         gl.webdataset("train-{000000..000146}.tar", ["jpg", "cls"])
@@ -54,6 +56,9 @@ def webdataset(paths: Paths, fields: Sequence[str] | None = None) -> ColumnSourc
             archives (``Source.index``).
         fields: the extensions that are read, in this order; by default those of the first record, and no record may
             have others.
+        classes: the names of the classes in members ``.cls``, that of number 0 first, as of ``gl.images``: a list, a
+            source, a mapping or a ``.json`` file. Names become numbers, and numbers are checked. Without it, names
+            are texts.
 
     Raises:
         FormatError: a file is no tar archive, is damaged or cut short; the error names the byte.
@@ -62,6 +67,7 @@ def webdataset(paths: Paths, fields: Sequence[str] | None = None) -> ColumnSourc
     """
     if fields is not None and (isinstance(fields, str) or not fields or not all(isinstance(f, str) for f in fields)):
         raise SpecError(f"fields = {fields!r}", cause="it is a list of extensions", remedy='write ["jpg", "cls"]')
+    class_list = class_names(classes, "gl.webdataset")
     listing = manifest.load(paths, "webdataset")
     if listing is None:
         originals: Sequence[str] = expand(_without_braces(paths))
@@ -74,10 +80,15 @@ def webdataset(paths: Paths, fields: Sequence[str] | None = None) -> ColumnSourc
     if not members.offsets.size:
         raise SpecError(f"{originals[0]} holds no file", cause="a record is made of files", remedy="check the archives")
     names = tuple(fields or members.fields_of(0))
+    class_field = words.class_field(names, class_list)
+    if listing is not None and class_list is None:
+        # Manifests of before do not have these heads: all such members were numbers.
+        heads = {**{name: b"0" for name in names if name.rpartition(".")[2] in words.KINDS}, **heads}
     places = places_of(files, members, names, is_strict=fields is None)
     argument = tuple(originals) if listing is None else listing.path
-    opening = Opening(webdataset, {"paths": argument, "fields": names})
-    return WebDatasetSource(files, opening, members, names, places, heads)
+    options = {} if class_list is None else {"classes": class_list}
+    opening = Opening(webdataset, {"paths": argument, "fields": names, **options})
+    return WebDatasetSource(files, opening, members, names, places, heads, class_field)
 
 
 class WebDatasetSource(ColumnSource):
@@ -91,13 +102,15 @@ class WebDatasetSource(ColumnSource):
         names: Sequence[str],
         places: Sequence[Extents],
         heads: dict[str, bytes],
+        class_field: str | None,
     ) -> None:
+        classes = opening.arguments.get("classes", ())
         storage, leaves = open_storage(files), list[MemberLeaf]()
         for name, extents in zip(names, places, strict=True):
             head = heads.get(name)
             first = partial(_first_bytes, files, extents) if head is None else partial(_beginning, head)
-            leaves.append(_leaf(name, storage, extents, first))
-        super().__init__(files, opening, storage, leaves, members.record_counts())
+            leaves.append(_leaf(name, storage, extents, first, classes if name == class_field else None))
+        super().__init__(files, opening, storage, leaves, members.record_counts(), classes, about=classes or None)
         self._members, self._heads = members, {leaf.spec.names[0]: leaf.head for leaf in leaves if leaf.head}
 
     def _entries(self) -> Entries:
@@ -166,21 +179,18 @@ class MemberLeaf(WholeFiles):
         return self._storage.files.paths[self._places.files[number]], int(self._places.offsets[number])
 
 
-class IntegerLeaf(MemberLeaf):
-    """Whole numbers in decimal digits."""
+class WordLeaf(MemberLeaf):
+    """Whole numbers, or words."""
 
     is_direct = False
 
+    def __init__(self, field: Field, storage: Storage, extents: Extents, parse: words.Parse, head: bytes) -> None:
+        super().__init__(field, storage, extents)
+        self._parse, self.head = parse, head
+
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the numbers, int64 ``[n]``."""
-        values = np.empty(numbers.size, np.int64)
-        for row, value in enumerate(raw):
-            # Cut first: a member of another kind may have gigabytes, of which the error shows a few bytes.
-            text = value[: LONGEST_INTEGER + 2].tobytes().strip()
-            if not re.fullmatch(rb"[+-]?\d{1,18}", text):
-                raise RowError(row, f"field {self.spec.names[0]!r} holds {text!r}", cause="it is no whole number")
-            values[row] = int(text)
-        return [values]
+        """Return the numbers, int64 ``[n]``, or the bytes of the texts."""
+        return [self._parse(raw)]
 
 
 class ArrayLeaf(MemberLeaf):
@@ -223,10 +233,12 @@ def _beginning(head: bytes, length: int) -> bytes:
     return head[:length]
 
 
-def _leaf(name: str, storage: Storage, extents: Extents, first: First) -> MemberLeaf:
+def _leaf(name: str, storage: Storage, extents: Extents, first: First, classes: tuple[str, ...] | None) -> MemberLeaf:
     kind = name.rpartition(".")[2]
-    if kind in INTEGERS:
-        return IntegerLeaf(Field(name, np.dtype(np.int64), ()), storage, extents)
+    if kind in words.KINDS:
+        head, place = first(words.FIRST_BYTES), storage.files.paths[int(extents.files[0])]
+        field, parse = words.field_and_parse(name, place, head, classes)
+        return WordLeaf(field, storage, extents, parse, head)
     if kind in TEXTS:
         return MemberLeaf(Field(name, np.dtype(object), (), text="str"), storage, extents)
     if kind == ARRAY:
