@@ -108,6 +108,15 @@ def read_header(path: str, size_bytes: int, head: bytes, read_bytes_to: Callable
         raise refusal.kind(f"{path} is no NPY file to read", cause=refusal.cause, remedy=refusal.remedy) from None
 
 
+def end_of_header(head: bytes) -> int:
+    """Return where the header of an NPY file ends that begins so, which may be beyond ``head``; 0 for other files."""
+    if not head.startswith(MAGIC) or len(head) < 8 or head[6] not in VERSIONS:
+        return 0
+    length_format, _ = VERSIONS[head[6]]
+    start = 8 + struct.calcsize(length_format)
+    return start + int(struct.unpack_from(length_format, head, 8)[0]) if len(head) >= start else 0
+
+
 @contextmanager
 def naming_conversion(paths: Paths) -> Iterator[None]:
     """Add to the error for files of Python objects the calls that convert them.
