@@ -54,7 +54,7 @@ def group(members: Sequence[Member]) -> dict[str, Grouping]:
     """Return the records of an archive, one grouping for each of DOTS; without ``"last"`` where it is the same."""
     notes = dict[str, Note]()
     files = _follow_links(members, notes)
-    files = _without(files, lambda name: _is_hidden(name), HIDDEN, notes)
+    files = _without(files, _is_hidden, HIDDEN, notes)
     groupings = {"first": _group(files, key_of, dict(notes))}
     if any("." in field_name for field_name in groupings["first"].fields):
         groupings["last"] = _group(files, key_of_last, dict(notes))
