@@ -72,7 +72,7 @@ class Header:
 
 def joined_arrays(path: str, num_bytes: int) -> FormatError:
     """Return the error for a file of several arrays, of which the first is followed by ``num_bytes`` bytes."""
-    joined = f"{path.removesuffix('.npy')}-joined.npy"
+    new_path = f"{path.removesuffix('.npy')}-joined.npy"
     return FormatError(
         f"{path} holds several arrays one behind the other, which is not supported",
         cause=f"behind its first array are {num_bytes} bytes that begin as an NPY file does: numpy.save was called "
@@ -80,7 +80,7 @@ def joined_arrays(path: str, num_bytes: int) -> FormatError:
         remedy="join them in Python: import numpy, os; "
         f"file = open({path!r}, 'rb'); size = os.path.getsize({path!r}); "
         "arrays = [numpy.load(file) for _ in iter(lambda: file.tell() < size, False)]; "
-        f"numpy.save({joined!r}, numpy.concatenate(arrays))",
+        f"numpy.save({new_path!r}, numpy.concatenate(arrays))",
     )
 
 

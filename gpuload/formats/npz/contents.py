@@ -74,8 +74,8 @@ def array_of(pieces: Pieces, member: Member) -> Array:
     array = Array(member, begin, header, crc32(head[: header.offset_bytes]))
     if array.num_more > 0 and header.data_bytes <= LARGEST_SKIP_BYTES:
         end = header.offset_bytes + header.data_bytes
-        more = pieces(begin + end, len(npyheader.MAGIC)) if array.is_stored else read_first(end + 6)[end:]
-        if more.startswith(npyheader.MAGIC):
+        start = pieces(begin + end, len(npyheader.MAGIC)) if array.is_stored else read_first(end + 6)[end:]
+        if start.startswith(npyheader.MAGIC):
             raise FormatError(
                 f"{pieces.path}, member {member.name!r}, holds several arrays one behind the other",
                 cause=f"behind its first array are {array.num_more} bytes that begin as an NPY file does, and "

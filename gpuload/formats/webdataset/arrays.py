@@ -24,7 +24,7 @@ from gpuload.sources.leaf import Array, Values
 from gpuload.spec import Field, Shape
 
 SUFFIX = ".npy"
-SEEN = 1024  # headers, of each field, that are not parsed again
+MOST_HEADS = 1024  # headers, of each field, that are not parsed again
 
 
 class ArrayKind(NamedTuple):
@@ -60,15 +60,15 @@ def peek(name: str, length: int, read: Read) -> bytes:
 
 def kinds_of(members: Iterable[tuple[str, Member]]) -> dict[str, ArrayKind]:
     """Return the kind of the arrays of each field, from the fields and heads of members; damaged ones are left out."""
-    kinds, seen = dict[str, ArrayKind](), dict[str, set[bytes]]()
+    kinds, heads_of = dict[str, ArrayKind](), dict[str, set[bytes]]()
     for name, member in members:
         if not member.head:
             continue
         head = member.head[: npyheader.end_of_header(member.head)]
-        heads = seen.setdefault(name, set())
+        heads = heads_of.setdefault(name, set())
         if head in heads:
             continue
-        if len(heads) < SEEN:
+        if len(heads) < MOST_HEADS:
             heads.add(head)
         try:
             header = npyheader.read_header(member.name, member.length, member.head, partial(_beginning, member.head))
@@ -151,13 +151,13 @@ def unpack_alike(field: Field, header: Header, head: bytes, raw: Ragged) -> list
     for row, value in enumerate(raw):
         # The header is compared as bytes; it was parsed once, for the first record.
         if value.size != num_bytes or value[:begin].tobytes() != head:
-            raise _other(row, field, f"{header.dtype} {header.shape}", _header_of(row, field, value))
+            raise _shape_error(row, field, f"{header.dtype} {header.shape}", _header_of(row, field, value))
         array = value[begin:].view(header.dtype)
         values[row] = array.reshape(header.shape, order="F" if header.fortran else "C")
     return [values]
 
 
-def unpack_each(field: Field, raw: Ragged) -> list[Values]:
+def unpack_arrays(field: Field, raw: Ragged) -> list[Values]:
     """Return the arrays of NPY files of one dtype, whose shapes are those of the field."""
     values = [_array_of(row, field, value) for row, value in enumerate(raw)]
     if field.uniform:
@@ -170,7 +170,7 @@ def unpack_each(field: Field, raw: Ragged) -> list[Values]:
 def _array_of(row: int, field: Field, value: Array) -> Array:
     data, header = value.tobytes(), _header_of(row, field, value)
     if header.dtype.newbyteorder("=") != field.dtype or not _fits(header.shape, field.shape):
-        raise _other(row, field, f"{field.dtype} {field.shape}", header)
+        raise _shape_error(row, field, f"{field.dtype} {field.shape}", header)
     array = np.frombuffer(data[header.offset_bytes :], header.dtype)
     shaped = array.reshape(header.shape, order="F" if header.fortran else "C")
     return np.ascontiguousarray(shaped, field.dtype).reshape(header.shape)
@@ -201,7 +201,7 @@ def _fits(shape: tuple[int, ...], expected: Shape | None) -> bool:
     )
 
 
-def _other(row: int, field: Field, expected: str, header: Header) -> RowError:
+def _shape_error(row: int, field: Field, expected: str, header: Header) -> RowError:
     return RowError(
         row,
         f"field {field.name!r} is {header.dtype} {header.shape}, another array than {expected}",

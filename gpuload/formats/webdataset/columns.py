@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.formats.webdataset.grouping import APART, FILES_ABOUT, HIDDEN, LOST_LINKS, TWICE, Grouping
+from gpuload.formats.webdataset.grouping import FILES_ABOUT, HIDDEN, LOST_LINKS, SPREAD, TWICE, Grouping
 from gpuload.formats.webdataset.members import Members, group_archive
 from gpuload.images.head import SUFFIXES
 from gpuload.sources.leaf import Indices
@@ -28,7 +28,7 @@ from gpuload.storage.files import Files
 
 Columns = dict[str, tuple[str, ...]]  # the name of each field, and the extensions of which it is the first
 
-EITHER = ";"
+SEPARATOR = ";"
 MOST_RECORDS = 1 << 20  # that are looked at for an error
 IMAGES = tuple(suffix.lstrip(".") for suffix in SUFFIXES)
 log = logging.getLogger("gpuload")
@@ -44,7 +44,7 @@ def check_fields(fields: Any) -> dict[str, str] | tuple[str, ...] | None:
         return None
     values = list(fields.values()) if isinstance(fields, Mapping) else fields
     is_list = isinstance(values, (list, tuple)) and all(isinstance(value, str) for value in values)
-    if not is_list or not values or any(not all(value.split(EITHER)) for value in values if value):
+    if not is_list or not values or any(not all(value.split(SEPARATOR)) for value in values if value):
         raise SpecError(
             f"fields = {fields!r}"[:200],
             cause="it is a list of extensions, or a dict from the names of fields to these",
@@ -64,7 +64,7 @@ def columns_of(members: Members, fields: dict[str, str] | Sequence[str] | None) 
     if fields is None:
         return {name: (name,) for name in members.fields_of(0)}
     pairs = fields.items() if isinstance(fields, Mapping) else zip(fields, fields, strict=True)
-    return {name: tuple(extension.lower() for extension in text.split(EITHER)) for name, text in pairs}
+    return {name: tuple(extension.lower() for extension in text.split(SEPARATOR)) for name, text in pairs}
 
 
 def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[list[Indices], int]:
@@ -89,7 +89,7 @@ def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[lis
                 ranks[numbers[extension]] = rank
         rows = np.flatnonzero((ranks < len(extensions))[members.field_of])
         if len(extensions) > 1 and rows.size:
-            rows = _first_of_each(rows, record_of[rows], ranks[members.field_of[rows]])
+            rows = _first_by_rank(rows, record_of[rows], ranks[members.field_of[rows]])
         records = record_of[rows]
         # If each record has the field once, these are 0, 1, 2, ...; the first that differs names the record at fault.
         gaps = np.flatnonzero(records != np.arange(records.size))
@@ -101,7 +101,7 @@ def rows_of(members: Members, columns: Columns, *, is_strict: bool) -> tuple[lis
     return all_rows, wrong
 
 
-def _first_of_each(rows: Indices, records: Indices, ranks: Indices) -> Indices:
+def _first_by_rank(rows: Indices, records: Indices, ranks: Indices) -> Indices:
     """Return of each record the members of its lowest rank; the arrays are of members, in the order of records."""
     starts = np.flatnonzero(np.r_[True, records[1:] != records[:-1]])
     lowest = np.minimum.reduceat(ranks, starts)
@@ -162,8 +162,8 @@ def choose_dots(files: Files, ways: Mapping[str, Members], fields: dict[str, str
 
 def _leaves_out(names: Sequence[str], first_columns: Columns, last_columns: Columns) -> bool:
     """Return True if members whose names have dots would be no field by the first dot, and are one by the last."""
-    wanted = _extensions(last_columns)
-    return any(name.rpartition(".")[2] in wanted and name not in _extensions(first_columns) for name in names)
+    extensions = _extensions(last_columns)
+    return any(name.rpartition(".")[2] in extensions and name not in _extensions(first_columns) for name in names)
 
 
 def _extensions(columns: Columns) -> set[str]:
@@ -175,7 +175,7 @@ def _extensions(columns: Columns) -> set[str]:
 TEXTS = {
     HIDDEN: (logging.INFO, "hidden members are passed over"),
     FILES_ABOUT: (logging.INFO, "files about the archive are passed over"),
-    APART: (logging.INFO, "members of a record do not lie side by side, and are joined by name"),
+    SPREAD: (logging.INFO, "members of a record do not lie side by side, and are joined by name"),
     LOST_LINKS: (
         logging.WARNING,
         "links that lead to no file of their archive are passed over (tar -h stores files in place of links)",
@@ -236,7 +236,7 @@ def _error(files: Files, members: Members, record: int, columns: Columns, *, is_
             cause="the members of a record have one name and different extensions",
             remedy="write the archive again: tar -r adds a second member of the same name",
         )
-    difference = f"no {EITHER.join(missing[0])!r}" if missing else f"also {foreign[0]!r}"
+    difference = f"no {SEPARATOR.join(missing[0])!r}" if missing else f"also {foreign[0]!r}"
     return SpecError(
         f"{subject} has {difference}",
         cause=f"the fields are {list(columns)}, and each record has all of them; it has {fields}",
@@ -247,9 +247,9 @@ def _error(files: Files, members: Members, record: int, columns: Columns, *, is_
 def _sets_of(members: Members) -> list[frozenset[str]]:
     """Return the fields of each of the first MOST_RECORDS records."""
     bounds = np.append(np.flatnonzero(members.is_first), members.offsets.size)[: MOST_RECORDS + 1].tolist()
-    known = dict[bytes, frozenset[str]]()
+    set_of = dict[bytes, frozenset[str]]()
     return [
-        known.setdefault((part := members.field_of[begin:end]).tobytes(), frozenset(members.fields[n] for n in part))
+        set_of.setdefault((part := members.field_of[begin:end]).tobytes(), frozenset(members.fields[n] for n in part))
         for begin, end in itertools.pairwise(bounds)
     ]
 
@@ -284,8 +284,8 @@ def _remedy(sets: Sequence[frozenset[str]], columns: Columns) -> str:
     fields = [name for name, extensions in columns.items() if set(extensions) & common]
     images = [name for name in dict.fromkeys(itertools.chain.from_iterable(map(sorted, sets))) if name in IMAGES]
     if len(images) > 1 and all(names & set(images) for names in sets):
-        others = [name for name in fields if name not in images]
-        return f"name the kinds of images of which each record has one: fields={[EITHER.join(images), *others]}"
+        rest = [name for name in fields if name not in images]
+        return f"name the kinds of images of which each record has one: fields={[SEPARATOR.join(images), *rest]}"
     if not common:
         return (
             "no field is in all records: write the archive anew with all members of a record under one name; if it is "

@@ -27,7 +27,7 @@ DOTS = ("first", "last")  # of the name, behind which the field begins
 MOST_LINKS = 40  # that lead to each other; Linux follows as many
 ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|authors|changelog|citation)(\.(md|txt|rst|html|cff|bib))?", re.I)
 META = re.compile(r"__[^/]*__(\.(?!py$)[^/]*)?")  # WebDataset passes over such names; Python has modules __init__.py
-HIDDEN, FILES_ABOUT, LOST_LINKS, TWICE, APART = "hidden", "about", "links", "twice", "apart"
+HIDDEN, FILES_ABOUT, LOST_LINKS, TWICE, SPREAD = "hidden", "about", "links", "twice", "spread"
 
 Note = tuple[int, str]  # how many members, and the first
 
@@ -104,7 +104,7 @@ def _target_of(members: Sequence[Member], by_name: dict[str, list[int]], number:
             return member
         numbers = by_name.get(_leads_to(member), [])
         if member.kind == HARD:
-            numbers = [other for other in numbers if other < number]
+            numbers = [earlier for earlier in numbers if earlier < number]
         if not numbers:
             return None
         number = numbers[-1]
@@ -134,10 +134,10 @@ def _is_about(name: str) -> bool:
 
 def _without(files: list[Member], is_other: Callable[[str], bool], kind: str, notes: dict[str, Note]) -> list[Member]:
     """Return the members without others, of which there is a note."""
-    others = [member.name for member in files if is_other(member.name)]
-    for name in others:
+    names = [member.name for member in files if is_other(member.name)]
+    for name in names:
         _note(notes, kind, name)
-    return [member for member in files if not is_other(member.name)] if others else files
+    return [member for member in files if not is_other(member.name)] if names else files
 
 
 def _note(notes: dict[str, Note], kind: str, name: str) -> None:
@@ -176,9 +176,9 @@ def _usual_keys(pairs: Sequence[tuple[str, str]], about: set[str]) -> set[str]:
     fields_of = dict[str, set[str]]()
     for key, name in pairs:
         fields_of.setdefault(key, set()).add(name)
-    others = {frozenset(names) for key, names in fields_of.items() if key not in about}
-    unusual = {key for key in about if META.fullmatch(key) or frozenset(fields_of[key]) not in others}
-    return about - unusual if others else about
+    usual_sets = {frozenset(names) for key, names in fields_of.items() if key not in about}
+    unusual = {key for key in about if META.fullmatch(key) or frozenset(fields_of[key]) not in usual_sets}
+    return about - unusual if usual_sets else about
 
 
 def _join_runs(
@@ -202,5 +202,5 @@ def _join_runs(
             parts = [run] if is_repeated else same_key
             order += [row for begin, end in parts for row in range(begin, end)]
         if len(same_key) > 1 and run == same_key[1]:
-            _note(notes, TWICE if is_repeated else APART, key)
+            _note(notes, TWICE if is_repeated else SPREAD, key)
     return order, firsts

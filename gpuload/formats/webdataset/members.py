@@ -168,8 +168,8 @@ def _join(archives: Sequence[Members]) -> Members:
 
 
 def _pack(ways: dict[str, Members]) -> bytes:
-    packed = [_pack_members(members) for members in ways.values()]
-    return b"".join(len(content).to_bytes(8, "little") + content for content in packed)
+    contents = [_pack_members(members) for members in ways.values()]
+    return b"".join(len(content).to_bytes(8, "little") + content for content in contents)
 
 
 def _pack_members(members: Members) -> bytes:

@@ -25,8 +25,8 @@ from gpuload.formats.npy import npyheader
 from gpuload.formats.webdataset import arrays
 from gpuload.formats.webdataset.arrays import ArrayKind
 from gpuload.formats.webdataset.columns import (
-    EITHER,
     IMAGES,
+    SEPARATOR,
     Columns,
     check_fields,
     choose_dots,
@@ -106,7 +106,7 @@ class WebDatasetSource(ColumnSource):
         for (name, extensions), extents in zip(columns.items(), places, strict=True):
             kind = _array_kind(files, members, extensions, extents, heads)
             leaves.append(_leaf(name, extensions, storage, extents, kind))
-            about.append(EITHER.join(extensions))
+            about.append(SEPARATOR.join(extensions))
         super().__init__(
             files, opening, storage, leaves, members.record_counts(), about=about if about != list(columns) else None
         )
@@ -207,7 +207,7 @@ class ArrayLeaf(MemberLeaf):
         """Return the arrays."""
         if self._kind.is_alike:
             return arrays.unpack_alike(self.spec.fields[0], self._header, self._kind.head, raw)
-        return arrays.unpack_each(self.spec.fields[0], raw)
+        return arrays.unpack_arrays(self.spec.fields[0], raw)
 
 
 def _array_kind(
@@ -223,7 +223,7 @@ def _array_kind(
     kinds = [members.kinds[extension] for extension in extensions if extension in members.kinds]
     if kinds:
         return reduce(arrays.join_two, kinds)
-    place = f"{files.names[int(extents.files[0])]}, field {EITHER.join(extensions)!r}"
+    place = f"{files.names[int(extents.files[0])]}, field {SEPARATOR.join(extensions)!r}"
     first = partial(_first_bytes, files, extents)
     head = heads.get(extensions[0]) or first(FIRST_BYTES)
     header = npyheader.read_header(place, int(extents.lengths[0]), head, first)
@@ -256,7 +256,7 @@ def _leaf(
         return ArrayLeaf(field, storage, extents, array_kind)
     if any(kind in (*INTEGERS, *TEXTS, ARRAY) for kind in kinds) and len(kinds) > 1:
         raise SpecError(
-            f"field {name!r} is {EITHER.join(extensions)}",
+            f"field {name!r} is {SEPARATOR.join(extensions)}",
             cause="these are values of several kinds, and a field has one",
             remedy='join extensions of one kind: "jpg;png", say',
         )
