@@ -300,8 +300,10 @@ def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
     """Return the format to write, that of a name or of the suffix of the path, and a function that makes its writer."""
     formats = {form.name: (form, form.writer) for form in FORMATS if form.writer is not None}
     if name is not None:
-        if name not in formats:
-            raise SpecError(f"format = {name!r}", cause="it is not known", remedy=f"use one of {', '.join(formats)}")
+        if not isinstance(name, str) or name not in formats:
+            raise SpecError(
+                f"format = {name!r}"[:200], cause="it is not known", remedy=f"use one of {', '.join(formats)}"
+            )
         return formats[name]
     suffixes = {suffix: entry for entry in formats.values() for suffix in entry[0].suffixes}
     suffix = os.path.splitext(path)[1].lower()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import operator
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -431,8 +432,17 @@ class Loader:
 
         Raises:
             RecordIndexError: this shard does not have one of them in this epoch.
+            SpecError: they are no whole numbers.
         """
-        return self._plan.steps_of([int(record) for record in records], rng.checked_word(epoch, "epoch"))
+        try:
+            numbers = [operator.index(record) for record in records]
+        except TypeError:
+            raise SpecError(
+                f"steps_of({records!r})"[:200],
+                cause="it takes the numbers of records, which are whole, in a list",
+                remedy="write loader.steps_of([0, 5])",
+            ) from None
+        return self._plan.steps_of(numbers, rng.checked_word(epoch, "epoch"))
 
     def peek(self) -> Batch:
         """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to build a model.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import RecordIndexError, SpecError
+from gpuload.errors import RecordIndexError, SpecError, TooLargeError
 
 Offsets = NDArray[np.int64]
 
@@ -123,7 +123,18 @@ class Ragged:
                 cause="the dtype does not hold this value",
                 remedy="pass one that it holds: a number, or '' for text",
             )
-        return dense(_namespace(self.payload), self, longest if length is None else int(length), value)
+        num_elements = longest if length is None else int(length)
+        num_bytes = max(len(self), 1) * num_elements * max(self.payload.dtype.itemsize, np.dtype(np.int64).itemsize)
+        try:
+            if num_bytes > sys.maxsize:  # NumPy has several errors for such sizes, and no error for some
+                raise MemoryError
+            return dense(_namespace(self.payload), self, num_elements, value)
+        except MemoryError:
+            raise TooLargeError(
+                f"to_dense({num_elements}) of {len(self)} values"[:200],
+                cause="there is no memory for so many elements",
+                remedy="pass a smaller length, or convert fewer values at a time: ragged[0:100].to_dense()",
+            ) from None
 
     def with_payload(self, flat: Any) -> Ragged:
         """Return a ragged of the same lengths with other values: ``flat`` is in place of ``self.flat``."""

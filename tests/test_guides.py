@@ -49,6 +49,7 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
         "digits-images.gz": IDX + "images-idx3-ubyte.gz",
         "digits-labels.gz": IDX + "labels-idx1-ubyte.gz",
     },
+    "webdataset": {"hopper.jpg": HOPPER},
     "images": {
         "photos/flower/flower.webp": FLOWER,
         "photos/person/hopper.jpg": HOPPER,

@@ -809,7 +809,11 @@ class Cached(LeafSource, SameRecords):
                 remedy="cache its parts, and mix or sample these",
             )
         self._source, self._memory, self._path = source, memory, path
-        content = cache.in_memory(source, memory) if memory is not None else cache.in_files(source, path or "")
+        content = (
+            cache.in_memory(source, memory)
+            if memory is not None
+            else cache.in_files(source, "" if path is None else path)
+        )
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
         self.ops = source.ops

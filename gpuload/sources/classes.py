@@ -63,7 +63,10 @@ def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]
         SpecError: there is no such field, it is not one whole number or text a record, or there are other classes than
             records.
     """
-    values = _of_field(source, by) if isinstance(by, str) else _texts(np.asarray(by))
+    try:
+        values = _of_field(source, by) if isinstance(by, str) else _texts(np.asarray(by))
+    except ValueError as error:  # NumPy makes no array of lists of several lengths
+        raise SpecError(f"split(by={by!r})"[:200], cause=str(error)[:200], remedy=f"{FORM}, or pass an array") from None
     if values.shape != (len(source),) or values.dtype.kind not in KINDS:
         subject = f"field {source.spec[by]}" if isinstance(by, str) else f"{values.dtype} {values.shape}"
         raise SpecError(

@@ -23,6 +23,7 @@ Cost        For each number some operations for each part, and a block that is s
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -92,7 +93,8 @@ def _is_pair(pair: Any) -> bool:
 
 def _weight(number: int, weight: Any) -> Fraction:
     is_number = isinstance(weight, (int, float, np.integer, np.floating, Fraction)) and not isinstance(weight, bool)
-    if not is_number or not math.isfinite(weight) or weight <= 0:
+    is_huge = isinstance(weight, (int, Fraction)) and weight > sys.float_info.max  # `isfinite` raises
+    if not is_number or is_huge or not math.isfinite(weight) or weight <= 0:
         raise SpecError(
             f"gl.mix: part {number} has the weight {weight!r}",
             cause="a weight is a number above 0",

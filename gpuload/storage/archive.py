@@ -127,7 +127,10 @@ def members(pieces: Pieces) -> dict[str, Member]:
     by_name: dict[str, Member] = {}
     for member in _entries(pieces(offset, length), offset, refuse):
         if member.name in by_name:
-            refuse(f"two of its members are called {member.name!r}")
+            refuse(
+                f"two of its members are called {member.name!r}, of which numpy.load gives the last",
+                f"write it anew with this one: numpy.savez('new.npz', **dict(numpy.load({pieces.path!r})))",
+            )
         by_name[member.name] = member
     if len(by_name) != num_entries:
         refuse(f"its end says that it has {num_entries} members, its directory has {len(by_name)}")
@@ -299,6 +302,12 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
             break
     if at is None:
         start = pieces(0, 4)
+        if (last := tail.rfind(b"PK\5\6")) >= 0 and len(tail) - last > END.size:
+            end = begin + last + END.size + int.from_bytes(tail[last + 20 : last + 22], "little")
+            refuse(
+                f"{pieces.size - end} bytes follow the end of the archive, or its end is damaged",
+                f"if they are not wanted, leave them out: head -c {end} {shlex.quote(pieces.path)} > new.npz",
+            )
         if b"PK\3\4".startswith(start):
             refuse("it begins as one, and has no directory at its end", "it was cut short: copy it again")
         refuse(
@@ -314,7 +323,11 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
     # `zipfile` takes bytes in front of an archive, and moves all places by them; then two readers see different
     # members.
     if offset + length != end:
-        refuse(f"its end says that its directory has {length} bytes from byte {offset} on, and it ends at byte {end}")
+        refuse(
+            f"its end says that its directory has {length} bytes from byte {offset} on, and it ends at byte {end}",
+            "it was cut short or changed, or begins with other bytes than those of the archive: copy it again, or "
+            "write it anew with numpy.savez",
+        )
     if length > LARGEST_DIRECTORY_BYTES:
         refuse(f"its directory of {length} bytes is longer than {LARGEST_DIRECTORY_BYTES}", "write several files")
     return num_entries, offset, length

@@ -114,20 +114,30 @@ def _damaged(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def _by_tarfile(data: bytes) -> list[dict[str, bytes]] | None:
-    """Return the members of each record; None where ``tarfile`` refuses the archive or takes less than all of it."""
-    records, before = list[dict[str, bytes]](), None
+    """Return the members of each record, links followed.
+
+    None where ``tarfile`` refuses the archive or takes less than all of it, and where a changed header made names of
+    which the records are a question of their own: one that is there twice, and one with other dots.
+    """
+    records = dict[str, dict[str, bytes]]()
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:
                 folder, slash, base = member.name.removeprefix("./").rpartition("/")
                 stem, _, extension = base.partition(".")
-                if not member.isreg() or not base or base.startswith("."):
+                is_file = (
+                    member.isreg() or member.issym() or member.islnk() or member.type not in tarfile.SUPPORTED_TYPES
+                )
+                if not is_file or not base or base.startswith(".") or member.type in (b"D", b"V"):
                     continue
-                if (folder, slash, stem) != before:
-                    records.append({})
-                before = (folder, slash, stem)
-                content = archive.extractfile(member)
-                records[-1][extension.lower()] = content.read() if content is not None else b""
-            return records if not data[archive.offset :].strip(b"\0") else None
+                try:
+                    content = archive.extractfile(member)
+                except KeyError:  # a link that leads nowhere
+                    continue
+                fields = records.setdefault(f"{folder}{slash}{stem}", {})
+                if extension.lower() not in FIELDS or extension.lower() in fields or content is None:
+                    return None
+                fields[extension.lower()] = content.read()
+            return list(records.values()) if not data[archive.offset :].strip(b"\0") else None
     except Exception:  # tarfile raises many kinds
         return None

@@ -20,13 +20,14 @@ from gpuload.formats.npy import npyheader
 from gpuload.formats.npz import source as npz_source
 from gpuload.formats.tfrecord import wire
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf
-from gpuload.formats.webdataset import tar
+from gpuload.formats.webdataset import grouping, tar
 from gpuload.formats.zarr import arrays as zarr_arrays
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
 from gpuload.storage import files, keptfile
 from tests.attack import (
+    archives,
     bridges,
     changes,
     columns,
@@ -182,6 +183,7 @@ FAULTS = {
         lambda real: lambda *passed_arguments: real(*passed_arguments)[::-1],
     ),
     "a member of a tar archive that begins one byte too late": (tars, tar, "walk", lambda real: _members_later(real)),
+    "a link that has the bytes of the first member": (archives, grouping, "_target_of", lambda real: _first_member),
     "a column of Parquet or Arrow whose rows are turned around": (
         columns,
         columnar,
@@ -229,6 +231,10 @@ def _members_later(real):
     return walk
 
 
+def _first_member(members, by_name, number):
+    return members[0] if members[number].kind else members[number]
+
+
 def _turned(values):
     return values[::-1] if isinstance(values, np.ndarray) else values
 
@@ -271,6 +277,12 @@ def test_a_planted_fault_is_found(monkeypatch, findings_folder, fault):
     monkeypatch.setattr(place, name, make(getattr(place, name)))
 
     assert part.attack(3, SEED).findings != []
+
+
+def test_sixty_archives_and_arrays_of_any_option_are_read_as_their_libraries_read_them(tmp_path):
+    for seed in range(60):
+        (tmp_path / str(seed)).mkdir()
+        archives.trial(np.random.default_rng(seed), tmp_path / str(seed))
 
 
 def test_whatever_becomes_of_a_child_is_told():

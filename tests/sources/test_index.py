@@ -965,7 +965,15 @@ def test_columns_of_dictionaries_of_a_stream_that_is_listed_are_refused(folder):
         gl.arrow(path)
 
 
-@pytest.mark.parametrize("change", [{"fields": 3}, {"fields": [1]}, {"heads": None}, {"heads": {"npy": 3}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fields": 3}, {"fields": [1]}, {"heads": None}, {"heads": {"npy": 3}},
+        {"arrays": 3}, {"arrays": {"npy": 3}}, {"arrays": {"npy": ["x", [2], True]}},
+        {"arrays": {"npy": [npy(np.arange(2)).decode("latin-1"), [3], True]}},
+        {"arrays": {"npy": [npy(np.arange(2)).decode("latin-1"), [-2], False]}},
+    ],
+)  # fmt: skip
 def test_fields_of_a_tar_that_are_none_are_refused(folder, change):
     paths, function = write_tars(folder)
     path = function(paths).index(folder / "x.manifest")
@@ -979,10 +987,24 @@ def test_another_header_of_arrays_than_that_of_the_tar_is_an_error_of_the_record
     paths, function = write_tars(folder)
     path = function(paths).index(folder / "x.manifest")
     head = npy(np.full(2, 3, np.int32))[:128].decode("latin-1")
-    rewrite(path, lambda arrays, about: about["about"]["heads"].update(npy=head))
+    rewrite(path, lambda arrays, about: about["about"]["arrays"].update(npy=[head, [2], True]))
 
     with pytest.raises(GpuloadError, match=r"another array than int32 \(2,\)|would end"):
         function(path)[0]
+
+
+def test_a_manifest_of_tars_of_an_earlier_version_has_heads_alone(folder):
+    paths, function = write_tars(folder)
+    expected = function(paths)[1]
+    path = function(paths).index(folder / "x.manifest")
+
+    def change(arrays, about):
+        kinds = about["about"].pop("arrays")
+        about["about"]["heads"] = {name: head for name, (head, _, _) in kinds.items()}
+
+    rewrite(path, change)
+
+    assert function(path)[1]["npy"].tolist() == expected["npy"].tolist()
 
 
 def test_a_field_of_archives_that_is_not_listed_is_refused(folder):

@@ -147,12 +147,12 @@ def test_a_class_that_is_no_number_is_an_error_of_its_record(tmp_path, content):
             source[1]
 
 
-def test_an_array_of_another_shape_is_an_error_of_its_record(tmp_path):
-    path = write(tmp_path / "a.tar", [("0.npy", npy(np.zeros(3))), ("1.npy", npy(np.zeros(4)))])
+def test_an_array_of_another_dtype_is_an_error_of_its_record(tmp_path):
+    path = write(tmp_path / "a.tar", [("0.npy", npy(np.zeros(3))), ("1.npy", npy(np.zeros(3, "f4")))])
 
     with (
         gl.webdataset(path) as source,
-        pytest.raises(RecordError, match=r"record 1.*another array than float64 \(3,\)"),
+        pytest.raises(RecordError, match=r"record 1.*float32 \(3,\), another array than float64 \(3,\)"),
     ):
         source[1]
 
@@ -197,7 +197,9 @@ def test_a_damaged_header_is_refused_with_its_byte(tmp_path, place, raw, is_chec
     path = write(tmp_path / "a.tar", members(range(2)))
     change(path, place, raw, is_checked=is_checked)
 
-    with pytest.raises(FormatError, match=rf"a\.tar, byte 0: this tar archive cannot be read(.|\n)*{message}"):
+    with pytest.raises(
+        FormatError, match=rf"a\.tar, byte 0: this tar archive (cannot be read|is not supported)(.|\n)*{message}"
+    ):
         gl.webdataset(path)
 
 
@@ -329,7 +331,7 @@ class TestIndex:
         right = gl.webdataset(path)._members
         lie = {field: getattr(right, field) for field in Members.__dataclass_fields__}
         lie[name] = values if name == "fields" else np.array(values, lie[name].dtype)
-        self.put(path, _pack(Members(**lie)))
+        self.put(path, _pack({"first": Members(**lie)}))
 
         assert gl.webdataset(path).read(range(2))["cls"].tolist() == [1, 2]
         assert len(self.walks) == 2

@@ -64,6 +64,12 @@ class Headers:
         shape = self.heads[int(self.head_of[number])].shape
         return (int(self.lengths[number]), *shape[1:]) if shape else ()
 
+    def ends(self) -> NDArray[np.int64]:
+        """Return the byte of each file where its data ends."""
+        row_bytes = np.array([_row_bytes(head) for head in self.heads], np.int64)
+        ends: NDArray[np.int64] = self.offsets + self.lengths * row_bytes[self.head_of]
+        return ends
+
     def different(self) -> tuple[list[int], NDArray[np.int64]]:
         """Return the first file of each header and length, and which of these each file is like."""
         pairs = np.stack([self.head_of, self.lengths], axis=1)

@@ -6,7 +6,7 @@ Layout  6 bytes magic, 1 byte major and 1 minor version; the length of the heade
 Safety  the literal is parsed here and never evaluated; objects (pickles) are refused unread; no length is believed
         before it was compared with the file's.
 Accepts the files that ``numpy.load`` accepts: other paddings, a missing trailing comma, Python 2's long integers
-        (versions 1 and 2), bytes after the last element.
+        (versions 1 and 2), bytes after the last element, which the readers tell about; another array there is refused.
 Source  numpy/lib/_format_impl.py, https://numpy.org/neps/nep-0001-npy-format.html
 """
 
@@ -71,6 +71,20 @@ class Header:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+def joined_arrays(path: str, num_bytes: int) -> FormatError:
+    """Return the error for a file of several arrays, of which the first is followed by ``num_bytes`` bytes."""
+    new_path = f"{path.removesuffix('.npy')}-joined.npy"
+    return FormatError(
+        f"{path} holds several arrays one behind the other, which is not supported",
+        cause=f"behind its first array are {num_bytes} bytes that begin as an NPY file does: numpy.save was called "
+        "again with the same open file; numpy.load gives the first array alone",
+        remedy="join them in Python: import numpy, os; "
+        f"file = open({path!r}, 'rb'); size = os.path.getsize({path!r}); "
+        "arrays = [numpy.load(file) for _ in iter(lambda: file.tell() < size, False)]; "
+        f"numpy.save({new_path!r}, numpy.concatenate(arrays))",
+    )
+
+
 class ObjectsError(FormatError):
     """An NPY file holds Python objects."""
 
@@ -107,6 +121,15 @@ def read_header(path: str, size_bytes: int, head: bytes, read_bytes_to: Callable
         return header
     except _Refusal as refusal:
         raise refusal.kind(f"{path} is no NPY file to read", cause=refusal.cause, remedy=refusal.remedy) from None
+
+
+def end_of_header(head: bytes) -> int:
+    """Return where the header of an NPY file ends that begins so, which may be beyond ``head``; 0 for other files."""
+    if not head.startswith(MAGIC) or len(head) < 8 or head[6] not in VERSIONS:
+        return 0
+    length_format, _ = VERSIONS[head[6]]
+    start = 8 + struct.calcsize(length_format)
+    return start + int(struct.unpack_from(length_format, head, 8)[0]) if len(head) >= start else 0
 
 
 @contextmanager

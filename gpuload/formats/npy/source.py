@@ -147,7 +147,32 @@ def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, Bad
     first = bad.good(results)[0]
     # A bad file stands as one record of the form of the others; its bytes are never read.
     shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
-    return files, Headers.of(bad.fill(results, replace(first, shape=shape, offset_bytes=0))), bad
+    headers = Headers.of(bad.fill(results, replace(first, shape=shape, offset_bytes=0)))
+    _check_ends(files, headers, bad)
+    return files, headers, bad
+
+
+def _check_ends(files: Files, headers: Headers, bad: BadFiles) -> None:
+    """Refuse files in which another array follows the first one; log a warning if something else does.
+
+    Raises:
+        FormatError: a file holds several arrays.
+        ChangedFileError, FileError: a file changed, or cannot be read.
+    """
+    num_more = files.sizes - headers.ends()
+    numbers = [number for number in np.flatnonzero(num_more > 0).tolist() if number not in bad.errors]
+    for number in numbers:
+        count = int(num_more[number])
+        start = bytearray(min(count, len(npyheader.MAGIC)))
+        with files.open_file(number) as handle:
+            files.read(number, handle, memoryview(start), int(files.sizes[number]) - count)
+        if start == npyheader.MAGIC:
+            raise npyheader.joined_arrays(files.paths[number], count)
+    if numbers:
+        log.warning(
+            "%s: %d bytes follow its array, and are not read; cause: its header says %s, and no more (%d files are so)",
+            *(files.paths[numbers[0]], num_more[numbers[0]], headers.shape(numbers[0]), len(numbers)),
+        )
 
 
 def _from_manifest(listing: manifest.Manifest) -> tuple[Files, Headers, BadFiles]:

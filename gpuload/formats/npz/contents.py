@@ -25,6 +25,7 @@ from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.inflate import RAW_BITS, inflate_member, reason_of
 
 PACKED_BYTES = 1 << 20  # read at a time
+LARGEST_SKIP_BYTES = 1 << 28  # of a deflated array, that are unpacked to look at what follows
 
 
 class Array(NamedTuple):
@@ -48,6 +49,11 @@ class Array(NamedTuple):
         return self.member.method == STORE
 
     @property
+    def num_more(self) -> int:
+        """The bytes of the member that follow the array."""
+        return self.member.num_bytes - self.header.offset_bytes - self.header.data_bytes
+
+    @property
     def offset_bytes(self) -> int:
         """The byte of the file where the elements begin, if they are stored."""
         return self.begin + self.header.offset_bytes
@@ -65,7 +71,18 @@ def array_of(pieces: Pieces, member: Member) -> Array:
     header = npyheader.read_header(f"{pieces.path}, member {member.name!r},", member.num_bytes, head, read_first)
     if header.offset_bytes > len(head):
         head = read_first(header.offset_bytes)
-    return Array(member, begin, header, crc32(head[: header.offset_bytes]))
+    array = Array(member, begin, header, crc32(head[: header.offset_bytes]))
+    if array.num_more > 0 and header.data_bytes <= LARGEST_SKIP_BYTES:
+        end = header.offset_bytes + header.data_bytes
+        start = pieces(begin + end, len(npyheader.MAGIC)) if array.is_stored else read_first(end + 6)[end:]
+        if start.startswith(npyheader.MAGIC):
+            raise FormatError(
+                f"{pieces.path}, member {member.name!r}, holds several arrays one behind the other",
+                cause=f"behind its first array are {array.num_more} bytes that begin as an NPY file does, and "
+                "numpy.load gives the first array alone",
+                remedy="write each array to a member of its own: numpy.savez('new.npz', x=..., y=...)",
+            )
+    return array
 
 
 def _beginning(pieces: Pieces, member: Member, begin: int, num_bytes: int) -> bytes:

@@ -14,6 +14,7 @@ Format  `archive.py`, and in it `npyheader.py`
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -44,6 +45,7 @@ from gpuload.storage.files import Files, Paths, differ, expand, look_at
 HEAD_BYTES = 4096  # the first read; a smaller archive is listed from it alone
 SUFFIX = ".npy"
 MAX_NAMES = 8  # names
+log = logging.getLogger("gpuload")
 Arrays = dict[str, Array]
 Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how an archive stores records: dtype, Fortran order, their shape
 
@@ -90,6 +92,7 @@ def npz(
         first, bad = archives[0], BadFiles(files, {})
     names = list(names_argument or first)
     _check_alike(files, archives, names)
+    _check_ends(files, archives)
     if record == "row":
         _check_rows(files, archives, names)
     argument = files.paths if listing is None else listing.path
@@ -333,6 +336,22 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
                     cause="a field has one dtype in all records; only byte order and padding may differ",
                     remedy="convert one of them, or make two sources",
                 )
+
+
+def _check_ends(files: Files, archives: Sequence[Arrays]) -> None:
+    """Log a warning if bytes follow the array in a member; an array that follows is refused when a file is opened."""
+    ends = [
+        (path, array)
+        for path, arrays in zip(files.paths, archives, strict=True)
+        for array in arrays.values()
+        if array.num_more > 0
+    ]
+    if ends:
+        path, array = ends[0]
+        log.warning(
+            "%s, member %r: %d bytes follow its array, and are not read; cause: its header says %s (%d members are so)",
+            *(path, array.member.name, array.num_more, array.header.shape, len(ends)),
+        )
 
 
 def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:

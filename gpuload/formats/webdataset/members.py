@@ -2,31 +2,34 @@
 
     cat/1.jpg cat/1.cls cat/2.jpg      field_of 0 1 0      is_first 1 0 1      fields jpg cls
 
-Found    by a walk through each archive (`tar.py`), which is done once: it is stored (`sources/fileindex.py`).
-Index    int64 number of members; of each member int64 offset, int64 length, uint32 field, uint8 whether a record begins
-         with it; the names of the fields in JSON: 21 bytes a member. Names of records are in the archive alone.
+Found    by a walk through each archive (`tar.py`), which is done once: it is stored (`sources/fileindex.py`). Which
+         members are a record says `grouping.py`, in one or two ways; the call chooses one for all archives.
+Index    for each way its length in int64, then: int64 number of members; of each member int64 offset,
+         int64 length, uint32 field, uint8 whether a record begins with it: 21 bytes a member; in JSON the
+         names of the fields, the kinds of arrays (`arrays.py`) and the notes. Names of records are in the
+         archive alone.
 Trust    numbers from an index or a manifest are compared with each other and with the sizes of the archives.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
+from gpuload.formats.webdataset import arrays as npyarrays
 from gpuload.formats.webdataset import tar
+from gpuload.formats.webdataset.arrays import ArrayKind
+from gpuload.formats.webdataset.grouping import DOTS, Grouping, Note, group
 from gpuload.order import MAX_LENGTH
 from gpuload.sources import fileindex
 from gpuload.sources.leaf import Indices
 from gpuload.sources.spans import Show, walk_files
-from gpuload.storage.extents import Extents
 from gpuload.storage.files import Files
 from gpuload.storage.manifest import Manifest
 
@@ -45,6 +48,8 @@ class Members:
         field_of: uint32 ``[num_members]``, which field a member is.
         is_first: uint8 ``[num_members]``, 1 where a record begins.
         counts: int64 ``[num_archives]``, the members of each archive.
+        kinds: of fields that are NPY files, the arrays in them.
+        notes: of each archive those of `grouping.py`; none from a manifest.
     """
 
     fields: tuple[str, ...]
@@ -53,6 +58,13 @@ class Members:
     field_of: NDArray[np.uint32]
     is_first: NDArray[np.uint8]
     counts: Indices
+    kinds: dict[str, ArrayKind] = field(default_factory=dict)
+    notes: tuple[dict[str, Note], ...] = ()
+
+    @property
+    def num_records(self) -> int:
+        """The number of records of all archives."""
+        return int(self.is_first.sum())
 
     def archive_of(self) -> Indices:
         """Return the archive of each member, int64."""
@@ -94,53 +106,51 @@ class Members:
 # --- from archives
 
 
-def members_of(files: Files) -> Members:
-    """Return the members of archives, from their indexes, which are made first where they are missing.
+def members_of(files: Files) -> dict[str, Members]:
+    """Return the members of archives for each of DOTS, from their indexes, which are made first where they are missing.
+
+    Where fields are the same by both, there is only ``"first"``.
 
     Raises:
         FormatError: an archive is damaged, cut short, or no tar.
         ChangedFileError, FileError: it changed, or cannot be read.
     """
 
-    def look(number: int, show: Show, go_on: Callable[[], None]) -> Members:
-        def walk() -> Members:
-            return _walk_archive(files, number, lambda place: show(number, place))
+    def look(number: int, show: Show, go_on: Callable[[], None]) -> dict[str, Members]:
+        def walk() -> dict[str, Members]:
+            groupings = group_archive(files, number, lambda place: show(number, place))
+            return {dots: _of_grouping(grouping) for dots, grouping in groupings.items()}
 
-        def unpack(content: bytes) -> Members | None:
+        def unpack(content: bytes) -> dict[str, Members] | None:
             return _unpack(content, int(files.sizes[number]))
 
         return fileindex.load_or_walk(files, number, KIND, walk, _pack, unpack, go_on)
 
-    return _join(walk_files(files, "looking for records", look))
+    archives = walk_files(files, "looking for records", look)
+    all_dots = DOTS if any(len(archive) > 1 for archive in archives) else DOTS[:1]
+    return {dots: _join([archive.get(dots, archive["first"]) for archive in archives]) for dots in all_dots}
 
 
-def _walk_archive(files: Files, number: int, show: Callable[[int], None]) -> Members:
-    """Return the members of one archive by a walk through it."""
-    fields, before = dict[str, int](), None
+def group_archive(files: Files, number: int, show: Callable[[int], None] = lambda place: None) -> dict[str, Grouping]:
+    """Return the records of one archive by a walk through it, for each of DOTS."""
+    return group(list(tar.walk(files, number, show, npyarrays.peek)))
+
+
+def _of_grouping(grouping: Grouping) -> Members:
+    """Return the members of one archive in arrays."""
+    fields = dict[str, int]()
     # Arrays of C: a list has an object of 32 bytes for each number, of which there are millions.
-    offsets, lengths, field_of, is_first = array("q"), array("q"), array("L"), bytearray()
-    for name, offset, length in tar.walk(files, number, show):
-        key, field = key_of(name)
-        offsets.append(offset)
-        lengths.append(length)
-        field_of.append(fields.setdefault(field, len(fields)))
-        is_first.append(key != before)
-        before = key
+    field_of = array("L", [fields.setdefault(name, len(fields)) for name in grouping.fields])
     return Members(
         tuple(fields),
-        np.array(offsets, np.int64),
-        np.array(lengths, np.int64),
+        np.array(array("q", [member.offset for member in grouping.members]), np.int64),
+        np.array(array("q", [member.length for member in grouping.members]), np.int64),
         np.array(field_of, np.uint32),
-        np.frombuffer(bytes(is_first), np.uint8),
-        np.array([len(offsets)], np.int64),
+        np.frombuffer(bytes(grouping.is_first), np.uint8),
+        np.array([len(grouping.members)], np.int64),
+        npyarrays.kinds_of(zip(grouping.fields, grouping.members, strict=True)),
+        (grouping.notes,),
     )
-
-
-def key_of(name: str) -> tuple[str, str]:
-    """Return the name of a record, and the field that a member of it is."""
-    folder, slash, base = name.rpartition("/")
-    stem, _, extension = base.partition(".")
-    return f"{folder}{slash}{stem}", extension.lower()
 
 
 def _join(archives: Sequence[Members]) -> Members:
@@ -152,17 +162,40 @@ def _join(archives: Sequence[Members]) -> Members:
         field_of.append(np.array(numbers, np.uint32)[archive.field_of])
     names = ("offsets", "lengths", "is_first", "counts")
     arrays = {name: np.concatenate([getattr(archive, name) for archive in archives]) for name in names}
-    return Members(tuple(fields), field_of=np.concatenate(field_of), **arrays)
+    kinds = npyarrays.join_kinds([archive.kinds for archive in archives])
+    notes = tuple(note for archive in archives for note in archive.notes)
+    return Members(tuple(fields), field_of=np.concatenate(field_of), kinds=kinds, notes=notes, **arrays)
 
 
-def _pack(members: Members) -> bytes:
+def _pack(ways: dict[str, Members]) -> bytes:
+    contents = [_pack_members(members) for members in ways.values()]
+    return b"".join(len(content).to_bytes(8, "little") + content for content in contents)
+
+
+def _pack_members(members: Members) -> bytes:
     arrays = [np.ascontiguousarray(getattr(members, name), dtype).tobytes() for name, dtype in ARRAYS.items()]
-    names = json.dumps(members.fields).encode("ascii")
-    return b"".join([members.offsets.size.to_bytes(8, "little"), *arrays, names])
+    about = {
+        "fields": members.fields,
+        "arrays": npyarrays.kinds_to_json(members.kinds),
+        "notes": members.notes[0] if members.notes else {},
+    }
+    return b"".join([members.offsets.size.to_bytes(8, "little"), *arrays, json.dumps(about).encode("ascii")])
 
 
-def _unpack(content: bytes, size: int) -> Members | None:
+def _unpack(content: bytes, size: int) -> dict[str, Members] | None:
     """Return the members that an index of an archive of ``size`` bytes holds; None if they cannot be."""
+    ways, place = dict[str, Members](), 0
+    for dots in DOTS:
+        length = int.from_bytes(content[place : place + 8], "little")
+        if (members := _unpack_members(content[place + 8 : place + 8 + length], size)) is None:
+            return None
+        ways[dots], place = members, place + 8 + length
+        if place >= len(content):
+            return ways if place == len(content) else None
+    return None
+
+
+def _unpack_members(content: bytes, size: int) -> Members | None:
     count, place = int.from_bytes(content[:8], "little"), 8
     # Before memory is taken: the count comes from the file.
     if len(content) < place + count * MEMBER_BYTES:
@@ -173,12 +206,15 @@ def _unpack(content: bytes, size: int) -> Members | None:
         arrays[name] = raw.astype(raw.dtype.newbyteorder("="), copy=False)
         place += raw.nbytes
     try:
-        fields = json.loads(content[place:])
-    except (ValueError, RecursionError):
+        about = json.loads(content[place:])
+        fields = about["fields"]
+        kinds = npyarrays.kinds_from_json(about["arrays"])
+        notes = {str(kind): (int(number), str(name)) for kind, (number, name) in about["notes"].items()}
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return None
     if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
         return None
-    members = Members(tuple(fields), counts=np.array([count], np.int64), **arrays)
+    members = Members(tuple(fields), counts=np.array([count], np.int64), kinds=kinds, notes=(notes,), **arrays)
     return None if members.fault(np.array([size])) else members
 
 
@@ -187,7 +223,8 @@ def _unpack(content: bytes, size: int) -> Members | None:
 
 def to_manifest(members: Members) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the values and arrays of a manifest."""
-    return {"fields": list(members.fields)}, {name: getattr(members, name) for name in (*ARRAYS, "counts")}
+    about = {"fields": list(members.fields), "arrays": npyarrays.kinds_to_json(members.kinds)}
+    return about, {name: getattr(members, name) for name in (*ARRAYS, "counts")}
 
 
 def from_manifest(listing: Manifest) -> Members:
@@ -203,67 +240,11 @@ def from_manifest(listing: Manifest) -> Members:
     if counts.sum(dtype=np.float64) >= MAX_LENGTH:
         raise listing.error("it counts more members than there can be")
     arrays = {name: listing.array(name, dtype, int(counts.sum())) for name, dtype in ARRAYS.items()}
-    members = Members(tuple(fields), counts=counts, **arrays)
+    try:  # those of earlier versions have none
+        kinds = npyarrays.kinds_from_json(listing.about.get("arrays", {}))
+    except ValueError as error:
+        raise listing.error(str(error)) from None
+    members = Members(tuple(fields), counts=counts, kinds=kinds, notes=(), **arrays)
     if fault := members.fault(listing.files.sizes):
         raise listing.error(fault)
     return members
-
-
-# --- records
-
-
-def places_of(files: Files, members: Members, names: Sequence[str], *, is_strict: bool) -> list[Extents]:
-    """Return where the members of each field lie, record by record.
-
-    Args:
-        files: the archives.
-        members: of the archives.
-        names: the fields.
-        is_strict: True: no record may have others.
-
-    Raises:
-        SpecError: a record has none or two of a field, or with ``is_strict`` one that is not named.
-    """
-    archive_of, record_of = members.archive_of(), members.record_of()
-    num_records = int(members.is_first.sum())
-    numbers = {name: number for number, name in enumerate(members.fields)}
-    places, wrong = list[Extents](), num_records  # the first record that is wrong
-    for name in names:
-        rows = np.flatnonzero(members.field_of == numbers.get(name, len(numbers)))
-        records = record_of[rows]
-        # If each record has the field once, these are 0, 1, 2, ...; the first that differs names the record at fault.
-        gaps = np.flatnonzero(records != np.arange(records.size))
-        wrong = min(wrong, int(min(gaps[0], records[gaps[0]])) if gaps.size else records.size)
-        places.append(Extents(archive_of[rows], members.offsets[rows], members.lengths[rows]))
-    if is_strict:
-        is_foreign = np.array([name not in names for name in members.fields], np.bool_)
-        foreign = np.flatnonzero(is_foreign[members.field_of])
-        wrong = min(wrong, int(record_of[foreign[0]])) if foreign.size else wrong
-    if wrong < num_records:
-        raise _error(files, members, wrong, names)
-    return places
-
-
-def _error(files: Files, members: Members, record: int, names: Sequence[str]) -> SpecError:
-    """Return the error for a record that has not just the named fields; its name is looked for in the archive."""
-    rows = np.flatnonzero(members.record_of() == record)
-    archive, offset = int(members.archive_of()[rows[0]]), int(members.offsets[rows[0]])
-    # The index has no names, which would be most of its bytes; only an error needs one.
-    name = next(member.name for member in tar.walk(files, archive) if member.offset == offset)
-    fields = [members.fields[number] for number in members.field_of[rows]]
-    twice = [field for field, group in itertools.groupby(sorted(fields)) if field in names and len(list(group)) > 1]
-    missing = [field for field in names if field not in fields]
-    foreign = [field for field in fields if field not in names]
-    subject = f"{files.names[archive]}: {key_of(name)[0]}"
-    if twice and not missing:
-        return SpecError(
-            f"{subject} has {twice[0]!r} twice",
-            cause="the members of a record have one name and different extensions",
-            remedy="write the archive again: tar -r adds a second member of the same name",
-        )
-    return SpecError(
-        f"{subject} has {'no' if missing else 'also'} {(missing or foreign)[0]!r}",
-        cause=f"the fields are {list(names)}, and each record has all of them; it has {fields}",
-        remedy="name the fields that all records have: fields=[...]; if it is an archive of a folder, "
-        "of images of several formats say, unpack it (tar -xf), and open the folder",
-    )

@@ -1,9 +1,10 @@
 """WebDataset: records are members of tar archives that have one name and several extensions, found at random.
 
-Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the last slash stand side
-         by side and are a record; what stands behind that dot is the field.
+Layout   cat/1.jpg cat/1.cls cat/2.jpg ...: members with one name up to the first dot behind the last slash are
+         a record; what stands behind that dot is the field. Links, names with decimal points, members that do
+         not lie side by side and files about the archive: `grouping.py`, `columns.py`.
 Fields   images by their extension are encoded images; ``cls``, ``index`` and ``id`` whole numbers or words
-         (`words.py`); ``npy`` arrays of one shape; ``txt``, ``text`` and ``json`` text, which is not parsed; all
+         (`words.py`); ``npy`` arrays (`arrays.py`); ``txt``, ``text`` and ``json`` text, which is not parsed; all
          others bytes.
 Access   any record by index, one positioned read a member. Where members lie is found once, by a walk through the
          headers of each archive (`tar.py`), and stored (`members.py`). 45 bytes a member stay in memory.
@@ -14,17 +15,27 @@ Source   https://github.com/webdataset/webdataset
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from gpuload.errors import RowError, SpecError
+from gpuload.errors import SpecError
 from gpuload.formats.npy import npyheader
-from gpuload.formats.webdataset import words
-from gpuload.formats.webdataset.members import Members, from_manifest, members_of, places_of, to_manifest
-from gpuload.images.head import SUFFIXES
+from gpuload.formats.webdataset import arrays, words
+from gpuload.formats.webdataset.arrays import ArrayKind
+from gpuload.formats.webdataset.columns import (
+    IMAGES,
+    SEPARATOR,
+    Columns,
+    check_fields,
+    choose_dots,
+    columns_of,
+    log_notes,
+    places_of,
+)
+from gpuload.formats.webdataset.members import Members, from_manifest, members_of, to_manifest
 from gpuload.ragged import Ragged
 from gpuload.sources.classnames import AnyClasses, class_names
 from gpuload.sources.columns import ColumnSource
@@ -39,23 +50,26 @@ from gpuload.storage.unpack import unpack_files, with_names
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_NAMES = 1 << 20  # that braces stand for
 TEXTS, ARRAY = ("txt", "text", "transcript", "json", "jsn"), "npy"
-IMAGES = tuple(suffix.lstrip(".") for suffix in SUFFIXES)
 FIRST_BYTES = 1 << 16  # of an array, that its header is looked for in
 
-First = Callable[[int], bytes]  # returns the first bytes of the first record of a field
 
-
-def webdataset(paths: Paths, fields: Sequence[str] | None = None, *, classes: AnyClasses | None = None) -> ColumnSource:
+def webdataset(
+    paths: Paths,
+    fields: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    classes: AnyClasses | None = None,
+) -> ColumnSource:
     """Return the records of WebDataset archives.
 
         gl.webdataset("train-{000000..000146}.tar", ["jpg", "cls"])
-        gl.webdataset("train-*.tar").rename(jpg="image", cls="label")
+        gl.webdataset("train-*.tar", {"image": "jpg;png", "label": "cls"})
 
     Args:
         paths: a path, a string with wildcards or with braces ``{000..099}``, or a list of these. Or a manifest of such
             archives (``Source.index``).
-        fields: the extensions that are read, in this order; by default those of the first record, and no record may
-            have others.
+        fields: the extensions that are read, in this order, or a dict from names of fields to extensions; by default
+            those of the first record, and no record may have others. ``"jpg;png"`` is of each record the first of the
+            two that it has.
         classes: the names of the classes in members ``.cls``, that of number 0 first, as of ``gl.images``: a list, a
             source, a mapping or a ``.json`` file. Names become numbers, and numbers are checked. Without it, names
             are texts.
@@ -65,30 +79,31 @@ def webdataset(paths: Paths, fields: Sequence[str] | None = None, *, classes: An
         SpecError: an argument is wrong; a record lacks a field, has it twice, or has another one.
         FileError: a file is missing, a directory, or cannot be read.
     """
-    if fields is not None and (isinstance(fields, str) or not fields or not all(isinstance(f, str) for f in fields)):
-        raise SpecError(f"fields = {fields!r}", cause="it is a list of extensions", remedy='write ["jpg", "cls"]')
+    fields_argument = check_fields(fields)
     class_list = class_names(classes, "gl.webdataset")
     listing = manifest.load(paths, "webdataset")
     if listing is None:
         originals: Sequence[str] = expand(_without_braces(paths))
         files, _ = keptfile.look_at(unpack_files(originals), 0, lambda path, size, head: None)
         files = with_names(files, originals)
-        members, heads = members_of(files), dict[str, bytes]()
+        members = choose_dots(files, members_of(files), fields_argument)
+        log_notes(files, members)
     else:
         originals, files = listing.files.paths, listing.files
-        members, heads = from_manifest(listing), _heads_of(listing)
+        members = from_manifest(listing)
     if not members.offsets.size:
         raise SpecError(f"{originals[0]} holds no file", cause="a record is made of files", remedy="check the archives")
-    names = tuple(fields or members.fields_of(0))
-    class_field = words.class_field(names, class_list)
+    columns = columns_of(members, fields_argument)
+    class_field = words.class_field(columns, class_list)
+    heads = _heads_of(listing)
     if listing is not None and class_list is None:
         # Manifests of before do not have these heads: all such members were numbers.
-        heads = {**{name: b"0" for name in names if name.rpartition(".")[2] in words.KINDS}, **heads}
-    places = places_of(files, members, names, is_strict=fields is None)
+        heads = {**{_key(extensions): b"0" for extensions in columns.values() if words.are_words(extensions)}, **heads}
+    places = places_of(files, members, columns, is_strict=fields is None)
     argument = tuple(originals) if listing is None else listing.path
     options = {} if class_list is None else {"classes": class_list}
-    opening = Opening(webdataset, {"paths": argument, "fields": names, **options})
-    return WebDatasetSource(files, opening, members, names, places, heads, class_field)
+    opening = Opening(webdataset, {"paths": argument, "fields": fields_argument or tuple(columns), **options})
+    return WebDatasetSource(files, opening, members, columns, places, heads, class_field)
 
 
 class WebDatasetSource(ColumnSource):
@@ -99,38 +114,47 @@ class WebDatasetSource(ColumnSource):
         files: Files,
         opening: Opening,
         members: Members,
-        names: Sequence[str],
+        columns: Columns,
         places: Sequence[Extents],
         heads: dict[str, bytes],
         class_field: str | None,
     ) -> None:
         classes = opening.arguments.get("classes", ())
-        storage, leaves = open_storage(files), list[MemberLeaf]()
-        for name, extents in zip(names, places, strict=True):
-            head = heads.get(name)
-            first = partial(_first_bytes, files, extents) if head is None else partial(_beginning, head)
-            leaves.append(_leaf(name, storage, extents, first, classes if name == class_field else None))
-        super().__init__(files, opening, storage, leaves, members.record_counts(), classes, about=classes or None)
-        self._members, self._heads = members, {leaf.spec.names[0]: leaf.head for leaf in leaves if leaf.head}
+        storage, leaves, about = open_storage(files), list[MemberLeaf](), list[Any]()
+        for (name, extensions), extents in zip(columns.items(), places, strict=True):
+            kind = _array_kind(files, members, extensions, extents, heads)
+            if words.are_words(extensions):
+                head = heads.get(_key(extensions)) or _first_bytes(files, extents, words.FIRST_BYTES)
+                leaves.append(_word_leaf(name, extensions, storage, extents, head, classes * (name == class_field)))
+            else:
+                leaves.append(_leaf(name, extensions, storage, extents, kind))
+            about.append(_key(extensions))
+        about = about if about != list(columns) else []
+        super().__init__(
+            files, opening, storage, leaves, members.record_counts(), classes, about=[*about, *classes] or None
+        )
+        self._members = members
+        self._heads = {_key(columns[leaf.spec.names[0]]): leaf.head for leaf in leaves if leaf.head}
 
     def _entries(self) -> Entries:
         about, arrays = to_manifest(self._members)
-        return Entries({**about, "heads": {name: head.decode("latin-1") for name, head in self._heads.items()}}, arrays)
+        heads = {name: head.decode("latin-1") for name, head in self._heads.items()}
+        return Entries({**about, "heads": heads}, arrays)
 
 
-def _heads_of(listing: manifest.Manifest) -> dict[str, bytes]:
-    """Return the header of the arrays of each field that a manifest has one of.
+def _heads_of(listing: manifest.Manifest | None) -> dict[str, bytes]:
+    """Return the header of the arrays of each field that a manifest of an earlier version has one of.
 
     Raises:
         FormatError: they are no bytes.
     """
-    heads = listing.about.get("heads")
+    heads = {} if listing is None else listing.about.get("heads", {})
     try:
         if isinstance(heads, dict):
             return {name: head.encode("latin-1") for name, head in heads.items()}
     except (AttributeError, ValueError):
         pass
-    raise listing.error("it has no headers of arrays")
+    raise listing.error("it has no headers of arrays")  # type: ignore[union-attr]
 
 
 def _without_braces(paths: Paths) -> Paths:
@@ -194,30 +218,43 @@ class WordLeaf(MemberLeaf):
 
 
 class ArrayLeaf(MemberLeaf):
-    """NPY files of one dtype and shape, that of the first record."""
+    """NPY files of one dtype, all of one header, or of shapes that vary."""
 
     is_direct = False
 
-    def __init__(self, field: Field, storage: Storage, extents: Extents, header: npyheader.Header, head: bytes) -> None:
+    def __init__(self, field: Field, storage: Storage, extents: Extents, kind: ArrayKind) -> None:
         super().__init__(field, storage, extents)
-        self._header, self.head = header, head
+        self._kind, self._header = kind, kind.header
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the arrays ``[n, *shape]``."""
-        header, values = self._header, np.empty((numbers.size, *self._header.shape), self.spec.fields[0].dtype)
-        begin, num_bytes = len(self.head), len(self.head) + header.data_bytes
-        for row, value in enumerate(raw):
-            # The header is compared as bytes; it was parsed once, for the first record.
-            if value.size != num_bytes or value[:begin].tobytes() != self.head:
-                raise RowError(
-                    row,
-                    f"field {self.spec.names[0]!r} is another array than {header.dtype} {header.shape}",
-                    cause="all records have the dtype and shape of the first",
-                    remedy="leave the field out: fields=[...]",
-                )
-            array = value[begin:].view(header.dtype)
-            values[row] = array.reshape(header.shape, order="F" if header.fortran else "C")
-        return [values]
+        """Return the arrays."""
+        if self._kind.is_alike:
+            return arrays.unpack_alike(self.spec.fields[0], self._header, self._kind.head, raw)
+        return arrays.unpack_arrays(self.spec.fields[0], raw)
+
+
+def _array_kind(
+    files: Files, members: Members, extensions: Sequence[str], extents: Extents, heads: Mapping[str, bytes]
+) -> ArrayKind | None:
+    """Return the kind of the arrays of a column; None if it is none of arrays.
+
+    Raises:
+        FormatError: the first of its members is no array, nor was another one when the archives were looked through.
+    """
+    if any(extension.rpartition(".")[2] != ARRAY for extension in extensions) or not extents.lengths.size:
+        return None
+    kinds = [members.kinds[extension] for extension in extensions if extension in members.kinds]
+    if kinds:
+        return reduce(arrays.join_two, kinds)
+    place = f"{files.names[int(extents.files[0])]}, field {SEPARATOR.join(extensions)!r}"
+    first = partial(_first_bytes, files, extents)
+    head = heads.get(extensions[0]) or first(FIRST_BYTES)
+    header = npyheader.read_header(place, int(extents.lengths[0]), head, first)
+    return ArrayKind(
+        first(header.offset_bytes) if len(head) < header.offset_bytes else head[: header.offset_bytes],
+        header.shape,
+        True,
+    )
 
 
 def _first_bytes(files: Files, extents: Extents, length: int) -> bytes:
@@ -229,22 +266,38 @@ def _first_bytes(files: Files, extents: Extents, length: int) -> bytes:
     return bytes(first)
 
 
-def _beginning(head: bytes, length: int) -> bytes:
-    return head[:length]
+def _key(extensions: Sequence[str]) -> str:
+    """Return the extensions of a column as a call names them."""
+    return SEPARATOR.join(extensions)
 
 
-def _leaf(name: str, storage: Storage, extents: Extents, first: First, classes: tuple[str, ...] | None) -> MemberLeaf:
-    kind = name.rpartition(".")[2]
-    if kind in words.KINDS:
-        head, place = first(words.FIRST_BYTES), storage.files.paths[int(extents.files[0])]
-        field, parse = words.field_and_parse(name, place, head, classes)
-        return WordLeaf(field, storage, extents, parse, head)
-    if kind in TEXTS:
+def _word_leaf(
+    name: str,
+    extensions: Sequence[str],
+    storage: Storage,
+    extents: Extents,
+    head: bytes,
+    classes: tuple[str, ...],
+) -> WordLeaf:
+    place = storage.files.paths[int(extents.files[0])]
+    is_class = words.are_classes(extensions)
+    field, parse = words.field_and_parse(name, place, head, classes or None, is_class=is_class)
+    return WordLeaf(field, storage, extents, parse, head)
+
+
+def _leaf(
+    name: str, extensions: Sequence[str], storage: Storage, extents: Extents, array_kind: ArrayKind | None
+) -> MemberLeaf:
+    kinds = [extension.rpartition(".")[2] for extension in extensions]
+    if all(kind in TEXTS for kind in kinds):
         return MemberLeaf(Field(name, np.dtype(object), (), text="str"), storage, extents)
-    if kind == ARRAY:
-        size = int(extents.lengths[0])
-        place = f"{storage.files.paths[int(extents.files[0])]}, field {name!r}"
-        header = npyheader.read_header(place, size, first(FIRST_BYTES), first)
-        field = Field(name, header.dtype.newbyteorder("="), header.shape)
-        return ArrayLeaf(field, storage, extents, header, first(header.offset_bytes))
-    return MemberLeaf(Field(name or "bytes", UINT8, (None,), encoded=kind in IMAGES), storage, extents)
+    if array_kind is not None:
+        field = Field(name, array_kind.header.dtype.newbyteorder("="), array_kind.shape)
+        return ArrayLeaf(field, storage, extents, array_kind)
+    if any(kind in (*words.KINDS, *TEXTS, ARRAY) for kind in kinds) and len(kinds) > 1:
+        raise SpecError(
+            f"field {name!r} is {SEPARATOR.join(extensions)}",
+            cause="these are values of several kinds, and a field has one",
+            remedy='join extensions of one kind: "jpg;png", say',
+        )
+    return MemberLeaf(Field(name or "bytes", UINT8, (None,), encoded=all(k in IMAGES for k in kinds)), storage, extents)

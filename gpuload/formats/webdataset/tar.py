@@ -2,18 +2,23 @@
 
 Layout   for each member a header of 512 bytes, then its bytes, filled up with zeros to a multiple of 512; two blocks of
          zeros at the end.
-Kinds    ustar, GNU (long names, sizes in base 256) and PAX (path, size). Sparse members are refused; folders, links and
-         members whose name begins with a dot are passed over.
+Kinds    ustar, GNU (long names, sizes in base 256) and PAX (path, size, linkpath). Sparse members, parts of
+         files (tar -M) and global PAX headers that rename members are refused; folders, devices and labels
+         are passed over.
+Sizes    Links, folders and devices have no data blocks, whatever size their headers state. Members of a kind
+         that POSIX does not define have data blocks, and are read as files.
 Checks   each header has its checksum compared, each member ends inside the archive, and the archive has its end and
          nothing behind it.
 Speed    an archive is read in pieces of PIECE_BYTES. Where members have SPARSE_BYTES or more on average, their headers
          alone are read.
-Source   POSIX.1-2017, pax; GNU tar, "Basic Tar Format"
+Source   POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar, "Basic Tar Format"
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from gpuload.errors import FormatError
@@ -21,33 +26,59 @@ from gpuload.storage.files import Files, Handle
 
 BLOCK_BYTES = 512
 PIECE_BYTES = 1 << 22
+HEAD_BYTES = 1 << 11  # of a header and what is looked at behind it, in one read
 SPARSE_BYTES = 1 << 18  # to read so many bytes takes as long as a request of its own for the next header
 TAIL_BYTES = 1 << 20  # behind the end of an archive, that are looked at
 LARGEST_NAME_BYTES = 1 << 16  # of a long name or of PAX records
 REGULAR = (b"0", b"\0", b"7")
+HARD, SYMBOLIC = b"1", b"2"
+WITHOUT_DATA = (HARD, SYMBOLIC, b"3", b"4", b"5", b"6")  # links, devices, folders, FIFOs
+NO_FILES = (b"3", b"4", b"5", b"6", b"D", b"V")  # devices, folders, FIFOs; GNU: the names in a folder, a label
+EXTENSIONS = (b"L", b"K", b"x", b"g", b"X")  # say more about the next member, or about all; X: PAX of Solaris
+RENAMING = ("path", "size", "linkpath")
+
+Read = Callable[[int], bytes]
 
 
 class Member(NamedTuple):
-    """A regular file in an archive: its name, and where its bytes lie."""
+    """A file in an archive, or a link: its name, and where its bytes lie.
+
+    Attributes:
+        name: with its folders.
+        offset, length: of its bytes; of a link nothing.
+        kind: HARD or SYMBOLIC for a link; else b"".
+        target: the name to which a link leads, as it is stored.
+        head: what ``peek`` returned.
+    """
 
     name: str
     offset: int
     length: int
+    kind: bytes = b""
+    target: str = ""
+    head: bytes = b""
 
 
-def walk(files: Files, number: int, show: Callable[[int], None] = lambda place: None) -> Iterator[Member]:
-    """Yield the regular files in an archive, but hidden ones.
+def walk(
+    files: Files,
+    number: int,
+    show: Callable[[int], None] = lambda place: None,
+    peek: Callable[[str, int, Read], bytes] = lambda name, length, read: b"",
+) -> Iterator[Member]:
+    """Yield the files and links in an archive, in their order.
 
     Args:
         files: the archives.
         number: of the archive.
         show: called with the number of bytes that are done, many times; its exceptions are not caught.
+        peek: called with name and length of each file, and with a function that returns so many of its first bytes.
 
     Raises:
         FormatError: it is damaged, cut short, or no tar.
         ChangedFileError, FileError: it changed, or cannot be read.
     """
-    path, size, at, long_name, pax = files.paths[number], int(files.sizes[number]), 0, "", dict[str, str]()
+    path, size, at = files.paths[number], int(files.sizes[number]), 0
+    extension = _Extension(path)
     with files.open_file(number) as handle:
         pieces = _Pieces(files, number, handle, show)
         while at < size:
@@ -63,35 +94,79 @@ def walk(files: Files, number: int, show: Callable[[int], None] = lambda place: 
                 break
             kind, length = header[156:157], _number(path, at, header[124:136])
             _check_sum(path, at, header)
-            # pax: a size in an extended header is that of the next file, which may be beyond the 8 GiB of octal digits.
-            if "size" in pax and kind not in (b"x", b"g", b"L", b"K"):
-                length = int(pax["size"]) if pax["size"].isascii() and pax["size"].isdigit() else -1
+            if extension.is_used and kind not in EXTENSIONS:
+                length = extension.length(length)
             begin = at + BLOCK_BYTES
+            if kind in WITHOUT_DATA or _is_old_folder(header):
+                length = 0
             if not 0 <= length <= size - begin:
                 raise damage(path, at, f"a member has {length} bytes, and {size - begin} follow")
-            if kind in (b"L", b"x") and length > LARGEST_NAME_BYTES:
-                raise damage(path, at, f"a name has {length} bytes")
-            if kind == b"S" or any(name.startswith("GNU.sparse") for name in pax):
-                raise damage(
-                    path, at, "a member is sparse, and its bytes lie apart", "write it with tar without --sparse"
-                )
-            if kind == b"L":
-                long_name = _text(pieces.read(begin, length))
-            elif kind == b"x":
-                pax = _pax(path, at, pieces.read(begin, length))
-            elif kind not in (b"g", b"K"):
-                # GNU's old headers ("ustar  ") have other fields at the place of the prefix.
-                prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
-                name = pax.get("path") or long_name or "/".join(filter(None, (prefix, _text(header[:100]))))
+            if kind not in REGULAR or extension.is_used:
+                _refuse_part(path, at, kind, extension.pax)
+            if kind in EXTENSIONS:
+                if kind != b"g" and length > LARGEST_NAME_BYTES:
+                    raise damage(path, at, f"a name has {length} bytes")
+                extension.add(at, kind, pieces.read(begin, min(length, LARGEST_NAME_BYTES)), length)
+            else:
+                name, target = extension.names(header)
                 base = name.rpartition("/")[2]  # empty for a folder, which has the kind of files in old tars
-                if kind in REGULAR and base and not base.startswith("."):
-                    yield Member(name.removeprefix("./"), begin, length)
-                # Both are of the one member that follows them.
-                long_name, pax = "", {}
+                if base and kind in (HARD, SYMBOLIC):
+                    yield Member(name, begin, 0, kind, target)
+                elif base and kind not in NO_FILES:
+                    yield Member(name, begin, length, head=peek(name, length, partial(pieces.read, begin)))
+                if extension.is_used:
+                    extension = _Extension(path)  # it is of the one member that follows it
             at = begin + -(-length // BLOCK_BYTES) * BLOCK_BYTES
         else:
             raise damage(path, at, "it has no end, which is blocks of zeros")
         files.check_descriptor(number, handle)
+
+
+class _Extension:
+    """What headers of GNU and PAX say of the member that follows them."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._name, self._target, self.pax = path, "", "", dict[str, str]()
+        self.is_used = False
+
+    def add(self, at: int, kind: bytes, raw: bytes, length: int) -> None:
+        """Take over what a header says that begins at a byte of the archive; ``raw`` are its first bytes."""
+        self.is_used = True
+        if kind == b"L":
+            self._name = _text(raw)
+        elif kind == b"K":
+            self._target = _text(raw)
+        elif kind in (b"x", b"X"):
+            self.pax = _pax(self._path, at, raw)
+        elif len(raw) == length and not _pax(self._path, at, raw).keys().isdisjoint(RENAMING):
+            raise unsupported(self._path, at, "a global PAX header renames or resizes all members")
+
+    def length(self, length: int) -> int:
+        """Return the length of the member, which beyond the 8 GiB of octal digits is in a PAX header; -1 for none."""
+        digits = self.pax.get("size", str(length))
+        return int(digits) if digits.isascii() and digits.isdigit() else min(length, -1)
+
+    def names(self, header: bytes) -> tuple[str, str]:
+        """Return the name of the member, and that to which it leads if it is a link."""
+        # GNU's old headers ("ustar  ") have other fields at the place of the prefix.
+        prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
+        stored_name = "/".join(filter(None, (prefix, _text(header[:100]))))
+        name = self.pax.get("path") or self._name or stored_name
+        stored_target = "" if header[156:157] in REGULAR else _text(header[157:257])
+        return name.removeprefix("./"), self.pax.get("linkpath") or self._target or stored_target
+
+
+def _is_old_folder(header: bytes) -> bool:
+    """Return True for a folder of tars of before 1988: it has the kind of files, and a name with a slash at its end."""
+    return header[156:157] == b"\0" and _text(header[:100]).endswith("/")
+
+
+def _refuse_part(path: str, at: int, kind: bytes, pax: dict[str, str]) -> None:
+    """Raise the error for a member whose bytes do not lie side by side, or not all in this archive."""
+    if kind == b"S" or any(name.startswith("GNU.sparse") for name in pax):
+        raise unsupported(path, at, "a member is sparse, and its bytes lie apart", "write it with tar without --sparse")
+    if kind == b"M":
+        raise unsupported(path, at, "a member is a part of a file, which continues in another volume")
 
 
 class _Pieces:
@@ -109,7 +184,7 @@ class _Pieces:
         if first < 0 or first + length > len(self._piece):
             # Each member is one read of its header, so this is the mean distance of headers so far.
             is_dense = offset // self._num_reads < SPARSE_BYTES
-            num_bytes = max(length, min(PIECE_BYTES, self._size - offset) if is_dense else 0)
+            num_bytes = max(length, min(PIECE_BYTES if is_dense else HEAD_BYTES, self._size - offset))
             self._show(offset)
             self._piece, self._begin, first = memoryview(bytearray(num_bytes)), offset, 0
             self._files.read(self._number, self._handle, self._piece, offset)
@@ -127,14 +202,16 @@ def _number(path: str, at: int, raw: bytes) -> int:
         is_negative = raw[0] == 0xFF
         return int.from_bytes(raw, "big", signed=True) if is_negative else int.from_bytes(b"\0" + raw[1:], "big")
     digits = raw.strip(b" \0")
-    if not all(digit in b"01234567" for digit in digits):
+    if digits.strip(b"01234567"):
         raise damage(path, at, f"a number of its header is {digits!r}")
     return int(digits or b"0", 8)
 
 
 def _check_sum(path: str, at: int, header: bytes) -> None:
     blank = header[:148] + b" " * 8 + header[156:]
-    expected, unsigned = _number(path, at, header[148:156]), sum(blank)
+    # RFC 1950: the low half of Adler-32 is 1 plus the sum of the bytes, exact for 256 bytes; faster than sum.
+    unsigned = (zlib.adler32(blank[:256]) & 0xFFFF) + (zlib.adler32(blank[256:]) & 0xFFFF) - 2
+    expected = _number(path, at, header[148:156])
     if expected != unsigned and expected != unsigned - 256 * sum(
         byte > 127 for byte in blank
     ):  # old tars: signed bytes
@@ -158,3 +235,8 @@ def _pax(path: str, at: int, raw: bytes) -> dict[str, str]:
 def damage(path: str, at: int, cause: str, remedy: str = "it was cut short or damaged: copy it again") -> FormatError:
     """Return the error for an archive that cannot be read."""
     return FormatError(f"{path}, byte {at}: this tar archive cannot be read", cause=cause, remedy=remedy)
+
+
+def unsupported(path: str, at: int, cause: str, remedy: str = "unpack it (tar -xf), and write it anew") -> FormatError:
+    """Return the error for a sound archive of a kind that is not read."""
+    return FormatError(f"{path}, byte {at}: this tar archive is not supported", cause=cause, remedy=remedy)

@@ -28,25 +28,41 @@ Parse = Callable[[Ragged], Values]
 log = logging.getLogger("gpuload")
 
 
-def class_field(names: Sequence[str], classes: tuple[str, ...] | None) -> str | None:
+def are_words(extensions: Sequence[str]) -> bool:
+    """Return True if members of these extensions are words."""
+    return all(extension.rpartition(".")[2] in KINDS for extension in extensions)
+
+
+def are_classes(extensions: Sequence[str]) -> bool:
+    """Return True if members of these extensions hold the class of a record."""
+    return all(extension.rpartition(".")[2] in CLASS_KINDS for extension in extensions)
+
+
+def class_field(columns: Mapping[str, Sequence[str]], classes: tuple[str, ...] | None) -> str | None:
     """Return the field of which ``classes`` are the names; None without classes.
+
+    Args:
+        columns: the extensions of each field.
+        classes: the names.
 
     Raises:
         SpecError: there is none, or several.
     """
     if classes is None:
         return None
-    candidates = [name for name in names if name.rpartition(".")[2] in CLASS_KINDS]
+    candidates = [name for name, extensions in columns.items() if are_classes(extensions)]
     if len(candidates) != 1:
         raise SpecError(
-            f"gl.webdataset: classes= for the fields {list(names)}",
+            f"gl.webdataset: classes= for the fields {list(columns)}",
             cause=f"the classes are in members .cls, and {candidates or 'none'} of these fields are such",
             remedy='name one such field, fields=["jpg", "cls"], or leave classes= out',
         )
     return candidates[0]
 
 
-def field_and_parse(name: str, place: str, first: bytes, classes: tuple[str, ...] | None) -> tuple[Field, Parse]:
+def field_and_parse(
+    name: str, place: str, first: bytes, classes: tuple[str, ...] | None, *, is_class: bool
+) -> tuple[Field, Parse]:
     """Return a field of words, and the function that makes values of the bytes of records.
 
     Args:
@@ -54,6 +70,7 @@ def field_and_parse(name: str, place: str, first: bytes, classes: tuple[str, ...
         place: the archive, for the log.
         first: the beginning of the first record.
         classes: the names of the classes that this field has; None if none were stated.
+        is_class: True if the words are classes by their extension.
     """
     word = first.strip()
     is_number = not word or WHOLE.fullmatch(word) is not None
@@ -65,7 +82,7 @@ def field_and_parse(name: str, place: str, first: bytes, classes: tuple[str, ...
     if is_number:
         check_not_names(classes or ())
         return _integers(name), lambda raw: _numbers(name, raw, classes)
-    if name.rpartition(".")[2] in CLASS_KINDS:
+    if is_class:
         log.info("%s: field %r holds words, and is text; classes=[...] makes numbers of them", place, name)
     return Field(name, np.dtype(object), (), text="str"), lambda raw: _texts(name, raw)
 
