@@ -6,13 +6,15 @@ Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the g
         image. It draws nothing: it gets the draw of that op, and the size of the image before it. It runs on the host,
         where both are, so that nothing waits for a GPU.
 
-They belong to the field ``image``, or to the only unmarked field that may be an image.
+Labels  that ``OneHot`` made are mixed with the image that they belong to (``with_labels``).
+
+They belong to the field ``image``, or to the only unmarked field that may be an image (`ops.beside`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import boxes
+from gpuload.ops import beside, boxes
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import INSTANCES, MASK, NORMALIZED, Field, Spec
@@ -32,21 +34,13 @@ SAME_SIZE = "fields that share one draw must have the same size"
 SIZE_REMEDY = "bring them to one size first, or give each an op of its own with on="
 
 
-def image_name(spec: Spec) -> str | None:
-    """Return the name of the image to which marked fields belong; None if there is none, or several may be it."""
-    if "image" in spec:
-        return "image"
-    names = [field.name for field in spec if not field.is_marked and field.may_be_image]
-    return names[0] if len(names) == 1 else None
-
-
 def image_of(op: Op, spec: Spec, annotation: str) -> str:
     """Return the name of the image to which a marked field belongs.
 
     Raises:
         SpecError: the image is not known.
     """
-    name = image_name(spec)
+    name = beside.image_name(spec)
     if name is None:
         raise SpecError(
             f"{op}: which image the field {annotation!r} belongs to",
@@ -72,9 +66,25 @@ def with_masks(op: Op, spec: Spec) -> Op:
     return op.including(masks, targets) if masks else op
 
 
+def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
+    """Return an op that mixes records, acting on the labels that ``OneHot`` made, too; else the op itself.
+
+    Args:
+        op: the op.
+        spec: the fields before it.
+        roles: what fields are as ops made them, by their names, see `beside.role_by_op`.
+    """
+    if not op.mixes or op.moves_pixels or op.on is not None:
+        return op
+    targets = op.targets(spec)
+    vectors = [field.name for field in spec if roles.get(field.name) == beside.LABEL and len(field.shape or ()) == 1]
+    labels = tuple(name for name in vectors if name not in targets and not spec[name].is_marked)
+    return replace(op, on=(*targets, *labels)) if labels else op
+
+
 def with_slices_of_masks(spec: Spec) -> Spec:
     """Return the spec with the axes of masks beside slices: a mask of three axes is one of each slice."""
-    name = image_name(spec)
+    name = beside.image_name(spec)
     if name is None or not spec[name].is_volume:
         return spec
     masks = [field for field in spec if field.kind == MASK and not field.axes and not field.encoded]
