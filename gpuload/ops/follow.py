@@ -30,6 +30,7 @@ from gpuload.spec import INSTANCES, MASK, NORMALIZED, Field, Spec
 
 BEFORE, AFTER = "size before", "size after"  # in the draw: of the image of each record, int32 [N, 2]
 EXTRA = 1.0  # pixels by which annotated boxes may lie beside the image
+FARTHEST = 2.0  # parts of an image's width and height; what lies farther in it is in pixels
 SAME_SIZE = "fields that share one draw must have the same size"
 SIZE_REMEDY = "bring them to one size first, or give each an op of its own with on="
 
@@ -246,7 +247,7 @@ class MoveAnnotations(Follower):
     takes_ragged: ClassVar[bool] = True
 
     def field_after(self, field: Field) -> Field:
-        """Dtype and shape stay.
+        """The shape stays, and the dtype but for narrow integers, see `boxes.moved_dtype`.
 
         Raises:
             SpecError: an op has brought the field into another form than its mark says.
@@ -255,7 +256,7 @@ class MoveAnnotations(Follower):
         has_form = length == 4 if field.holds_boxes else length >= 2
         if field.encoded or field.dtype.kind not in "iuf" or not has_form:
             raise _contradicts_mark(self.op, field, "these numbers along its last axis")
-        return field
+        return field.with_(dtype=boxes.moved_dtype(field.dtype))
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the boxes or points of one record."""
@@ -287,7 +288,7 @@ class MoveAnnotations(Follower):
         if is_points:
             numbers, move = boxes.to_pixels(rows, self.kind, before), self.op.move_keypoints
             if self.is_first:
-                check_points(self.on, numbers, lengths)
+                check_points(self.on, self.kind, numbers, lengths, before)
         else:
             numbers, move = boxes.to_corners(rows, self.kind, before), self.op.move_boxes
             if self.is_first:
@@ -327,7 +328,8 @@ def check_boxes(
         is_flat: NDArray[np.bool_] = (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
         is_inside |= is_flat
         is_part = ~is_flat & ((corners >= 0) & (corners <= 1)).all(axis=1) & (corners % 1 != 0).any(axis=1)
-    bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside))
+    are_pixels = look_like_pixels(kind, corners, size) & ~is_flat
+    bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside) | are_pixels)
     if is_part.any() and not kind.startswith(NORMALIZED):
         records = np.repeat(np.arange(len(lengths)), lengths)
         num_others = np.bincount(records[~is_flat & ~is_part], minlength=len(lengths))
@@ -342,6 +344,8 @@ def check_boxes(
     if not is_finite[place]:
         cause = "it holds nan or inf"
         remedy = "mend the record; gl.ops.CleanBoxes() in front of all ops that move boxes drops such ones"
+    elif are_pixels[place]:
+        cause, remedy = _pixels_by_mark(name, kind)
     elif not is_ordered[place]:
         cause = f"as {kind!r} it ends before it begins"
     elif is_part[place]:
@@ -360,24 +364,86 @@ def check_boxes(
     )
 
 
-def check_points(name: Any, points: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
-    """Raise ``RowError`` for the first point that lies at infinity; nan is a point that is not there.
+def look_like_pixels(kind: str, places: NDArray[np.float64], size: Sizes) -> NDArray[np.bool_]:
+    """Return which boxes or points, in parts of an image by their kind, can only be pixels, bool ``[M]``.
+
+    Args:
+        kind: of the field.
+        places: pixels, as the kind says it, float64 ``[M, 4 or 2]``.
+        size: int32 ``[M, 2]``, of the image of each.
+    """
+    if not kind.startswith(NORMALIZED):
+        return np.zeros(len(places), np.bool_)
+    parts = places / np.tile(size[:, ::-1].clip(1), places.shape[1] // 2)
+    with np.errstate(invalid="ignore"):
+        is_far: NDArray[np.bool_] = np.asarray((parts > FARTHEST).any(axis=1))
+        are_whole: NDArray[np.bool_] = np.asarray((np.abs(parts - np.rint(parts)) < 1e-9).all(axis=1))
+        is_beyond: NDArray[np.bool_] = np.asarray((parts > 1).any(axis=1))
+    return is_far | (are_whole & is_beyond)
+
+
+def check_units(name: Any, kind: str, corners: Boxes, size: Sizes, *, row: int) -> None:
+    """Raise ``RowError`` if all boxes of one record are marked as parts of the image, and look like pixels."""
+    are_pixels = look_like_pixels(kind, corners, size)
+    if len(corners) and are_pixels.all():
+        cause, remedy = _pixels_by_mark(name, kind)
+        parts = (corners[0] / np.tile(size[0, ::-1].clip(1), 2)).round(3).tolist()
+        raise RowError(
+            row, f"field {name!r}: box 0 is {parts} in parts of its image (xyxy)", cause=cause, remedy=remedy
+        )
+
+
+def _pixels_by_mark(name: Any, kind: str) -> tuple[str, str]:
+    """Return cause and remedy of pixels that are marked as parts."""
+    pixels = kind.removeprefix(NORMALIZED)
+    cause = f"as {kind!r} its numbers are parts of the image's width and height, 0 to 1, and they look like pixels"
+    return cause, f"write source.mark({name}={pixels!r}), or mend the record"
+
+
+def check_points(name: Any, kind: str, points: NDArray[np.float64], lengths: NDArray[np.int64], size: Sizes) -> None:
+    """Raise ``RowError`` for the first point that lies at infinity, or is in other units than its mark says.
+
+    A point of nan, or at (0, 0), is one that is not there.
 
     Args:
         name: of the field.
+        kind: of the field.
         points: those of some records, one after the other, float64 ``[M, 2]``, pixels.
         lengths: how many each record has.
+        size: int32 ``[M, 2]``, of the image of each point.
     """
-    bad: NDArray[np.bool_] = np.asarray(np.isinf(points).any(axis=1))
-    if bad.any():
-        place = int(bad.argmax())
-        record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
-        raise RowError(
-            record,
-            f"field {name!r}: point {place - int(lengths[:record].sum())} is {points[place].tolist()} in pixels",
-            cause="it holds inf",
-            remedy="mend the record; nan stands for a point that is not there",
-        )
+    is_infinite: NDArray[np.bool_] = np.asarray(np.isinf(points).any(axis=1))
+    are_pixels = look_like_pixels(kind, points, size)
+    with np.errstate(invalid="ignore"):
+        is_absent = np.isnan(points).any(axis=1) | (points == 0).all(axis=1)
+        is_part = ~is_absent & ((points >= 0) & (points <= 1)).all(axis=1)
+        are_fractions = is_part & (points % 1 != 0).any(axis=1)
+    is_part &= not kind.startswith(NORMALIZED)
+    if are_fractions.any():
+        records = np.repeat(np.arange(len(lengths)), lengths)
+        num_others = np.bincount(records[~is_absent & ~is_part], minlength=len(lengths))
+        is_part = (
+            are_fractions & is_part & (num_others[records] == 0)
+        )  # all points of the record lie in its first pixel
+    else:
+        is_part[:] = False
+    bad: NDArray[np.bool_] = np.asarray(is_infinite | are_pixels | is_part)
+    if not bad.any():
+        return
+    place = int(bad.argmax())
+    record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+    cause, remedy = "it holds inf", "mend the record; nan stands for a point that is not there"
+    if not is_infinite[place]:
+        cause, remedy = _pixels_by_mark(name, kind)
+    if is_part[place]:
+        cause = "all points of the record lie in the first pixel, and look like parts of its width and height"
+        remedy = f"write source.mark({name}={NORMALIZED + kind!r}), or mend the record"
+    raise RowError(
+        record,
+        f"field {name!r}: point {place - int(lengths[:record].sum())} is {points[place].tolist()} in pixels",
+        cause=cause,
+        remedy=remedy,
+    )
 
 
 def check_mask_size(name: Any, masks: NDArray[Any], size: NDArray[np.int32], *, row: int = 0) -> None:
