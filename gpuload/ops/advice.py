@@ -204,24 +204,41 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
         if not numbers:
             continue
         targets = tuple(name for name in on if not graph.before(place)[name].is_marked)
-        classes = [field.name for field in numbers if field.shape == () and field.dtype.kind in "ui"]
-        vectors = [field.name for field in numbers if field.uniform and field.dtype.kind == "f" and field.shape]
         left_out = [field.name for field in numbers]
-        forms = []
-        if classes and not op.moves_pixels:
-            with_image = "" if beside.IMAGE in graph.before(place) else f" and on={(*targets, classes[0])}"
-            forms.append(
-                f"gl.ops.OneHot(10, on={classes[0]!r}){with_image}, with the number of classes, for one that is a label"
-            )
-        if vectors and not op.moves_pixels:
-            forms.append(f"on={(*targets, *vectors)} for numbers to be mixed with it")
-        keep = f", or write on={_on(targets)}, to keep them" if beside.IMAGE in graph.before(place) else ""
-        forms.append(f"leave those that are no target out of output={keep}")
         return (
             f"{op} mixes field {targets[0]!r} of several records, and {left_out} beside it stay those of one; cause: "
-            f"it acts on {list(targets)} alone; remedy: {'; '.join(forms)}"
+            f"it acts on {list(targets)} alone; remedy: {'; '.join(_forms_to_mix(graph, place, targets, numbers))}"
         )
     return None
+
+
+def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]) -> Iterator[str]:
+    """Give how to say what becomes of numbers beside the image of an op that mixes.
+
+    Args:
+        graph: the ops.
+        place: of the op.
+        targets: the fields that it acts on.
+        numbers: the fields beside them.
+    """
+    op, before = graph.ops[place], graph.before(place)
+    roles = {field.name: beside.role(field, before[targets[0]], graph.roles) for field in numbers}
+    classes = [field.name for field in numbers if field.shape == () and field.dtype.kind in "ui"]
+    if classes and not op.moves_pixels:
+        with_image = "" if beside.IMAGE in before else f" and on={(*targets, classes[0])}"
+        yield f"gl.ops.OneHot(10, on={classes[0]!r}){with_image}, with the number of classes, for one that is a label"
+    mixable_names = [
+        field.name
+        for field in numbers
+        # One row of two or four numbers may be the label of so many classes; more rows are boxes and points.
+        if field.uniform and (len(field.shape or ()) < 2 or roles[field.name] not in beside.PLACES)
+        # Of whole numbers those alone that are cut out, as a mask is, and not blended.
+        if field.dtype.kind == "f" or (roles[field.name] != "" and not _blends(op, field.name))
+    ]
+    if mixable_names and not op.moves_pixels:
+        yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
+    keep = f", or write on={_on(targets)}, to keep them" if beside.IMAGE in before else ""
+    yield f"leave those that are no target out of output={keep}"
 
 
 def _on(names: Sequence[str]) -> str:
@@ -236,11 +253,12 @@ def _blended_masks(graph: Graph) -> str | None:
         for name in on:
             if name not in before or image not in before or not _blends(op, name):
                 continue
-            if beside.role(before[name], before[image], graph.roles) == MASK:
+            is_map = (name, MASK) in graph.roles and not before[name].is_marked  # by Decode("LABELS")
+            if is_map or beside.role(before[name], before[image], graph.roles) == MASK:
                 return (
                     f"{op} blends the numbers of field {name!r}, {before[name]}, which makes others of classes; cause: "
-                    f"nothing says whether they are a mask or an image; remedy: source.mark({name}='mask') for a mask, "
-                    f"source.mark({name}='HWC') for an image of its own"
+                    f"nothing says whether they are a mask or an image; remedy: source.mark({name}='mask') for a mask "
+                    f"beside its image, interpolation='nearest' for one alone, source.mark({name}='HWC') for an image"
                 )
     return None
 

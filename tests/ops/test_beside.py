@@ -181,7 +181,7 @@ def test_numbers_of_pixels_that_an_op_blends_are_told_of(caplog, op):
 
     (line,), _ = lines_of(caplog, chain, **fields)
 
-    assert "source.mark(seg='mask') for a mask" in line
+    assert "source.mark(seg='mask') for a mask beside its image" in line
     assert lines_of(caplog, chain, marks={"seg": "HWC"}, **fields)[0] == []
     assert lines_of(caplog, [op], marks={"seg": "mask"}, **fields)[0] == []
     nearest = dataclasses.replace(op, on=on, interpolation={"seg": "nearest"})
@@ -193,6 +193,17 @@ def test_labels_of_pixels_by_decode_are_told_of_where_they_are_blended():
     decode = [ops.Decode(), ops.Decode("LABELS", on="seg")]
     graph = compile_ops(Spec((files, files.with_(name="seg"))), [*decode, ops.Resize(8, 8), ops.Resize(8, 8, on="seg")])
     assert "source.mark(seg='mask')" in (warning(graph, ("image", "seg")) or "")
+
+
+def test_labels_of_pixels_alone_are_told_of_where_they_are_blended():
+    files = Field("image", np.dtype("u1"), (None,), encoded=True)
+    decode = [ops.Decode("LABELS")]
+    line = warning(compile_ops(Spec((files,)), [*decode, ops.Resize(8, 8)]), ("image",))
+    assert "interpolation='nearest' for one alone" in (line or "")
+    assert (
+        warning(compile_ops(Spec((files,)), [*decode, ops.Resize(8, 8, interpolation="nearest")]), ("image",)) is None
+    )
+    assert warning(compile_ops(Spec((files,)), [ops.Decode("GRAY"), ops.Resize(8, 8)]), ("image",)) is None
 
 
 LEVELS = np.stack([np.full((8, 9, 3), level, np.uint8) for level in (0, 250, 0, 250)])
@@ -231,11 +242,14 @@ def test_labels_of_cutmix_are_mixed_by_the_area(caplog):
         (ops.CutMix(), {"soft": np.ones((4, 7), np.float32)}, ["on=('image', 'soft')", "on='image'"]),
         (ops.Mosaic(16), {"cls": np.arange(4)}, ["on='image'", "output="]),
         (ops.OneOf([ops.MixUp(), ops.CutMix()]), {"boxes": np.ones((4, 3, 4))}, ["['boxes'] beside it", "output="]),
+        (ops.CutMix(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age', 'seg')"]),
+        (ops.MixUp(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age') "]),
     ],
 )
 def test_numbers_that_stay_those_of_one_record_are_told_of(caplog, op, fields, forms):
     (line,), _ = lines_of(caplog, [op], image=LEVELS, **fields)
     assert [form for form in forms if form not in line] == []
+    assert "'boxes')" not in line
     assert lines_of(caplog, [op], output="image", image=LEVELS, **fields)[0] == []
     alone = dataclasses.replace(op, on="image")
     assert lines_of(caplog, [alone], image=LEVELS, **fields)[0] == []
