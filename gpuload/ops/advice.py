@@ -255,10 +255,11 @@ def _blended_masks(graph: Graph) -> str | None:
                 continue
             is_map = (name, MASK) in graph.roles and not before[name].is_marked  # by Decode("LABELS")
             if is_map or beside.role(before[name], before[image], graph.roles) == MASK:
+                only_mask = " beside its image, interpolation='nearest' for one alone" if op.moves_pixels else ""
                 return (
                     f"{op} blends the numbers of field {name!r}, {before[name]}, which makes others of classes; cause: "
-                    f"nothing says whether they are a mask or an image; remedy: source.mark({name}='mask') for a mask "
-                    f"beside its image, interpolation='nearest' for one alone, source.mark({name}='HWC') for an image"
+                    f"nothing says whether they are a mask or an image; remedy: source.mark({name}='mask') for a mask"
+                    f"{only_mask}, source.mark({name}='HWC') for an image of its own"
                 )
     return None
 
