@@ -41,6 +41,11 @@ class CheckLevels(Op):
     checks: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
 
+    @property
+    def has_dali_form(self) -> bool:
+        """True where the op behind it has one: the question is asked where that op runs."""
+        return self.op.has_dali_form
+
     def __str__(self) -> str:
         return f"levels before {type(self.op).__name__}"
 

@@ -10,7 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import ops
-from gpuload.errors import RecordError
+from gpuload.errors import RecordError, SpecError
 from gpuload.ops.graph import compile_ops
 from gpuload.ops.levels import CheckLevels, with_checks
 from tests import simdevice
@@ -49,6 +49,15 @@ def test_both_executors_refuse_them(chain, executor):
         load.batch_at(0)
         with pytest.raises(RecordError, match=WORDS):
             load.batch_at(1)
+
+
+@pytest.mark.parametrize("op", [ops.Hue(0, 0), ops.Sometimes(0.5, [ops.Gamma(1, 1)])], ids=lambda op: type(op).__name__)
+def test_the_question_is_asked_where_the_op_runs(op):
+    pytest.importorskip("nvidia.dali")
+    with pytest.raises(SpecError, match="none of the ops has a form in DALI"):
+        loader([op], executor="dali")
+    with loader([ops.RandomCrop(10, 10), op], executor="dali") as load, pytest.raises(RecordError, match=WORDS):
+        load.batch_at(1)
 
 
 def test_on_a_gpu_they_are_found_there(monkeypatch):
