@@ -74,6 +74,15 @@ def test_on_a_gpu_they_are_found_there(monkeypatch):
     sim.finish()
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("chain", [[ops.Invert()], [ops.RandomCrop(10, 10), ops.ColorJitter(0.4), ops.Equalize()]])
+def test_a_card_finds_them(chain):
+    with loader(chain, device="gpu") as load:
+        assert load.batch_at(0)["image"].shape[0] == 3
+        with pytest.raises(RecordError, match=WORDS):
+            load.batch_at(1)
+
+
 def read_sizes(numbers):
     return {"image": [IMAGES[number, : 5 + number] for number in numbers]}
 
