@@ -140,7 +140,8 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
         names: the fields of a batch.
     """
     moving = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
-    by_function = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.calls_python for name in on}
+    functions = [op.calls_python or op.needs_dali for op in graph.ops]  # of which nobody knows what they move
+    by_function = {name for is_function, on in zip(functions, graph.targets, strict=True) if is_function for name in on}
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before, image = graph.before(place), on[0]
         # Boxes and points cannot be named in on=, so that several fields there say nothing of them.

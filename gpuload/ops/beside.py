@@ -41,7 +41,7 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
         image: the field of the image, as it is beside it.
         roles: those that marks and ops gave to fields, by their names, see ``roles_by_mark`` and ``role_by_op``.
     """
-    if field.is_marked or field.shape is None or field.name in (image.name, LABEL):
+    if field.is_marked or field.shape is None or field.name == image.name:
         return ""
     stated_role = dict(roles).get(field.name, "")
     if stated_role in (LABEL, MASK):
@@ -84,6 +84,8 @@ def _role_of_places(field: Field) -> str:
     """Return whether a field holds boxes or points, by its last axis."""
     shape = field.shape or ()
     if not shape or len(shape) > 3 or field.dtype.kind not in "iuf" or shape in MATRICES:
+        return ""
+    if field.name == LABEL and len(shape) == 1:  # of two classes, or four
         return ""
     # Of three axes they are rows of each object, ``[number, 17, 3]``; else an image has three channels, or four.
     is_nested = len(shape) == 3

@@ -422,9 +422,8 @@ def check_points(name: Any, kind: str, points: NDArray[np.float64], lengths: NDA
     if are_fractions.any():
         records = np.repeat(np.arange(len(lengths)), lengths)
         num_others = np.bincount(records[~is_absent & ~is_part], minlength=len(lengths))
-        is_part = (
-            are_fractions & is_part & (num_others[records] == 0)
-        )  # all points of the record lie in its first pixel
+        # All points of the record lie in its first pixel.
+        is_part = are_fractions & is_part & (num_others[records] == 0)
     else:
         is_part[:] = False
     bad: NDArray[np.bool_] = np.asarray(is_infinite | are_pixels | is_part)

@@ -140,6 +140,19 @@ def test_numbers_that_are_no_part_of_the_image_are_moved_beside_without_a_word(c
     assert lines_of(caplog, [ops.RandomFlip(), ops.Resize(4, 4)], image=IMAGES, **fields)[0] == []
 
 
+@pytest.mark.parametrize("name", ["label", "target", "segmentation"])
+def test_a_mask_is_one_by_any_name(caplog, name):
+    (line,), _ = lines_of(caplog, [ops.RandomFlip()], image=IMAGES, **{name: IMAGES[..., :1]})
+    assert f"source.mark({name}='mask')" in line
+
+
+def test_boxes_that_only_gpuload_pads_stay_and_those_that_a_function_moves_do_not(caplog):
+    padded, moved = ops.PadTo(5, on="boxes"), ops.Python(lambda boxes: boxes, on="boxes")
+    fields = {"image": IMAGES, "boxes": np.ones((4, 3, 4), np.float32)}
+    assert len(lines_of(caplog, [ops.RandomFlip(), padded], **fields)[0]) == 1
+    assert lines_of(caplog, [ops.RandomFlip(), moved], **fields)[0] == []
+
+
 def test_a_label_of_two_classes_is_no_point(caplog):
     assert lines_of(caplog, [ops.OneHot(2, on="cls"), ops.RandomFlip()], image=IMAGES, cls=np.zeros(4, int))[0] == []
 
