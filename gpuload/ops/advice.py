@@ -202,6 +202,8 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
             continue
         fields = [field for field in graph.before(place) if field.name in names and field.name not in targets_of_mixes]
         numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
+        if op.moves_pixels:  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
+            numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
         if not numbers:
             continue
         targets = tuple(name for name in on if not graph.before(place)[name].is_marked)
@@ -211,6 +213,13 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
             f"it acts on {list(targets)} alone; remedy: {'; '.join(_forms_to_mix(graph, place, targets, numbers))}"
         )
     return None
+
+
+def _is_left_behind(graph: Graph, place: int, field: Field) -> bool:
+    """Return True if `_left_behind` tells of a field beside the op at a place, which moves pixels."""
+    before, image = graph.before(place), graph.targets[place][0]
+    has_rows = field.ragged and any(neighbour.holds_boxes for neighbour in before)
+    return has_rows or beside.role(field, before[image], graph.roles) not in ("", beside.LABEL)
 
 
 def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]) -> Iterator[str]:

@@ -268,6 +268,12 @@ def test_numbers_that_stay_those_of_one_record_are_told_of(caplog, op, fields, f
     assert lines_of(caplog, [alone], image=LEVELS, **fields)[0] == []
 
 
+def test_what_mosaic_leaves_is_told_of_once(caplog):
+    fields = {"boxes": np.ones((4, 3, 4), np.float32), "seg": LEVELS[..., :1]}
+    (line,), _ = lines_of(caplog, [ops.Mosaic(16)], image=LEVELS, **fields)
+    assert "source.mark(boxes='xyxy')" in line
+
+
 def test_a_label_of_whole_numbers_for_each_class_is_to_be_cast():
     with pytest.raises(SpecError, match=r"gl.ops.Cast\('float32', on='cls'\) before it"):
         compile_ops(
