@@ -255,6 +255,7 @@ def test_labels_of_cutmix_are_mixed_by_the_area(caplog):
         (ops.CutMix(), {"soft": np.ones((4, 7), np.float32)}, ["on=('image', 'soft')", "on='image'"]),
         (ops.Mosaic(16), {"cls": np.arange(4)}, ["on='image'", "output="]),
         (ops.OneOf([ops.MixUp(), ops.CutMix()]), {"boxes": np.ones((4, 3, 4))}, ["['boxes'] beside it", "output="]),
+        (ops.MixUp(), {"tags": np.ones((4, 20), bool)}, ["gl.ops.Cast('float32', on='tags') and on=('image', 'tags')"]),
         (ops.CutMix(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age', 'seg')"]),
         (ops.MixUp(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age') "]),
     ],
