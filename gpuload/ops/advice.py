@@ -248,7 +248,7 @@ def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: S
     vectors = [field.name for field in numbers if len(field.shape or ()) == 1 and field.uniform]
     weights = next((name for name in vectors if before[name].dtype.kind in "bui"), None)
     if weights is not None and not op.moves_pixels:
-        yield f"gl.ops.Cast('float32', on={weights!r}) and on={(*targets, weights)}, for one with a number for each class"
+        yield f"gl.ops.Cast('float32', on={weights!r}) and on={(*targets, weights)}, for a number for each class"
     if mixable_names and not op.moves_pixels:
         yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
     keep = f", or write on={_on(targets)}, to keep them" if beside.IMAGE in before else ""
