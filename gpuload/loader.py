@@ -37,6 +37,7 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
+from gpuload.ops.levels import with_checks
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
@@ -148,7 +149,7 @@ class Loader:
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
-        whole = compile_ops(source.spec, ops, before=source.ops)
+        whole = with_checks(compile_ops(source.spec, ops, before=source.ops))
         names = names_in(output, whole.spec_out)
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)

@@ -122,7 +122,11 @@ def _policy(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     mode = transforms.InterpolationMode[MODES[op.interpolation]]
     policy, result = transforms.RandAugment(interpolation=mode, fill=op.fill), images.fromarray(image)
     for number, level in zip(draw["op"].tolist(), draw["level"].tolist(), strict=True):
-        result = policy._apply_image_or_video_transform(result, OPERATIONS[number], level, mode, policy._fill)
+        name = OPERATIONS[number]
+        if name == "Solarize":  # the threshold of torchvision.transforms, see ops.policies
+            result = transforms.functional.solarize(result, op.argument(name, level, image.shape))
+        else:
+            result = policy._apply_image_or_video_transform(result, name, level, mode, policy._fill)
     return np.asarray(result)
 
 

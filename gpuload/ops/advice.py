@@ -1,6 +1,8 @@
 """Advice: what a loader logs, once, of ops that are allowed and rarely meant.
 
-Left behind   an op without ``on=`` moves an image, and its mask, boxes or rows stay.
+Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of its boxes do.
+Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one.
+Masks         an op blends numbers of pixels that look like those of a mask.
 Equal views   an op has one draw for several copies of an image, so that they stay equal.
 Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
 Slices        an op moves an array of three axes as an image whose channels are many.
@@ -12,12 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuload.ops import images
+from gpuload.ops import beside, images
 from gpuload.ops.base import Op
-from gpuload.ops.graph import Graph, size_axes
-from gpuload.spec import MOST_CHANNELS, NUMBERS, Field
-
-BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
+from gpuload.ops.graph import Graph
+from gpuload.spec import INSTANCES, MASK, NUMBERS, Field, Spec
 
 
 def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
@@ -27,8 +27,8 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
         graph: the ops.
         names: the fields of a batch.
     """
-    lines = (_left_behind(graph, names), _equal_views(graph, names), _wrong_order(graph))
-    yield from filter(None, (*lines, _wrong_levels(graph), _unmarked_slices(graph)))
+    lines = (_left_behind(graph, names), _left_unmixed(graph, names), _equal_views(graph, names), _wrong_order(graph))
+    yield from filter(None, (*lines, _wrong_levels(graph), _unmarked_slices(graph), _blended_masks(graph)))
     for place, on in enumerate(graph.targets):
         for name in on:
             line = graph.op_on(place, name).advice(graph.before(place)[name]) if name in graph.before(place) else None
@@ -133,43 +133,159 @@ def _unmarked_slices(graph: Graph) -> str | None:
 
 
 def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return a warning about an image that an op moves without ``on=`` while its mask or boxes stay; None if none do.
-
-    A mask is another field of images of the same height and width, known or not, that no op moves; boxes are four
-    numbers each in a field of such a name, that are not marked and that no op acts on.
+    """Return a warning about an image that an op moves while fields that belong to its pixels stay; None if none do.
 
     Args:
         graph: the ops.
         names: the fields of a batch.
     """
     moving = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
-    touched = {name for on in graph.targets for name in on}
+    functions = [op.calls_python or op.needs_dali for op in graph.ops]  # of which nobody knows what they move
+    by_function = {name for is_function, on in zip(functions, graph.targets, strict=True) if is_function for name in on}
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        if op.on is not None or not op.moves_pixels:
-            continue
         before, image = graph.before(place), on[0]
-        size, names_beside = _image_size(before[image]), set(names) - moving
-        candidates = [field for field in before if field.name in names_beside and not field.is_marked]
-        beside = [field.name for field in candidates if size is not None and _image_size(field) == size]
-        start = f"{op} moves the pixels of field {image!r}, and"
-        if beside:
+        # Boxes and points cannot be named in on=, so that several fields there say nothing of them.
+        is_alone = sum(not before[name].is_marked for name in on if name in before) == 1
+        if not op.moves_pixels or image not in before or (graph.choices[place] and is_alone):
+            continue
+        roles: dict[str, list[Field]] = {}
+        for field in before:
+            role = beside.role(field, before[image], graph.roles) if field.name in names else ""
+            stays = field.name not in (by_function if role in beside.PLACES else moving)
+            if role not in ("", beside.LABEL) and stays and not (graph.choices[place] and role not in beside.PLACES):
+                roles.setdefault(role, []).append(field)
+        if roles:
+            fields = [field.name for field in before if any(field in group for group in roles.values())]
+            forms = "; ".join(_form(role, group, image) for role, group in roles.items())
             return (
-                f"{start} those of {beside} beside it stay where they are; "
-                f"cause: without on= an op acts on {image!r} alone; remedy: on={(image, *beside)}, so that one draw "
-                f"serves all, or on={image!r}, if that is what you mean"
+                f"{op} moves the pixels of field {image!r}, and those of {fields} beside it stay where they are; "
+                f"cause: nothing says that they belong to the image; remedy: {forms}, so that one draw serves all; or "
+                f"{_as_meant(before, image, fields)}"
             )
-        for kind, is_of_kind, mark, other_marks in (
-            ("masks", _are_masks_by_name, "masks", "'masks with boxes'"),
-            ("boxes", _are_boxes_by_name, "xyxy", "'xywh', 'cxcywh'"),
-        ):
-            unmarked = [field.name for field in candidates if field.name not in touched and is_of_kind(field)]
-            if unmarked:
+    return _left_rows(graph, [name for name in names if name not in {name for on in graph.targets for name in on}])
+
+
+def _form(role: str, fields: Sequence[Field], image: str) -> str:
+    """Return how to say what some fields are of an image."""
+    marks = {beside.BOXES: "xyxy", beside.POINTS: "xy", MASK: MASK, INSTANCES: INSTANCES}
+    alternatives = {
+        beside.BOXES: " (or 'xywh', 'cxcywh', 'normalized xyxy')",
+        beside.POINTS: " (or 'normalized xy')",
+        INSTANCES: " (or 'masks with boxes')",
+    }
+    files = [field.name for field in fields if field.encoded]
+    if files:
+        return f"gl.ops.Decode(on={_on(files)}) before it, with source.mark({files[0]}='mask') if it is a mask"
+    if role not in marks:
+        return f"on={(image, *(field.name for field in fields))}"
+    text = f"source.mark({', '.join(f'{field.name}={marks[role]!r}' for field in fields)}){alternatives.get(role, '')}"
+    flat = next((field for field in fields if role == MASK and len(field.shape or ()) == 2), None)
+    reshape = f", with {images.to_three_axes(flat)} before it" if flat is not None else ""
+    return text + reshape if role != MASK else f"{text}{reshape}, or on={(image, *(field.name for field in fields))}"
+
+
+def _as_meant(spec: Spec, image: str, fields: Sequence[str]) -> str:
+    """Return how to say that fields stay as they are."""
+    return f"on={image!r}, if that is what you mean" if beside.IMAGE in spec else f"leave {fields} out of output="
+
+
+def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about numbers that stay those of one record while an op mixes its image; None if none do.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    targets_of_mixes = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.mixes for name in on}
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        if not op.mixes or graph.choices[place]:
+            continue
+        fields = [field for field in graph.before(place) if field.name in names and field.name not in targets_of_mixes]
+        numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
+        if op.moves_pixels:  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
+            numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
+        if not numbers:
+            continue
+        targets = tuple(name for name in on if not graph.before(place)[name].is_marked)
+        left_out = [field.name for field in numbers]
+        return (
+            f"{op} mixes field {targets[0]!r} of several records, and {left_out} beside it stay those of one; cause: "
+            f"it acts on {list(targets)} alone; remedy: {'; '.join(_forms_to_mix(graph, place, targets, numbers))}"
+        )
+    return None
+
+
+def _is_left_behind(graph: Graph, place: int, field: Field) -> bool:
+    """Return True if `_left_behind` tells of a field beside the op at a place, which moves pixels."""
+    before, image = graph.before(place), graph.targets[place][0]
+    has_rows = field.ragged and any(neighbour.holds_boxes for neighbour in before)
+    return has_rows or beside.role(field, before[image], graph.roles) not in ("", beside.LABEL)
+
+
+def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]) -> Iterator[str]:
+    """Give how to say what becomes of numbers beside the image of an op that mixes.
+
+    Args:
+        graph: the ops.
+        place: of the op.
+        targets: the fields that it acts on.
+        numbers: the fields beside them.
+    """
+    op, before = graph.ops[place], graph.before(place)
+    roles = {field.name: beside.role(field, before[targets[0]], graph.roles) for field in numbers}
+    classes = [field.name for field in numbers if field.shape == () and field.dtype.kind in "ui"]
+    if classes and not op.moves_pixels:
+        with_image = "" if beside.IMAGE in before else f" and on={(*targets, classes[0])}"
+        yield f"gl.ops.OneHot(10, on={classes[0]!r}){with_image}, with the number of classes, for one that is a label"
+    mixable_names = [
+        field.name
+        for field in numbers
+        # One row of two or four numbers may be the label of so many classes; more rows are boxes and points.
+        if field.uniform and (len(field.shape or ()) < 2 or roles[field.name] not in beside.PLACES)
+        # Of whole numbers those alone that are cut out, as a mask is, and not blended.
+        if field.dtype.kind == "f" or (roles[field.name] != "" and not _blends(op, field.name))
+    ]
+    vectors = [field.name for field in numbers if len(field.shape or ()) == 1 and field.uniform]
+    weights = next((name for name in vectors if before[name].dtype.kind in "bui"), None)
+    if weights is not None and not op.moves_pixels:
+        yield f"gl.ops.Cast('float32', on={weights!r}) and on={(*targets, weights)}, for a number for each class"
+    if mixable_names and not op.moves_pixels:
+        yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
+    keep = f", or write on={_on(targets)}, to keep them" if beside.IMAGE in before else ""
+    yield f"leave those that are no target out of output={keep}"
+
+
+def _on(names: Sequence[str]) -> str:
+    return repr(names[0] if len(names) == 1 else tuple(names))
+
+
+def _blended_masks(graph: Graph) -> str | None:
+    """Return a warning about the first op that blends numbers of pixels which look like those of a mask, or None."""
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        image = beside.image_name(before) or on[0]
+        for name in on:
+            if name not in before or image not in before or not _blends(op, name):
+                continue
+            is_map = (name, MASK) in graph.roles and not before[name].is_marked  # by Decode("LABELS")
+            if is_map or beside.role(before[name], before[image], graph.roles) == MASK:
+                only_mask = " beside its image, interpolation='nearest' for one alone" if op.moves_pixels else ""
                 return (
-                    f"{start} the {kind} in {unmarked} beside it stay where they are; cause: nothing says that they "
-                    f"belong to the image; remedy: source.mark({unmarked[0]}={mark!r}) (or {other_marks}), so that one "
-                    f"draw serves all, or on={image!r}, if that is what you mean"
+                    f"{op} blends the numbers of field {name!r}, {before[name]}, which makes others of classes; cause: "
+                    f"nothing says whether they are a mask or an image; remedy: source.mark({name}='mask') for a mask"
+                    f"{only_mask}, source.mark({name}='HWC') for an image of its own"
                 )
-    return _left_rows(graph, [name for name in names if name not in touched])
+    return None
+
+
+def _blends(op: Op, name: str) -> bool:
+    """Return True if an op makes new numbers of several pixels of a field, without a word of the user about it."""
+    inner: Sequence[Op] = getattr(op, "inner", ())
+    interpolation = getattr(op, "interpolation", None)
+    if isinstance(interpolation, dict):
+        interpolation = None if name in interpolation else "linear"
+    makes_numbers = interpolation not in (None, "nearest") or type(op).__name__ == "MixUp"
+    return makes_numbers or any(_blends(part, name) for part in inner)
 
 
 def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
@@ -191,29 +307,3 @@ def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
         f"have a row for each box; remedy: source.mark({rows[0]}='with boxes'), so that they go with them, or "
         f"on={on!r}, if that is what you mean"
     )
-
-
-def _are_boxes_by_name(field: Field) -> bool:
-    """Return True if a field has the name and the shape of boxes."""
-    name = field.name.lower().rpartition("/")[2].rpartition("_")[2]  # "objects/bbox", "gt_boxes"
-    return name in BOX_NAMES and (field.shape or ())[1:] == (4,) and field.dtype.kind in "iuf"
-
-
-def _are_masks_by_name(field: Field) -> bool:
-    """Return True if a field has the name and the shape of masks of objects, ``[number, height, width]``."""
-    shape = field.shape or ()
-    if len(shape) != 3 or shape[0] is not None or field.dtype.kind not in "bui":
-        return False
-    return field.name.lower().endswith("masks") and (shape[2] is None or shape[2] > MOST_CHANNELS)
-
-
-def _image_size(field: Field) -> tuple[int | None, ...] | None:
-    """Return height and width of an image or a mask, None where they vary; None if a field is neither."""
-    if field.encoded or field.dtype.kind not in NUMBERS or field.shape is None or len(field.shape) not in (2, 3):
-        return None
-    if len(field.shape) == 2:
-        return None if field.ragged else field.shape
-    if _are_masks_by_name(field):
-        return None
-    height, width, *_ = size_axes(field)
-    return field.shape[height], field.shape[width]

@@ -228,10 +228,11 @@ class Op:
         unmarked = tuple(field.name for field in spec if not field.is_marked)
         if len(unmarked) == 1:
             return unmarked
+        likely = next((field.name for field in spec if not field.is_marked and field.may_be_image), spec.names[0])
         raise SpecError(
             f"{self}: which of the fields {list(spec.names)} it acts on",
             cause=f"{WITHOUT_ON}; here none is named 'image', and there is more than one",
-            remedy=f"say it: gl.ops.{type(self).__name__}(..., on={spec.names[0]!r})",
+            remedy=f"say it: gl.ops.{type(self).__name__}(..., on={likely!r})",
         )
 
     def original(self, name: str, targets: Sequence[str]) -> str:

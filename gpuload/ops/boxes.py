@@ -4,7 +4,8 @@ Plane   The upper left corner of an image is (0, 0), the lower right one (width,
 Forms   ``xyxy`` left, top, right, bottom; ``xywh`` left, top, width, height; ``cxcywh`` centre, width, height; ``xy``
         of points. In pixels, or ``normalized`` in parts of the image's width and height.
 Numbers are float64 on the way; float fields get their dtype back, integers are rounded to nearest (torchvision cuts off
-        their fraction).
+        their fraction). Whole numbers become int32 or int64 (``moved_dtype``): those of 8 and 16 bits would not hold
+        places in an image that grows, and those without a sign none beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,16 @@ from numpy.typing import NDArray
 
 from gpuload.ops.base import Boxes, Points, Sizes
 from gpuload.spec import NORMALIZED
+
+
+def moved_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of boxes and points behind an op that moves them: the same, but of integers int32 or int64.
+
+    Of all ops, also those that do not enlarge: the dtype of a batch does not depend on their arguments.
+    """
+    if dtype.kind not in "iu":
+        return dtype
+    return np.promote_types(dtype, np.int32) if dtype != np.uint64 else np.dtype(np.int64)
 
 
 def to_corners(values: NDArray[Any], kind: str, size: Sizes) -> Boxes:
@@ -39,7 +50,7 @@ def to_corners(values: NDArray[Any], kind: str, size: Sizes) -> Boxes:
 
 
 def from_corners(corners: Boxes, kind: str, size: Sizes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return boxes in the form ``kind``, ``[M, 4]`` of a dtype; see ``to_corners``."""
+    """Return boxes in the form ``kind``, ``[M, 4]``, of the `moved_dtype` of a dtype; see ``to_corners``."""
     form, begin, end = kind.removeprefix(NORMALIZED), corners[:, :2], corners[:, 2:]
     if form == "xywh":
         corners = np.concatenate([begin, end - begin], axis=1)
@@ -47,7 +58,7 @@ def from_corners(corners: Boxes, kind: str, size: Sizes, dtype: np.dtype[Any]) -
         corners = np.concatenate([(begin + end) / 2, end - begin], axis=1)
     if kind.startswith(NORMALIZED):
         corners = corners / _scale(size)
-    return _as_dtype(corners, dtype)
+    return _as_dtype(corners, moved_dtype(dtype))
 
 
 def to_pixels(values: NDArray[Any], kind: str, size: Sizes) -> Points:
@@ -57,11 +68,11 @@ def to_pixels(values: NDArray[Any], kind: str, size: Sizes) -> Points:
 
 
 def from_pixels(points: Points, kind: str, size: Sizes, values: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy of ``values`` in which x and y are those of points in pixels."""
+    """Return a copy of ``values``, of their `moved_dtype`, in which x and y are those of points in pixels."""
     if kind.startswith(NORMALIZED):
         points = points / _scale(size)[:, :2]
-    result = values.copy()
-    result[:, :2] = _as_dtype(points, values.dtype)
+    result = values.astype(moved_dtype(values.dtype))
+    result[:, :2] = _as_dtype(points, result.dtype)
     return result
 
 

@@ -103,17 +103,19 @@ class CleanBoxes(Op):
             companions = [field.name for field in after if field.rows_of == boxes_field.name]
             result |= {name: [] for name in (boxes_field.name, *companions)}
             for row, values in enumerate(fields[boxes_field.name]):
-                is_left = self._are_left(values, boxes_field.kind, draw["size"][row])
+                is_left = self._are_left(boxes_field, values, draw["size"][row], row)
                 result[boxes_field.name].append(values[is_left])
                 for name in companions:
                     check_rows(row, boxes_field.name, len(values), name, len(fields[name][row]))
                     result[name].append(np.asarray(fields[name][row])[is_left])
         return result
 
-    def _are_left(self, values: NDArray[Any], kind: str, size: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _are_left(self, field: Field, values: NDArray[Any], size: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
         """Return which boxes of a record stay, bool ``[M]``."""
         sizes = np.broadcast_to(size, (len(values), 2))
-        return are_large(boxes.to_corners(values, kind, sizes), sizes, self.min_size, self.min_area)
+        corners = boxes.to_corners(values, field.kind, sizes)
+        follow.check_units(field.name, field.kind, corners, sizes, row=row)
+        return are_large(corners, sizes, self.min_size, self.min_area)
 
 
 def are_large(corners: Boxes, size: Sizes, min_size: float, min_area: float) -> NDArray[np.bool_]:

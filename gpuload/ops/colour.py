@@ -235,8 +235,8 @@ def _rgb(xp: ModuleType, turns: Any, saturations: Any, values: Any) -> Any:
     unity, six = np.float32(1), turns * np.float32(6)
     sector = xp.floor(six)
     rest = six - sector
-    # A hue of a whole turn, which rounding may give, is sector 6: the first again.
-    sector = sector.astype(xp.int32) % 6
+    # A hue of a whole turn, which rounding may give, is sector 6: the first again; as is one that is no number.
+    sector = xp.where((sector > 0) & (sector < 6), sector, np.float32(0)).astype(xp.int32)
     ramp, pale = saturations * rest, unity - saturations
     falling = ((unity - ramp) * values).clip(0, 1)
     rising = ((ramp + pale) * values).clip(0, 1)
@@ -264,10 +264,13 @@ def unit(xp: ModuleType, x: Any) -> Any:
 
 
 def to_dtype(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
-    """Return images, float32 from 0 to 1 or uint8, as one of the two."""
+    """Return images, float32 from 0 to 1 or uint8, as one of the two; what is no number is black as uint8."""
     if x.dtype == dtype:
         return x
-    return (x * np.float32(LEVELS)).astype(xp.uint8) if dtype == np.uint8 else unit(xp, x)
+    if dtype != np.uint8:
+        return unit(xp, x)
+    # Bounded first: what a number beyond 255, or none, becomes as uint8 differs between processors.
+    return xp.where(x > 0, xp.minimum(x * np.float32(LEVELS), np.float32(255)), np.float32(0)).astype(xp.uint8)
 
 
 def across(xp: ModuleType, numbers: Any) -> Any:

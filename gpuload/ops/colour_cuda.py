@@ -60,7 +60,7 @@ __device__ inline void turn_hue(float* color, float shift) {{
     float six = turns * 6.0f, sector = floorf(six), rest = six - sector;
     float ramp = saturation * rest, pale = 1.0f - saturation;
     float falling = limited((1.0f - ramp) * high), rising = limited((ramp + pale) * high), least = limited(pale * high);
-    int side = (int)sector % 6;
+    int side = sector > 0.0f && sector < 6.0f ? (int)sector : 0;
     color[0] = from_unit(side == 0 || side == 5 ? high : side == 1 ? falling : side == 4 ? rising : least);
     color[1] = from_unit(side == 1 || side == 2 ? high : side == 0 ? rising : side == 3 ? falling : least);
     color[2] = from_unit(side == 3 || side == 4 ? high : side == 2 ? rising : side == 5 ? falling : least);
@@ -190,7 +190,8 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
 
 LEVEL = f"""{FUNCTIONS}
 __device__ inline int level(float value) {{
-    return IS_BYTES ? (int)value : (int)(unsigned char)(value * {colour.LEVELS!r}f);
+    float levels = IS_BYTES ? value : value * {colour.LEVELS!r}f;
+    return levels > 0.0f ? (int)(levels < 255.0f ? levels : 255.0f) : 0;
 }}
 """
 # One thread for each pixel, then one for each entry of a table: see `tables.even_tables`.

@@ -6,13 +6,15 @@ Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the g
         image. It draws nothing: it gets the draw of that op, and the size of the image before it. It runs on the host,
         where both are, so that nothing waits for a GPU.
 
-They belong to the field ``image``, or to the only unmarked field that may be an image.
+Labels  that ``OneHot`` made are mixed with the image that they belong to (``with_labels``).
+
+They belong to the field ``image``, or to the only unmarked field that may be an image (`ops.beside`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
@@ -21,23 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import boxes
+from gpuload.ops import beside, boxes
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import INSTANCES, MASK, NORMALIZED, Field, Spec
 
 BEFORE, AFTER = "size before", "size after"  # in the draw: of the image of each record, int32 [N, 2]
 EXTRA = 1.0  # pixels by which annotated boxes may lie beside the image
+FARTHEST = 2.0  # parts of an image's width and height; what lies farther in it is in pixels
 SAME_SIZE = "fields that share one draw must have the same size"
 SIZE_REMEDY = "bring them to one size first, or give each an op of its own with on="
-
-
-def image_name(spec: Spec) -> str | None:
-    """Return the name of the image to which marked fields belong; None if there is none, or several may be it."""
-    if "image" in spec:
-        return "image"
-    names = [field.name for field in spec if not field.is_marked and field.may_be_image]
-    return names[0] if len(names) == 1 else None
 
 
 def image_of(op: Op, spec: Spec, annotation: str) -> str:
@@ -46,7 +41,7 @@ def image_of(op: Op, spec: Spec, annotation: str) -> str:
     Raises:
         SpecError: the image is not known.
     """
-    name = image_name(spec)
+    name = beside.image_name(spec)
     if name is None:
         raise SpecError(
             f"{op}: which image the field {annotation!r} belongs to",
@@ -72,9 +67,25 @@ def with_masks(op: Op, spec: Spec) -> Op:
     return op.including(masks, targets) if masks else op
 
 
+def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
+    """Return an op that mixes records, acting on the labels that ``OneHot`` made, too; else the op itself.
+
+    Args:
+        op: the op.
+        spec: the fields before it.
+        roles: what fields are as ops made them, by their names, see `beside.role_by_op`.
+    """
+    if not op.mixes or op.moves_pixels or op.on is not None:
+        return op
+    targets = op.targets(spec)
+    vectors = [field.name for field in spec if roles.get(field.name) == beside.LABEL and len(field.shape or ()) == 1]
+    labels = tuple(name for name in vectors if name not in targets and not spec[name].is_marked)
+    return replace(op, on=(*targets, *labels)) if labels else op
+
+
 def with_slices_of_masks(spec: Spec) -> Spec:
     """Return the spec with the axes of masks beside slices: a mask of three axes is one of each slice."""
-    name = image_name(spec)
+    name = beside.image_name(spec)
     if name is None or not spec[name].is_volume:
         return spec
     masks = [field for field in spec if field.kind == MASK and not field.axes and not field.encoded]
@@ -236,7 +247,7 @@ class MoveAnnotations(Follower):
     takes_ragged: ClassVar[bool] = True
 
     def field_after(self, field: Field) -> Field:
-        """Dtype and shape stay.
+        """The shape stays, and the dtype but for narrow integers, see `boxes.moved_dtype`.
 
         Raises:
             SpecError: an op has brought the field into another form than its mark says.
@@ -245,7 +256,7 @@ class MoveAnnotations(Follower):
         has_form = length == 4 if field.holds_boxes else length >= 2
         if field.encoded or field.dtype.kind not in "iuf" or not has_form:
             raise _contradicts_mark(self.op, field, "these numbers along its last axis")
-        return field
+        return field.with_(dtype=boxes.moved_dtype(field.dtype))
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the boxes or points of one record."""
@@ -277,7 +288,7 @@ class MoveAnnotations(Follower):
         if is_points:
             numbers, move = boxes.to_pixels(rows, self.kind, before), self.op.move_keypoints
             if self.is_first:
-                check_points(self.on, numbers, lengths)
+                check_points(self.on, self.kind, numbers, lengths, before)
         else:
             numbers, move = boxes.to_corners(rows, self.kind, before), self.op.move_boxes
             if self.is_first:
@@ -317,7 +328,8 @@ def check_boxes(
         is_flat: NDArray[np.bool_] = (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
         is_inside |= is_flat
         is_part = ~is_flat & ((corners >= 0) & (corners <= 1)).all(axis=1) & (corners % 1 != 0).any(axis=1)
-    bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside))
+    are_pixels = look_like_pixels(kind, corners, size) & ~is_flat
+    bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside) | are_pixels)
     if is_part.any() and not kind.startswith(NORMALIZED):
         records = np.repeat(np.arange(len(lengths)), lengths)
         num_others = np.bincount(records[~is_flat & ~is_part], minlength=len(lengths))
@@ -332,6 +344,8 @@ def check_boxes(
     if not is_finite[place]:
         cause = "it holds nan or inf"
         remedy = "mend the record; gl.ops.CleanBoxes() in front of all ops that move boxes drops such ones"
+    elif are_pixels[place]:
+        cause, remedy = _pixels_by_mark(name, kind)
     elif not is_ordered[place]:
         cause = f"as {kind!r} it ends before it begins"
     elif is_part[place]:
@@ -350,24 +364,85 @@ def check_boxes(
     )
 
 
-def check_points(name: Any, points: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
-    """Raise ``RowError`` for the first point that lies at infinity; nan is a point that is not there.
+def look_like_pixels(kind: str, places: NDArray[np.float64], size: Sizes) -> NDArray[np.bool_]:
+    """Return which boxes or points, in parts of an image by their kind, can only be pixels, bool ``[M]``.
+
+    Args:
+        kind: of the field.
+        places: pixels, as the kind says it, float64 ``[M, 4 or 2]``.
+        size: int32 ``[M, 2]``, of the image of each.
+    """
+    if not kind.startswith(NORMALIZED):
+        return np.zeros(len(places), np.bool_)
+    parts = places / np.tile(size[:, ::-1].clip(1), places.shape[1] // 2)
+    with np.errstate(invalid="ignore"):
+        is_far: NDArray[np.bool_] = np.asarray((parts > FARTHEST).any(axis=1))
+        are_whole: NDArray[np.bool_] = np.asarray((np.abs(parts - np.rint(parts)) < 1e-9).all(axis=1))
+        is_beyond: NDArray[np.bool_] = np.asarray((parts > 1).any(axis=1))
+    return is_far | (are_whole & is_beyond)
+
+
+def check_units(name: Any, kind: str, corners: Boxes, size: Sizes, *, row: int) -> None:
+    """Raise ``RowError`` if all boxes of one record are marked as parts of the image, and look like pixels."""
+    are_pixels = look_like_pixels(kind, corners, size)
+    if len(corners) and are_pixels.all():
+        cause, remedy = _pixels_by_mark(name, kind)
+        parts = (corners[0] / np.tile(size[0, ::-1].clip(1), 2)).round(3).tolist()
+        raise RowError(
+            row, f"field {name!r}: box 0 is {parts} in parts of its image (xyxy)", cause=cause, remedy=remedy
+        )
+
+
+def _pixels_by_mark(name: Any, kind: str) -> tuple[str, str]:
+    """Return cause and remedy of pixels that are marked as parts."""
+    pixels = kind.removeprefix(NORMALIZED)
+    cause = f"as {kind!r} its numbers are parts of the image's width and height, 0 to 1, and they look like pixels"
+    return cause, f"write source.mark({name}={pixels!r}), or mend the record"
+
+
+def check_points(name: Any, kind: str, points: NDArray[np.float64], lengths: NDArray[np.int64], size: Sizes) -> None:
+    """Raise ``RowError`` for the first point that lies at infinity, or is in other units than its mark says.
+
+    A point of nan, or at (0, 0), is one that is not there.
 
     Args:
         name: of the field.
+        kind: of the field.
         points: those of some records, one after the other, float64 ``[M, 2]``, pixels.
         lengths: how many each record has.
+        size: int32 ``[M, 2]``, of the image of each point.
     """
-    bad: NDArray[np.bool_] = np.asarray(np.isinf(points).any(axis=1))
-    if bad.any():
-        place = int(bad.argmax())
-        record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
-        raise RowError(
-            record,
-            f"field {name!r}: point {place - int(lengths[:record].sum())} is {points[place].tolist()} in pixels",
-            cause="it holds inf",
-            remedy="mend the record; nan stands for a point that is not there",
-        )
+    is_infinite: NDArray[np.bool_] = np.asarray(np.isinf(points).any(axis=1))
+    are_pixels = look_like_pixels(kind, points, size)
+    with np.errstate(invalid="ignore"):
+        is_absent = np.isnan(points).any(axis=1) | (points == 0).all(axis=1)
+        is_part = ~is_absent & ((points >= 0) & (points <= 1)).all(axis=1)
+        are_fractions = is_part & (points % 1 != 0).any(axis=1)
+    is_part &= not kind.startswith(NORMALIZED)
+    if are_fractions.any():
+        records = np.repeat(np.arange(len(lengths)), lengths)
+        num_others = np.bincount(records[~is_absent & ~is_part], minlength=len(lengths))
+        # All points of the record lie in its first pixel.
+        is_part = are_fractions & is_part & (num_others[records] == 0)
+    else:
+        is_part[:] = False
+    bad: NDArray[np.bool_] = np.asarray(is_infinite | are_pixels | is_part)
+    if not bad.any():
+        return
+    place = int(bad.argmax())
+    record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+    cause, remedy = "it holds inf", "mend the record; nan stands for a point that is not there"
+    if not is_infinite[place]:
+        cause, remedy = _pixels_by_mark(name, kind)
+    if is_part[place]:
+        cause = "all points of the record lie in the first pixel, and look like parts of its width and height"
+        remedy = f"write source.mark({name}={NORMALIZED + kind!r}), or mend the record"
+    raise RowError(
+        record,
+        f"field {name!r}: point {place - int(lengths[:record].sum())} is {points[place].tolist()} in pixels",
+        cause=cause,
+        remedy=remedy,
+    )
 
 
 def check_mask_size(name: Any, masks: NDArray[Any], size: NDArray[np.int32], *, row: int = 0) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from gpuload import rng, synonyms
 from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
-from gpuload.ops import follow, images
+from gpuload.ops import beside, follow, images
 from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
 from gpuload.spec import INSTANCES, MASK, Field, Spec
 
@@ -46,6 +46,8 @@ class Graph:
         crops: for each op that makes only a region of its images: the place of the op that draws the region, else
             None; `ELSEWHERE` where that op is in another part of a graph.
         by_mark: the fields that ops act on because they are marked.
+        choices: for each op whether the user chose its fields by ``on=``, see `beside.names_fields`.
+        roles: fields, each with what it is of an image as a mark or an op says, see `beside.role`.
     """
 
     spec_in: Spec
@@ -55,6 +57,8 @@ class Graph:
     streams: tuple[int, ...]
     crops: tuple[int | None, ...]
     by_mark: frozenset[str] = frozenset()
+    choices: tuple[bool, ...] = ()
+    roles: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def marks(self) -> str:
@@ -140,6 +144,8 @@ class Graph:
             tuple(specs),
             tuple(self.streams[place] for place in places),
             tuple(new_places.get(crop, ELSEWHERE) for crop in crops),
+            choices=tuple(self.choices[place] for place in places),
+            roles=self.roles,
         )
 
     @cached_property
@@ -364,7 +370,8 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
     numbers = streams([*before, *ops])[len(before) :]
     spec = follow.with_slices_of_masks(spec)
     entries: list[tuple[Op, tuple[str, ...], Spec, int]] = []
-    now, by_mark, changed = spec, set[str](), set[str]()
+    now, by_mark, changed, choices = spec, set[str](), set[str](), list[bool]()
+    roles = beside.roles_by_mark(spec)
     unsized: set[str] = set()  # images of varying size, known only once they are made
     for place, user_op in enumerate(ops):
         if not isinstance(user_op, Op):
@@ -374,13 +381,14 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
                 remedy=_how_to_make(user_op),
             )
         try:
-            op = follow.with_masks(user_op, now)
+            op = follow.with_labels(follow.with_masks(user_op, now), now, roles)
             previous = now
             # They stand before their op: its draw is made for the size that the image has before it, and the first
             # makes it.
             for follower in follow.followers(op, previous, changed):
                 now = follower.spec_after(now)
                 entries.append((follower, follower.targets(now), now, numbers[place]))
+                choices.append(True)
                 by_mark.update(follower.targets(now))
             on = op.targets(now)
             _check_draw_order(op, now, entries)
@@ -397,11 +405,14 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
         except (SpecError, UnknownFieldError) as error:
             raise error.within(f"ops[{place}]") from None
         entries.append((op, on, now, numbers[place]))
+        choices.append(beside.names_fields(user_op, previous))
+        roles |= dict.fromkeys(on, role) if (role := beside.role_by_op(op)) else {}
         changed.update(on)
         by_mark.update(name for name in on if previous[name].is_marked and (op is not user_op or op.reads_marks))
     all_ops, all_targets, specs, all_streams = zip(*entries, strict=True) if entries else ((), (), (), ())
     crops = _crops(all_ops, all_targets)
-    return Graph(spec, all_ops, all_targets, specs, all_streams, crops, frozenset(by_mark))
+    marks, all_roles = frozenset(by_mark), frozenset(roles.items())
+    return Graph(spec, all_ops, all_targets, specs, all_streams, crops, marks, tuple(choices), all_roles)
 
 
 def no_partners(op: Op) -> SpecError:
@@ -492,14 +503,14 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
     """
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before = graph.before(place)
-        beside = [field for field in before if field.is_marked and field.name in names and field.name not in on]
+        annotations = [field for field in before if field.is_marked and field.name in names and field.name not in on]
         brings_marks = op.moves_pixels  # as Mosaic does
-        if not op.mixes or brings_marks or not beside or follow.image_name(before) not in on:
+        if not op.mixes or brings_marks or not annotations or beside.image_name(before) not in on:
             continue
-        masks = [field.name for field in beside if field.kind == MASK]
+        masks = [field.name for field in annotations if field.kind == MASK]
         remedy = "leave it out, or leave these fields out of output=, or the mark, if it does not belong to the image"
         raise SpecError(
-            f"{op} beside {[f'{field.name}: {field.mark}' for field in beside]}",
+            f"{op} beside {[f'{field.name}: {field.mark}' for field in annotations]}",
             cause="an image is mixed with that of another record, and these would still be those of one of the two",
             remedy=f"gl.ops.CutMix(on={(*on, *masks)}) cuts masks, too; else {remedy}" if masks else remedy,
         )

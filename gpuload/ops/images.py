@@ -210,13 +210,18 @@ def to_float16(dali: ModuleType, x: Any, device: str) -> Any:
     return dali.fn.cast(x, dtype=dali.types.FLOAT16)
 
 
+def to_three_axes(field: Field) -> str:
+    """Return the op, as text, that gives images of two axes one of a single channel."""
+    if field.uniform:
+        return f"gl.ops.Reshape({(*field.fixed_shape, 1)}, on={field.name!r})"
+    out = "{'shape': (None, None, 1)}"
+    return f"gl.ops.Python(lambda pixels: pixels[..., None], out={out}, on={field.name!r})"
+
+
 def _remedy(field: Field) -> str:
     shape = field.shape
-    if shape is not None and len(shape) == 2 and None not in shape:
-        return f"put gl.ops.Reshape({(*shape, 1)}, on={field.name!r}) before it"
-    if shape == (None, None):
-        out = "{'shape': (None, None, 1)}"
-        return f"put gl.ops.Python(lambda pixels: pixels[..., None], out={out}, on={field.name!r}) before it"
+    if shape is not None and len(shape) == 2 and (shape == (None, None) or None not in shape):
+        return f"put {to_three_axes(field)} before it"
     if shape is not None and (len(shape) == 1 or field.ragged):
         return (
             f"leave {field.name!r} out of on=; boxes and points that are marked, source.mark({field.name}='xyxy') say, "

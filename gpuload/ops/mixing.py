@@ -121,6 +121,9 @@ class _Mix(Op):
         cause = "a label that is a class number cannot be blended; a label with a weight for each class can"
         before = f"gl.ops.OneHot(10, on={field.name!r})"
         after = ", with the number of classes"
+        if num_axes == 1:
+            cause, after = "numbers are blended as floating-point numbers", ", of weights; OneHot is for class numbers"
+            before = f"gl.ops.Cast('float32', on={field.name!r})"
         if num_axes > 1 and field.kind != MASK:
             cause, after = "images are blended as uint8 with an axis of channels, or as floating-point numbers", ""
             before = f"gl.ops.Cast('float32', on={field.name!r})"
@@ -152,13 +155,13 @@ class MixUp(_Mix):
     random in the batch; Albumentations and DALI have no such op. More in `ops.mixing`.
 
     Example:
-        ``gl.ops.MixUp(alpha=0.2, on="image")``
+        ``gl.ops.MixUp(alpha=0.2)``
 
     Args:
         alpha: of the distribution of weights: 1 is uniform, less than 1 prefers weights near 0 and 1.
         p: the share of pairs that are mixed.
-        on: the fields that are blended with one weight; without it the image, and the field ``"label"`` if there is
-            one.
+        on: the fields that are blended with one weight; without it the image, its field ``"label"`` if there is one,
+            and other labels that ``OneHot`` made before. A loader tells of numbers beside them that stay.
     """
 
     num_uniforms: ClassVar[int] = 2
@@ -188,13 +191,14 @@ class CutMix(_Mix):
     More in `ops.mixing`.
 
     Example:
-        ``gl.ops.CutMix(alpha=1.0, on="image")``
+        ``gl.ops.CutMix(alpha=1.0)``
 
     Args:
         alpha: of the distribution of w: 1 is uniform.
         p: the share of pairs that are mixed.
         on: images of one size, of any dtype, masks too, HWC or CHW; and labels, as ``OneHot`` makes them. The images
-            come first. Without it the image, and the field ``"label"`` if there is one.
+            come first. Without it the image, its field ``"label"`` if there is one, and other labels that ``OneHot``
+            made before. A loader tells of numbers beside them that stay.
     """
 
     num_uniforms: ClassVar[int] = 4

@@ -252,7 +252,7 @@ class JoinObjects(Follower):
         return True
 
     def spec_after(self, spec: Spec) -> Spec:
-        """Masks of objects get the size of the result; else dtypes and shapes stay.
+        """Masks of objects get the size of the result; narrow integers of places become wider; the rest stays.
 
         Raises:
             SpecError: a field has as many rows in each record, so that those of four cannot be joined.
@@ -263,6 +263,8 @@ class JoinObjects(Follower):
             check_length(self.op, field)
             if field.kind == INSTANCES:
                 changes.append(field.with_(shape=(None, *self.mosaic.canvas)))
+            elif field.holds_boxes or field.holds_points:
+                changes.append(field.with_(dtype=boxes.moved_dtype(field.dtype)))
         return spec.replacing(*changes)
 
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:

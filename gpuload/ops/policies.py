@@ -6,7 +6,9 @@ Meaning  Pillow's, as torchvision's references and timm apply them to images of 
 Draw     ``op``, int32 ``[N, K]``: which of `OPERATIONS` each layer applies; ``level``, float32 ``[N, K]``: how
          strongly, with its sign. The draws are gpuload's own, with the probabilities of the original.
 Levels   torchvision's are its magnitudes: factors minus 1, degrees, parts, pixels, bits, thresholds from 0 to 1. timm's
-         go from 0 to 10.
+         go from 0 to 10. Solarize's thresholds are those of ``torchvision.transforms``, 255 to 0. Its ``v2`` multiplies
+         a float32 part of 1 by 255, which is a millionth too large at 11 of 31 steps: there it leaves the pixels that
+         are at the threshold as they are.
 Devices  The operations are drawn for each image, so images are done one by one: on a CPU as edits (`ops.edits`) in one
          call of the core for a batch, on a GPU by three kernels for each layer.
 Others   Keras' RandAugment has other ranges. Albumentations has no policies, Kornia's are on tensors, DALI's (its
@@ -47,6 +49,7 @@ INTERPOLATIONS = ("nearest", "linear", "cubic")
 WIDEST_SHIFT = 150 / 331  # of the image's side, RandAugment's and AutoAugment's
 TIMM_LARGEST = 10.0  # timm's largest level, if mmax is not given
 MOST_BINS = 1000  # of magnitudes; a draw makes a table of them
+THRESHOLD_DIGITS = 4  # of Solarize's threshold: with MOST_BINS others lie 0.001 from a whole number, or more
 MOST_DEPTH = 3  # operations of a chain of AugMix
 TIMM_SHIFT = 0.45  # of the image's side
 
@@ -153,7 +156,8 @@ class _Torchvision(_Policy):
         elif name in SIGNED and name != "Rotate":
             value = 1.0 + value
         elif name == "Solarize":
-            value = math.ceil(255.0 * value)
+            # A whole number of the scale comes a millionth too large from float32, and would be the next level.
+            value = math.ceil(round(255.0 * value, THRESHOLD_DIGITS))
         return value
 
 

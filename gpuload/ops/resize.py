@@ -47,7 +47,8 @@ class Resize(Op):
         interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
             as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
         antialias: average over all source pixels where the image becomes smaller (all but nearest). ``"pil"``: as
-            Pillow does, every value, see `ops.pillow`; DALI has no such form.
+            Pillow up to 12 does, every value; Pillow 13 sums some sizes, as of tall images, down the columns first,
+            which rounds otherwise, see `ops.pillow`. DALI has no such form.
         longer: pixels, in place of the shorter side; with ``shorter``, the longer side has at most so many, as with
             torchvision's ``max_size``.
         fit: make the image as large as fits into ``height`` x ``width``, and keep its proportions.
@@ -210,7 +211,7 @@ class RandomResizedCrop(Op):
         interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
             as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
         antialias: average over all source pixels where the box becomes smaller (all but nearest). ``"pil"``: as Pillow
-            does, every value, see `ops.pillow`; DALI has no such form.
+            up to 12 does, every value, see ``Resize``; DALI has no such form.
     """
 
     height: int

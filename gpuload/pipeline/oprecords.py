@@ -22,6 +22,7 @@ from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, image_sizes, no_partners
+from gpuload.ops.levels import with_checks
 from gpuload.ragged import Ragged
 from gpuload.sources.base import SameRecords, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
@@ -46,7 +47,7 @@ class OpsSource(SameRecords):
     """
 
     def __init__(self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0) -> None:
-        graph = compile_ops(source.spec, list(ops), before=source.ops)
+        graph = with_checks(compile_ops(source.spec, list(ops), before=source.ops))
         for op in graph.ops:
             if op.mixes:
                 raise no_partners(op)

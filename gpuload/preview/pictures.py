@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuload.display.pictures import Pixels, enlarge, object_labels, rgb_pixels
 from gpuload.display.values import image_axes, middle_plane, middle_slice
-from gpuload.ops import Normalize, boxes, follow
+from gpuload.ops import Normalize, beside, boxes
 from gpuload.preview import font
 from gpuload.spec import INSTANCES, MASK, Field, Spec
 
@@ -47,7 +47,7 @@ def image_pixels(
         small, _ = rgb_pixels(_bytes_before(normalize, image), step, is_mask=False)
         about += ", shown without Normalize"
     pixels, times = enlarge(small, LEAST_SIDE)
-    if field.name == follow.image_name(spec):
+    if field.name == beside.image_name(spec):
         _draw_annotations(pixels, spec, values, image.shape[:2], times / step)
     return pixels, note if field.kind == INSTANCES else note + about
 

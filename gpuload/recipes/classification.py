@@ -69,7 +69,7 @@ def resnet50(
         images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels.
         image: the field of the images.
         label: the field of the labels.
-        antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow does, more slowly.
+        antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow up to 12 does, more slowly.
 
     Raises:
         SpecError: an argument has a wrong type or value.

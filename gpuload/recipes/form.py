@@ -34,7 +34,7 @@ class Form:
         std: the number that the differences are divided by, or one for each channel, in the same units.
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
         layout: ``"NHWC"`` or ``"NCHW"``.
-        antialias: as of ``gl.ops.Resize``; ``"pil"`` makes Pillow's pixels, every value.
+        antialias: as of ``gl.ops.Resize``; ``"pil"`` makes the pixels of Pillow up to 12, every value.
     """
 
     recipe: str

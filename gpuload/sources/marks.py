@@ -83,7 +83,7 @@ def _mark_meaning(field: Field, mark: str) -> Field:
         cause = f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis"
         raise _mark_error(field, mark, cause, (*lengths[:-1], 4) if lengths[-1:] == (None,) else None)
     num_numbers = lengths[-1] or 0 if lengths else 0
-    if result.holds_points and (num_numbers < 2 or field.dtype.kind not in "if"):
+    if result.holds_points and (num_numbers < 2 or field.dtype.kind not in "iuf"):
         cause = "points have x and y along the last axis, and what else they have behind these"
         raise _mark_error(field, mark, cause, (*lengths[:-1], 2) if lengths[-1:] == (None,) else None)
     if kind.startswith(NORMALIZED) and field.dtype.kind != "f":

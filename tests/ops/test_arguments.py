@@ -60,7 +60,8 @@ def error_of(kind, settings):
     """Return what is raised by an op that is made of some arguments and brought together with records."""
     try:
         op = kind(**settings)
-        compile_ops(FILES if kind is gl.ops.Decode else BOXES if op.reads_marks else IMAGES, [op])
+        spec = FILES if kind is gl.ops.Decode else BOXES if op.reads_marks else IMAGES
+        compile_ops(spec.only("image") if op.mixes else spec, [op])  # a class number beside it needs OneHot before
     except GpuloadError as error:
         return error
     return None

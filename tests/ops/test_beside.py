@@ -1,7 +1,8 @@
-"""A mask beside an image that an op moves, and that stays where it is, is told."""
+"""What belongs to an image goes along with it, or is told of with the form to write."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import ops
+from gpuload.errors import SpecError
 from gpuload.ops.advice import advice
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
@@ -69,3 +71,213 @@ def test_images_of_different_sizes_have_masks_too(shape):
 
     assert "beside it" in (warning(graph, ["image", "mask", "text"]) or "")
     assert warning(graph, ["image", "text"]) is None
+
+
+def lines_of(caplog, chain, output=None, marks=None, **fields):
+    """Return the warnings of a loader, and its first batch."""
+    caplog.clear()
+    source = gl.arrays(**fields).mark(**marks or {})
+    with caplog.at_level(logging.WARNING, logger="gpuload"):
+        loader = gl.Loader(source, 2, ops=chain, output=output, device="cpu", seed=3)
+        batch = loader.batch_at(0)
+    return [record.getMessage() for record in caplog.records], batch
+
+
+PLACES = {
+    (4,): "xyxy", (3, 4): "xyxy", (2,): "xy", (5, 2): "xy", (17, 3): "xy", (6, 17, 2): "xy",
+    (5, 8, 9): "masks", (8, 9, 1): "mask", (8, 9): "mask",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint8])
+@pytest.mark.parametrize("shape", PLACES, ids=str)
+def test_numbers_that_are_places_or_masks_of_the_image_are_told_of_by_any_name(caplog, shape, dtype):
+    lines, _ = lines_of(caplog, [ops.RandomFlip()], image=IMAGES, anything=np.zeros((4, *shape), dtype))
+
+    assert [f"source.mark(anything={PLACES[shape]!r})" in line for line in lines] == [True]
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        *(*MOVES, ops.Rotate(10), ops.Affine(10), ops.Perspective(), ops.Elastic(1, 0.5), ops.Rotate90()),
+        *(ops.Sometimes(0.5, [ops.RandomFlip()]), ops.RandAugment()),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_points_beside_any_op_that_moves_pixels_are_told_of(caplog, op):
+    (line,), _ = lines_of(caplog, [op], image=IMAGES, landmarks=np.ones((4, 5, 2), np.float32))
+    assert "source.mark(landmarks='xy')" in line
+
+
+def test_all_that_stays_is_in_one_line_with_a_form_for_each(caplog):
+    fields = {"eyes": np.ones((4, 2, 2), np.float32), "face": np.ones((4, 4)), "right": IMAGES, "seg": IMAGES[..., :1]}
+
+    (line,), _ = lines_of(caplog, [ops.RandomFlip()], image=IMAGES, **fields)
+
+    for form in ("eyes='xy'", "face='xyxy'", "seg='mask'", "on=('image', 'right')", "on='image'"):
+        assert form in line
+    marks = {"eyes": "xy", "face": "xyxy", "seg": "mask"}
+    moved = [ops.RandomFlip(on=("image", "right"))]
+    assert lines_of(caplog, moved, marks=marks, image=IMAGES, **fields)[0] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"label": np.arange(4), "id": np.arange(4), "weight": np.ones(4), "width": np.full(4, 9, np.int32)},
+        {
+            "embedding": np.zeros((4, 512), np.float32),
+            "tokens": np.zeros((4, 77), np.int64),
+            "name": np.array(list("abcd")),
+        },
+        {"label": np.eye(4, dtype=np.float32), "camera": np.zeros((4, 3, 3)), "pose": np.zeros((4, 4, 4))},
+        {"small": np.zeros((4, 4, 5, 3), np.uint8), "flags": np.zeros((4, 4), bool)},
+    ],
+    ids=["numbers", "vectors", "matrices", "another size"],
+)
+def test_numbers_that_are_no_part_of_the_image_are_moved_beside_without_a_word(caplog, fields):
+    assert lines_of(caplog, [ops.RandomFlip(), ops.Resize(4, 4)], image=IMAGES, **fields)[0] == []
+
+
+@pytest.mark.parametrize("name", ["label", "target", "segmentation"])
+def test_a_mask_is_one_by_any_name(caplog, name):
+    (line,), _ = lines_of(caplog, [ops.RandomFlip()], image=IMAGES, **{name: IMAGES[..., :1]})
+    assert f"source.mark({name}='mask')" in line
+
+
+def test_boxes_that_only_gpuload_pads_stay_and_those_that_a_function_moves_do_not(caplog):
+    padded, moved = ops.PadTo(5, on="boxes"), ops.Python(lambda boxes: boxes, on="boxes")
+    fields = {"image": IMAGES, "boxes": np.ones((4, 3, 4), np.float32)}
+    assert len(lines_of(caplog, [ops.RandomFlip(), padded], **fields)[0]) == 1
+    assert lines_of(caplog, [ops.RandomFlip(), moved], **fields)[0] == []
+
+
+def test_a_label_of_two_classes_is_no_point(caplog):
+    assert lines_of(caplog, [ops.OneHot(2, on="cls"), ops.RandomFlip()], image=IMAGES, cls=np.zeros(4, int))[0] == []
+
+
+def test_on_of_an_image_by_another_name_does_not_say_what_is_beside_it(caplog):
+    fields = {"jpg": IMAGES, "landmarks": np.ones((4, 5, 2)), "cls": np.eye(4)}
+
+    (line,), _ = lines_of(caplog, [ops.RandomFlip(on="jpg")], **fields)
+    assert "source.mark(landmarks='xy')" in line
+    assert "output=" in line
+    (line,), _ = lines_of(caplog, [ops.MixUp(on="jpg")], output=("jpg", "cls"), **fields)
+    assert "on=('jpg', 'cls')" in line
+    assert lines_of(caplog, [ops.MixUp(on=("jpg", "cls"))], output=("jpg", "cls"), **fields)[0] == []
+
+
+def test_points_beside_fields_that_on_names_are_told_of(caplog):
+    fields = {"image": IMAGES, "mask": IMAGES[..., :1], "landmarks": np.ones((4, 5, 2))}
+    (line,), _ = lines_of(caplog, [ops.RandomFlip(on=("image", "mask"))], **fields)
+    assert "['landmarks'] beside it" in line
+    assert lines_of(caplog, [ops.RandomFlip(on="image")], marks={"mask": "mask"}, **fields)[0] == []
+
+
+def test_files_of_a_second_image_are_told_of_with_what_decodes_them(caplog):
+    files = Field("image", np.dtype("u1"), (None,), encoded=True)
+    masks = Field("mask", np.dtype("u1"), (None,), encoded=True)
+    chain = [ops.Decode(), ops.Resize(8, 8), ops.RandomFlip()]
+
+    assert "gl.ops.Decode(on='mask') before it" in (
+        warning(compile_ops(Spec((files, masks)), chain), ("image", "mask")) or ""
+    )
+    assert warning(compile_ops(Spec((files, masks)), chain), ("image",)) is None
+
+
+@pytest.mark.parametrize("op", [ops.Resize(4, 4), ops.RandomResizedCrop(4), ops.Rotate(20, interpolation="linear")],
+                         ids=lambda op: type(op).__name__)  # fmt: skip
+def test_numbers_of_pixels_that_an_op_blends_are_told_of(caplog, op):
+    on = ("image", "seg")
+    chain, fields = [dataclasses.replace(op, on=on)], {"image": IMAGES, "seg": IMAGES[..., :1]}
+
+    (line,), _ = lines_of(caplog, chain, **fields)
+
+    assert "source.mark(seg='mask') for a mask beside its image" in line
+    assert lines_of(caplog, chain, marks={"seg": "HWC"}, **fields)[0] == []
+    assert lines_of(caplog, [op], marks={"seg": "mask"}, **fields)[0] == []
+    nearest = dataclasses.replace(op, on=on, interpolation={"seg": "nearest"})
+    assert lines_of(caplog, [nearest], **fields)[0] == []
+
+
+def test_labels_of_pixels_by_decode_are_told_of_where_they_are_blended():
+    files = Field("image", np.dtype("u1"), (None,), encoded=True)
+    decode = [ops.Decode(), ops.Decode("LABELS", on="seg")]
+    graph = compile_ops(Spec((files, files.with_(name="seg"))), [*decode, ops.Resize(8, 8), ops.Resize(8, 8, on="seg")])
+    assert "source.mark(seg='mask')" in (warning(graph, ("image", "seg")) or "")
+
+
+def test_labels_of_pixels_alone_are_told_of_where_they_are_blended():
+    files = Field("image", np.dtype("u1"), (None,), encoded=True)
+    decode = [ops.Decode("LABELS")]
+    line = warning(compile_ops(Spec((files,)), [*decode, ops.Resize(8, 8)]), ("image",))
+    assert "interpolation='nearest' for one alone" in (line or "")
+    assert (
+        warning(compile_ops(Spec((files,)), [*decode, ops.Resize(8, 8, interpolation="nearest")]), ("image",)) is None
+    )
+    assert warning(compile_ops(Spec((files,)), [ops.Decode("GRAY"), ops.Resize(8, 8)]), ("image",)) is None
+
+
+LEVELS = np.stack([np.full((8, 9, 3), level, np.uint8) for level in (0, 250, 0, 250)])
+
+
+@pytest.mark.parametrize("name", ["cls", "fine_label", "target"])
+@pytest.mark.parametrize(
+    "op",
+    [ops.MixUp(1.0), ops.OneOf([ops.MixUp(1.0), ops.MixUp(0.5)]), ops.Sometimes(1.0, [ops.MixUp()])],
+    ids=lambda op: type(op).__name__,
+)
+def test_labels_of_any_name_are_mixed_as_their_images_are(caplog, name, op):
+    lines, batch = lines_of(caplog, [ops.OneHot(2, on=name), op], image=LEVELS, **{name: np.array([0, 1, 0, 1])})
+
+    assert lines == []
+    share = batch["image"][:, 0, 0, 0] / 250  # of the image that is 250 everywhere, and so of class 1
+    assert ((share > 0.02) & (share < 0.98)).all()
+    np.testing.assert_allclose(batch[name], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6)
+
+
+def test_labels_of_cutmix_are_mixed_by_the_area(caplog):
+    chain = [ops.OneHot(2, on="cls"), ops.OneHot(3, on="coarse"), ops.CutMix(1.0)]
+
+    lines, batch = lines_of(caplog, chain, image=LEVELS, cls=np.array([0, 1, 0, 1]), coarse=np.array([2, 0, 2, 0]))
+
+    share = (batch["image"] == 250).mean(axis=(1, 2, 3))
+    assert lines == []
+    np.testing.assert_allclose(batch["cls"], np.stack([1 - share, share], axis=1), atol=1e-6)
+    np.testing.assert_allclose(batch["coarse"], np.stack([share, 0 * share, 1 - share], axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "fields", "forms"),
+    [
+        (ops.MixUp(), {"cls": np.arange(4)}, ["gl.ops.OneHot(10, on='cls')", "on='image'", "output="]),
+        (ops.CutMix(), {"soft": np.ones((4, 7), np.float32)}, ["on=('image', 'soft')", "on='image'"]),
+        (ops.Mosaic(16), {"cls": np.arange(4)}, ["on='image'", "output="]),
+        (ops.OneOf([ops.MixUp(), ops.CutMix()]), {"boxes": np.ones((4, 3, 4))}, ["['boxes'] beside it", "output="]),
+        (ops.MixUp(), {"tags": np.ones((4, 20), bool)}, ["gl.ops.Cast('float32', on='tags') and on=('image', 'tags')"]),
+        (ops.CutMix(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age', 'seg')"]),
+        (ops.MixUp(), {"age": np.ones(4), "seg": LEVELS[..., :1]}, ["on=('image', 'age') "]),
+    ],
+)
+def test_numbers_that_stay_those_of_one_record_are_told_of(caplog, op, fields, forms):
+    (line,), _ = lines_of(caplog, [op], image=LEVELS, **fields)
+    assert [form for form in forms if form not in line] == []
+    assert "'boxes')" not in line
+    assert lines_of(caplog, [op], output="image", image=LEVELS, **fields)[0] == []
+    alone = dataclasses.replace(op, on="image")
+    assert lines_of(caplog, [alone], image=LEVELS, **fields)[0] == []
+
+
+def test_what_mosaic_leaves_is_told_of_once(caplog):
+    fields = {"boxes": np.ones((4, 3, 4), np.float32), "seg": LEVELS[..., :1]}
+    (line,), _ = lines_of(caplog, [ops.Mosaic(16)], image=LEVELS, **fields)
+    assert "source.mark(boxes='xyxy')" in line
+
+
+def test_a_label_of_whole_numbers_for_each_class_is_to_be_cast():
+    with pytest.raises(SpecError, match=r"gl.ops.Cast\('float32', on='cls'\) before it"):
+        compile_ops(
+            Spec((Field("image", np.dtype("u1"), (8, 8, 3)), Field("cls", np.dtype("i8"), ()))),
+            [ops.OneHot(4, "int64", on="cls"), ops.MixUp()],
+        )

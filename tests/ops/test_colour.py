@@ -124,3 +124,16 @@ def test_equalize_counts_only_the_values_below_the_largest_as_pillow_does():
     expected = np.asarray(ImageOps.equalize(Image.fromarray(image)))
 
     np.testing.assert_array_equal(colour.equalize(np, image), expected)
+
+
+@pytest.mark.parametrize(
+    "values", [(-53.3, 0.0), (1.7, 1.0), (np.nan, 0.0), (-np.inf, 0.0), (np.inf, 1.0), (300.0, 1.0)], ids=str
+)
+def test_floats_beyond_black_and_white_count_as_these_where_they_become_bytes(values):
+    value, bound = np.float32(values)
+    ramp = np.linspace(0, 1, 48, dtype=np.float32).reshape(4, 12, 1)
+    image, bounded = ramp.copy(), ramp.copy()
+    image[1, 3:7], bounded[1, 3:7] = value, bound
+
+    assert colour.to_dtype(np, image, np.dtype(np.uint8)).tolist() == (bounded * 255.999).astype(np.uint8).tolist()
+    np.testing.assert_array_equal(colour.equalize(np, image), colour.equalize(np, bounded))

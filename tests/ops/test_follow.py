@@ -244,7 +244,7 @@ def test_boxes_of_fixed_length_integers_and_points_of_boxes_are_moved():
 
     batch = batch_of([ops.RandomFlip(p=1), ops.Resize(30, 40)], source)
 
-    assert batch["boxes"].dtype == np.int16
+    assert batch["boxes"].dtype == np.int32
     assert batch["boxes"][3].tolist() == [[24, 10, 35, 20], [40, 0, 40, 0]]  # 80 - 31 = 49 / 2 = 24.5, to even
     assert batch["points"][3, 1].tolist() == [[34.5, 10, 2], [24.5, 20, 1]]  # 80 - 1 - 10 = 69 / 2
 
@@ -354,6 +354,104 @@ def test_a_box_of_the_first_pixel_is_no_part():
 
     width = IMAGES.shape[2]
     assert batch["boxes"].tolist() == [[[width - 1, 0, width, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [
+        *((dtype, np.int32) for dtype in (np.uint8, np.int8, np.uint16, np.int16, np.int32)),
+        *((dtype, np.int64) for dtype in (np.uint32, np.int64, np.uint64)),
+        *((dtype, dtype) for dtype in (np.float16, np.float32, np.float64)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("form", "box"), [("xyxy", (1, 2, 41, 32)), ("xywh", (1, 2, 40, 30)), ("cxcywh", (21, 17, 40, 30))]
+)
+def test_boxes_of_narrow_numbers_do_not_wrap_where_an_image_grows(form, box, dtype, wide):
+    images = np.zeros((2, 48, 60, 3), np.uint8)
+    source = gl.arrays(image=images, boxes=np.array([[box]] * 2, dtype)).mark(boxes=form)
+
+    batch = gl.Loader(source, 2, ops=[ops.Resize(480, 600)], device="cpu").batch_at(0)
+
+    assert batch["boxes"].dtype == wide
+    assert batch["boxes"][1].tolist() == [[10 * number for number in box]]
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_points_of_narrow_numbers_go_beyond_the_image_and_before_it(ragged):
+    points = np.array([[[50, 3, 2], [1, 40, 1]]] * 2, np.uint8)
+    source = gl.arrays(image=np.zeros((2, 48, 60, 3), np.uint8), points=points)
+    if ragged:
+        fields = {"points": ("uint8", (None, 3))}
+        ragged_points = gl.records(2, lambda ns: {"points": [points[n] for n in ns]}, fields=fields)
+        source = gl.zip(gl.arrays(image=np.zeros((2, 48, 60, 3), np.uint8)), ragged_points)
+    chain = [ops.Resize(480, 600), ops.CenterCrop(200, 300)]
+
+    batch = gl.Loader(source.mark(points="xy"), 2, ops=chain, device="cpu").batch_at(0)
+
+    assert batch["points"].dtype == np.int32
+    assert batch["points"][0].tolist() == [[350, -110, 2], [-140, 260, 1]]  # 500 - 150, 30 - 140; 10 - 150, 400 - 140
+
+
+def test_boxes_of_narrow_numbers_are_joined_wide_by_mosaic():
+    boxes = [np.array([[10, 20, 40, 44]], np.uint8)] * 4
+    fields = {"boxes": ("uint8", (None, 4))}
+    source = gl.zip(
+        gl.arrays(image=np.zeros((4, 200, 250, 3), np.uint8)),
+        gl.records(4, lambda ns: {"boxes": [boxes[n] for n in ns]}, fields=fields),
+    ).mark(boxes="xyxy")
+
+    batch = gl.Loader(source, 4, ops=[ops.Mosaic(600, center=0.5)], device="cpu").batch_at(0)
+
+    # The images meet at (300, 300): left ones begin at 50, upper ones at 100.
+    corners = [[left + 10, top + 20, left + 40, top + 44] for top in (100, 300) for left in (50, 300)]
+    assert batch["boxes"].dtype == np.int32
+    assert batch["boxes"][0].tolist() == corners
+
+
+@pytest.mark.parametrize("chain", [[ops.RandomFlip(p=1)], [ops.CleanBoxes()], [ops.Mosaic(96)]], ids=str)
+@pytest.mark.parametrize(
+    ("form", "box"),
+    [
+        *(("xyxy", (0, 0, 40, 30)), ("xywh", (0, 0, 40, 30)), ("cxcywh", (20, 15, 40, 30))),
+        *(("xyxy", (0, 0, 2, 1)), ("xyxy", (10, 12, 20, 30))),
+    ],
+)
+def test_boxes_in_pixels_that_are_marked_as_parts_name_the_mark(form, box, chain):
+    values = [np.array([[0.1, 0.1, 0.3, 0.2]], np.float32)] * 3 + [np.array([box], np.float32)]
+    fields = {"boxes": ("float32", (None, 4))}
+    objects = gl.records(4, lambda ns: {"boxes": [values[n] for n in ns]}, fields=fields)
+    source = gl.zip(gl.arrays(image=np.zeros((4, 40, 48, 3), np.uint8)), objects).mark(boxes=f"normalized {form}")
+    loader = gl.Loader(source, 4, ops=chain, device="cpu")
+
+    with pytest.raises(RecordError, match=rf"record 3(.|\n)*write source.mark\(boxes='{form}'\)"):
+        loader.batch_at(0)
+
+
+def test_boxes_in_parts_may_reach_beyond_their_image():
+    boxes = np.array([[[-0.4, -0.1, 1.6, 1.2]], [[0, 0, 1, 1]]], np.float32)
+    source = gl.arrays(image=np.zeros((2, 40, 48, 3), np.uint8), boxes=boxes).mark(boxes="normalized xyxy")
+    batch = gl.Loader(source, 2, ops=[ops.RandomFlip(p=1)], device="cpu").batch_at(0)
+    assert batch["boxes"].tolist() == [[[0, 0, 1, 1]], [[0, 0, 1, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("mark", "points", "likely"),
+    [
+        ("xy", [[0.2, 0.3], [0, 0], [np.nan, 4]], "normalized xy"),
+        ("normalized xy", [[12, 30], [0.4, 0.5]], "xy"),
+    ],
+)
+def test_points_in_other_units_than_marked_name_the_mark(mark, points, likely):
+    values = np.array(
+        [[[0.5, 1], [0.7, 0.2], [0, 0]] if "norm" in mark else [[5, 6], [0.5, 0.5], [9, 9]]] * 2, np.float32
+    )
+    values[1, : len(points)] = points
+    source = gl.arrays(image=np.zeros((2, 40, 48, 3), np.uint8), points=values).mark(points=mark)
+    with gl.Loader(source, 1, ops=[ops.RandomFlip(p=1)], device="cpu") as loader:
+        loader.batch_at(0)
+        with pytest.raises(RecordError, match=rf"record 1(.|\n)*write source.mark\(points='{likely}'\)"):
+            loader.batch_at(1)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -16,6 +17,7 @@ RESAMPLE = {
     "linear": Image.Resampling.BILINEAR,
     "cubic": Image.Resampling.BICUBIC,
 }
+FILTERS = {"linear": RESAMPLE["linear"], "cubic": RESAMPLE["cubic"], "lanczos": Image.Resampling.LANCZOS}
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "pillow_resize.npz"))
 RESULTS = [name for name in GOLDEN if name.count("/") == 3]
 SIZES = [(24, 32), (37, 23), (33, 33), (1, 7)]
@@ -88,6 +90,26 @@ def test_a_resize_equals_pillow(name):
 
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("interpolation", pillow.SUPPORTS)
+@pytest.mark.parametrize(
+    ("size", "new_size"),
+    [((97, 17), (23, 12)), ((300, 3), (9, 5)), ((90, 40), (31, 80)), ((50, 60), (20, 55)), ((17, 97), (12, 23))],
+    ids=["tall", "100 times as high", "height down, width up", "height down more", "wide"],
+)
+def test_a_resize_sums_along_the_rows_first_as_pillow_up_to_12_also_of_tall_images(size, new_size, interpolation):
+    image = np.random.default_rng(size[0]).integers(0, 256, (*size, 3), np.uint8)
+    (height, width), by_pillow = new_size, FILTERS[interpolation]
+    # Each pass ends in bytes, so that two calls of any version of Pillow, for an axis each, have that order.
+    rows_first = Image.fromarray(image).resize((width, size[0]), by_pillow).resize((width, height), by_pillow)
+
+    result = pillow.resize(np, image, (height, width), interpolation)
+
+    np.testing.assert_array_equal(result, np.asarray(rows_first))
+    if int(PIL.__version__.partition(".")[0]) < 13 or size == (17, 97):
+        whole = np.asarray(Image.fromarray(image).resize((width, height), by_pillow))
+        np.testing.assert_array_equal(result, whole)
 
 
 def test_the_core_resizes_a_box_as_numpy_does():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import gc
+from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from PIL import Image, ImageOps
 
 import gpuload as gl
 from gpuload import core, device
@@ -61,10 +63,37 @@ def draw_of_operation(name, level, **draws):
     return {"op": np.int32([OPERATIONS.index(name)]), "level": np.float32([ast.literal_eval(level)]), **draws}
 
 
-@pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("torchvision/")])
+# torchvision's v2 takes 255 * float32(2 / 3) for the threshold, 170.00000507; torchvision.transforms has 170.
+OF_V2 = "torchvision/Solarize/0.6666666666666666/nearest"
+
+
+@pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("torchvision/") and key != OF_V2])
 def test_an_operation_of_torchvision(key):
     _, name, level, interpolation = key.split("/")
     assert_equal(ops.RandAugment(interpolation=interpolation, fill=FILL), draw_of_operation(name, level), GOLDEN[key])
+
+
+@pytest.mark.parametrize(
+    ("op", "num_bins"), [(ops.RandAugment(), 31), (ops.TrivialAugmentWide(), 31), (ops.AutoAugment(), 10)]
+)
+def test_solarize_inverts_what_pillow_does_at_the_threshold_of_each_step(op, num_bins):
+    ramp = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    ranges = policies._wide_ranges if isinstance(op, ops.TrivialAugmentWide) else policies._ranges
+    levels = ranges("Solarize", num_bins, np.array([[16, 16]]))
+
+    for step in range(num_bins):
+        threshold = Fraction(255 * (num_bins - 1 - step), num_bins - 1)  # torch.linspace(255, 0, num_bins)
+        expected = ImageOps.solarize(Image.fromarray(ramp[..., 0]), threshold)
+        draw = {"op": np.int32([[OPERATIONS.index("Solarize")]]), "level": levels[None, step : step + 1]}
+        result = op.array_batch(np, ramp[None], draw)[0]
+        np.testing.assert_array_equal(result[..., 0], np.asarray(expected), err_msg=f"step {step}")
+
+
+@pytest.mark.parametrize("num_bits", [4, 6])
+@pytest.mark.parametrize("num_bins", [10, 31])
+def test_posterize_keeps_as_many_bits_as_torchvision_at_each_step(num_bits, num_bins):
+    steps = [Fraction(8) - Fraction(step * num_bits, num_bins - 1) for step in range(num_bins)]
+    assert policies._bits(num_bins, num_bits).tolist() == [round(bits) for bits in steps]  # halves to even, as torch
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN if key.startswith("timm/")])

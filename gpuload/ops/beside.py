@@ -1,0 +1,134 @@
+"""Beside: what a field is of the image beside it, by its mark, dtype and shape, and by the ops that make it.
+
+A name says nothing, but for ``image`` and ``label``, which ops act on by themselves. One rule for all ops that move the
+pixels of images, mix records, or blend pixels:
+
+    image    another image: an encoded file; numbers of the image's height and width
+    mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")`` makes
+    masks    whole numbers ``[number, height, width]``, one mask for each object
+    xyxy     four numbers, or rows of four: boxes
+    xy       two numbers, rows of two, or rows of three: points, with their visibility
+    label    what ``OneHot`` makes
+
+Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by ``on="image"``, by ``output=``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuload.ops.base import Op
+from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, POINT_FORMAT, Field, Shape, Spec
+
+IMAGE, LABEL, BOXES, POINTS = "image", "label", "xyxy", POINT_FORMAT
+PLACES = (BOXES, POINTS, INSTANCES)  # what an op takes along by its mark alone, never by on=
+MATRICES = ((3, 3), (4, 4))  # of a camera or a pose, in data sets that have such
+
+
+def image_name(spec: Spec) -> str | None:
+    """Return the name of the image to which other fields belong; None if there is none, or several may be it."""
+    if IMAGE in spec:
+        return IMAGE
+    names = [field.name for field in spec if not field.is_marked and field.may_be_image]
+    return names[0] if len(names) == 1 else None
+
+
+def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> str:
+    """Return what a field that is not marked is of an image; "" if it does not belong to its pixels.
+
+    Args:
+        field: the field.
+        image: the field of the image, as it is beside it.
+        roles: those that marks and ops gave to fields, by their names, see ``roles_by_mark`` and ``role_by_op``.
+    """
+    if field.is_marked or field.shape is None or field.name == image.name:
+        return ""
+    stated_role = dict(roles).get(field.name, "")
+    if stated_role in (LABEL, MASK):
+        return stated_role
+    if field.encoded:
+        return IMAGE if image.encoded or image.may_be_image else ""
+    if field.dtype.kind not in NUMBERS:
+        return ""
+    size = _size(image)
+    if _are_masks(field, size):
+        return INSTANCES
+    if size is not None and _size(field, len(size)) == size:
+        is_mask = stated_role != IMAGE and field.dtype.kind in "bui" and _num_channels(field, len(size)) == 1
+        return MASK if is_mask else IMAGE
+    return _role_of_places(field)
+
+
+def roles_by_mark(spec: Spec) -> dict[str, str]:
+    """Return the fields of a source that are marked as images of their own, ``"HWC"`` or ``"CHW"``, with that role."""
+    return {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
+
+
+def role_by_op(op: Op) -> str:
+    """Return what the fields are that an op makes: a label, a mask, or "" where the op does not say it."""
+    name = type(op).__name__
+    if name == "Decode" and getattr(op, "mode", "") == "LABELS":
+        return MASK
+    return LABEL if name == "OneHot" else ""
+
+
+def names_fields(op: Op, spec: Spec) -> bool:
+    """Return True if the user said by ``on=`` which fields an op acts on, and could have left it out.
+
+    Where the image has another name than ``image``, ``on=`` is needed: then it says nothing of the fields beside it.
+    """
+    return op.on is not None and (IMAGE in spec or sum(not field.is_marked for field in spec) == 1)
+
+
+def _role_of_places(field: Field) -> str:
+    """Return whether a field holds boxes or points, by its last axis."""
+    shape = field.shape or ()
+    if not shape or len(shape) > 3 or field.dtype.kind not in "iuf" or shape in MATRICES:
+        return ""
+    if field.name == LABEL and len(shape) == 1:  # of two classes, or four
+        return ""
+    # Of three axes they are rows of each object, ``[number, 17, 3]``; else an image has three channels, or four.
+    is_nested = len(shape) == 3
+    is_of_objects = is_nested and shape[0] is None and shape[1] is not None and field.dtype != "uint8"
+    if shape[-1] == 4 and (not is_nested or is_of_objects):
+        return BOXES
+    if shape[-1] == 2 or (shape[-1] == 3 and (len(shape) == 2 or is_of_objects)):
+        return POINTS
+    return ""
+
+
+def _are_masks(field: Field, size: Shape | None) -> bool:
+    """Return True for masks of objects, ``[number, height, width]``, in an image of a size."""
+    shape = field.shape or ()
+    if size is None or len(size) != 2 or len(shape) != 3 or field.axes or field.dtype.kind not in "bui":
+        return False
+    if shape[-1] is not None and shape[-1] <= MOST_CHANNELS:
+        return False
+    number, *sides = shape
+    # An image of so many channels as the mask is wide would have its height and width first.
+    return (tuple(sides) == size and number != size[0]) or shape == (None, None, None)
+
+
+def _size(field: Field, num_sides: int | None = None) -> Shape | None:
+    """Return height and width of an image or a mask, of slices also their number before; None if it is neither.
+
+    Args:
+        field: the field.
+        num_sides: 3 beside slices, where three axes are those of a mask; by the field itself if left out.
+    """
+    shape = field.shape
+    if field.encoded or field.dtype.kind not in NUMBERS or shape is None or len(shape) not in (2, 3, 4):
+        return None
+    if num_sides == 3 or (num_sides is None and field.is_volume):
+        return shape[:3] if len(shape) > 2 else None
+    if len(shape) == 2:
+        return None if field.ragged else shape
+    return shape[1:] if field.is_channels_first else shape[:2]
+
+
+def _num_channels(field: Field, num_sides: int) -> int | None:
+    """Return the channels of a field of images with so many sides; 1 of those without an axis for them."""
+    shape = field.shape or ()
+    if len(shape) == num_sides:
+        return 1
+    return shape[0] if field.is_channels_first else shape[num_sides]
