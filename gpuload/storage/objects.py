@@ -27,16 +27,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import ChangedFileError, FileError, MissingFileError, SpecError, UnreadableFileError, changed_file
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FileError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+    changed_file,
+)
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
-from gpuload.storage.retries import EmptyRangeError, ShortError, request
-from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, place_of, remote_of
+from gpuload.storage.retries import BusyError, EmptyRangeError, ShortError, request
+from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, path_of, place_of, remote_of
 
 WILDCARDS = re.compile(r"[*?[]")
 REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
+CHUNK_BYTES = 1 << 16  # of an answer, that are kept when it breaks off; shorter ones come as a whole
+MOST_BYTES = 1 << 60  # of an object
+LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
 log = logging.getLogger("gpuload")
 
 
@@ -52,7 +63,7 @@ def names_of(url: str) -> list[str]:
     """
     place, remote = place_of(url), remote_of(url)
     if place.scheme in WEB or place.version or WILDCARDS.search(place.key) is None:
-        return [url]
+        return [ObjectURL(url, remote)]
     fixed = WILDCARDS.split(place.key)[0]
     prefix = fixed[: fixed.rfind("/") + 1]
     patterns = place.key.split("/")
@@ -227,17 +238,22 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
     if not len(memory):
         return
 
+    num_bytes = 0  # that came, of all tries
+
     def send() -> None:
-        answer = _get(url, {"range": (offset, offset + len(memory))})
+        nonlocal num_bytes
+        answer = _get(url, {"range": (offset + num_bytes, offset + len(memory))})
         now = _stamp(answer.meta)
         # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
         if now != stamp:
             raise changed(url, stamp, now)
-        memory[:] = _whole(answer, len(memory))
+        for chunk in _chunks(answer, len(memory) - num_bytes):
+            memory[num_bytes : num_bytes + len(chunk)] = chunk
+            num_bytes += len(chunk)
 
     try:
-        request(url, send)
-    except (ChangedFileError, UnreadableFileError):
+        request(url, send, lambda: num_bytes)
+    except (ChangedFileError, UnreadableFileError, BusyError):
         raise
     except MissingFileError as error:
         raise changed_file(url, f"it is gone: {error.cause}") from None
@@ -386,9 +402,33 @@ def _warn_of_tags(root: str) -> None:
 
 def _get(url: str, options: dict[str, Any]) -> Any:
     place = place_of(url)
+    if place.key.endswith("/"):  # obstore would ask for the object without the slash
+        raise DirectoryError(
+            f"{url} names a folder", cause="a file is needed here", remedy=f"name its files: {path_of(url)}*"
+        )
     if place.version:
         options["version"] = place.version
     return obstore().get(client(url), place.key, options=options)
+
+
+def _chunks(answer: Any, num_bytes: int) -> Iterator[memoryview]:
+    """Yield the bytes of an answer as they come.
+
+    Raises:
+        ShortError: there are fewer, or more.
+    """
+    if num_bytes <= CHUNK_BYTES:
+        yield _whole(answer, num_bytes)
+        return
+    num_left = num_bytes
+    for chunk in answer.stream(min_chunk_size=CHUNK_BYTES):
+        view = memoryview(chunk)
+        if len(view) > num_left:
+            raise ShortError(f"more than {num_bytes} bytes came")
+        yield view
+        num_left -= len(view)
+    if num_left:
+        raise ShortError(f"{num_bytes - num_left} of {num_bytes} bytes came")
 
 
 def _whole(answer: Any, num_bytes: int) -> memoryview:
@@ -405,10 +445,14 @@ def _stamp(meta: Any) -> Stamp:
 
 @functools.lru_cache(maxsize=1 << 10)  # the answers for one object have the same
 def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
+    if not 0 <= size < MOST_BYTES:
+        raise ValueError(f"the server says that it has {size} bytes")
     tag = tag.strip('"')
+    # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are one.
+    time_s = min(max(int(time.timestamp()), -LAST_S), LAST_S)
     # Signed, since a stamp is a row of int64.
     digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True) if tag else 0
-    return size, int(time.timestamp()) * 1_000_000_000, digest
+    return size, time_s * 1_000_000_000, digest
 
 
 def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:

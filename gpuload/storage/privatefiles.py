@@ -114,5 +114,6 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
         return int(process) == os.getpid()
     with contextlib.suppress(OSError):
         entries = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []
-        return time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries]) > STALE_S
+        # What is dated in the future was written by a wrong clock.
+        return abs(time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries])) > STALE_S
     return False
