@@ -21,7 +21,7 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,11 @@ from gpuload.errors import (
     UnreadableFileError,
     changed_file,
 )
-from gpuload.storage import blockcache
+from gpuload.storage import blockcache, listing
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
-from gpuload.storage.retries import BusyError, EmptyRangeError, ShortError, request
+from gpuload.storage.retries import BusyError, EmptyRangeError, OddKeyError, ShortError, request
 from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, path_of, place_of, remote_of
+from gpuload.threads import parallel_map
 
 WILDCARDS = re.compile(r"[*?[]")
 REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
@@ -68,13 +69,7 @@ def names_of(url: str) -> list[str]:
     prefix = fixed[: fixed.rfind("/") + 1]
     patterns = place.key.split("/")
 
-    def entries() -> list[Any]:
-        # A page of S3's listing has 1,000 names at most (ListObjectsV2).
-        chunks: Iterable[Any] = obstore().list(client(url), prefix or None, chunk_size=1000)
-        return [entry for chunk in chunks for entry in chunk if _matches(entry["path"].split("/"), patterns)]
-
-    # All pages are one try: a listing that broke off begins anew, and gives no name twice.
-    matches = sorted(request(url, entries), key=lambda entry: str(entry["path"]))
+    matches = _without_folders(url, _below(url, prefix, lambda entry: _matches(entry["path"].split("/"), patterns)))
     if not matches:
         raise MissingFileError(
             f"no object matches {url}",
@@ -97,6 +92,51 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
     return any(_matches(names[depth:], rest or ["*"]) for depth in depths)
 
 
+def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
+    """Return the objects whose keys begin with a prefix, which ends in a slash, and that fit, sorted."""
+
+    def entries() -> list[Any]:
+        # A page of S3's listing has 1,000 names at most (ListObjectsV2).
+        chunks: Iterable[Any] = obstore().list(client(url), prefix or None, chunk_size=1000)
+        return [entry for chunk in chunks for entry in chunk if fits(entry)]
+
+    # All pages are one try: a listing that broke off begins anew, and gives no name twice.
+    try:
+        matches = request(url, entries)
+    except OddKeyError as error:
+        odd_key = str(error)
+        plain, _ = request(url, lambda: listing.entries_of(url, prefix, "", odd_key))
+        # The object that stands for a folder in a console has the slash, and no content.
+        matches = [entry for entry in plain if (entry["size"] or not entry["path"].endswith("/")) and fits(entry)]
+    return sorted(matches, key=lambda entry: str(entry["path"]))
+
+
+def _without_folders(url: str, entries: list[Any]) -> list[Any]:
+    """Return entries of a listing without those of folders: empty objects whose keys end in a slash.
+
+    obstore cuts the slash off; but no object has the key that is left.
+    """
+    root, remote = place_of(url).root, remote_of(url)
+    empty = {str(entry["path"]) for entry in entries if not entry["size"]}
+
+    def is_object(path: str) -> bool:
+        try:
+            look(ObjectURL(f"{root}/{path}", remote), 0)
+        except MissingFileError:
+            return False
+        except (FileError, SpecError):  # whoever reads it meets the error again
+            pass
+        return True
+
+    paths = sorted(empty)
+    folders = {
+        path for path, is_file in zip(paths, parallel_map(is_object, paths, REQUESTS), strict=True) if not is_file
+    }
+    # A folder may have an object of its name beside it.
+    unique = {str(entry["path"]): entry for entry in entries if entry["path"] not in folders}
+    return list(unique.values()) if empty else entries
+
+
 def names_below(url: str) -> list[str]:
     """Return the URLs of all objects below a folder, sorted, each with its stamp.
 
@@ -107,12 +147,8 @@ def names_below(url: str) -> list[str]:
     place, remote = place_of(url), remote_of(url)
     _check_lists(url)
 
-    def entries() -> list[Any]:
-        chunks: Iterable[Any] = obstore().list(client(url), place.key.rstrip("/") + "/", chunk_size=1000)
-        return [entry for chunk in chunks for entry in chunk]
-
-    listing = sorted(request(url, entries), key=lambda entry: str(entry["path"]))
-    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in listing]
+    entries = _below(url, place.key.rstrip("/") + "/", lambda entry: True)
+    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in entries]
 
 
 def names_in(url: str) -> list[str]:
@@ -154,10 +190,16 @@ def folders_of(url: str) -> list[str]:
 
 def _names_in(url: str, prefix: str) -> tuple[list[str], list[str]]:
     """Return the names of the folders, and of the objects, in a folder of the store of a URL."""
-    answer = request(url, lambda: obstore().list_with_delimiter(client(url), prefix or None))
-    paths = [path.rstrip("/") for path in answer["common_prefixes"]], [entry["path"] for entry in answer["objects"]]
-    folders, names = ([path.rpartition("/")[2] for path in kind] for kind in paths)
-    return folders, names
+    try:
+        answer = request(url, lambda: obstore().list_with_delimiter(client(url), prefix or None))
+        objects, prefixes = answer["objects"], answer["common_prefixes"]
+    except OddKeyError as error:
+        odd_key = str(error)
+        objects, prefixes = request(url, lambda: listing.entries_of(url, prefix, "/", odd_key))
+    paths = [path.rstrip("/") for path in prefixes], [entry["path"] for entry in objects]
+    folders, names = ([path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths)
+    # Without the object that stands for this folder, and without folders that have no name to enter them by.
+    return [name for name in folders if name not in ("", ".", "..")], [name for name in names if name.rstrip("/")]
 
 
 def _check_lists(url: str) -> None:
