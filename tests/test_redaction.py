@@ -111,8 +111,8 @@ def test_the_commands_show_names_as_they_are_in_repr_alone(tmp_path: Path) -> No
         (tmp_path / f"{evil}cat" / name).write_bytes(body)
     for verb in ("check", "inspect"):
         command = [sys.executable, "-m", "gpuload", verb, os.fspath(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        shown = done.stdout + done.stderr
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        shown = process.stdout + process.stderr
         assert "\x1b" not in shown
         assert "\nno line" not in shown
         assert "\\x1b]0;title" in shown

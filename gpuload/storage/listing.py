@@ -141,12 +141,12 @@ def _signed(url: str, query: Mapping[str, str], odd_key: str) -> tuple[str, dict
 
 
 def _sign_v4(
-    base: str, query: Mapping[str, str], more: Mapping[str, str], region: str, login: Mapping[str, Any]
+    base: str, query: Mapping[str, str], extra: Mapping[str, str], region: str, login: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the headers that sign a request of S3 (Signature Version 4)."""
     time = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     parts = urlsplit(base)
-    headers = {"host": parts.netloc, "x-amz-content-sha256": EMPTY, "x-amz-date": time, **more}
+    headers = {"host": parts.netloc, "x-amz-content-sha256": EMPTY, "x-amz-date": time, **extra}
     if login.get("token"):
         headers["x-amz-security-token"] = str(login["token"])
     names = ";".join(sorted(headers))

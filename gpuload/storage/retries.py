@@ -84,7 +84,7 @@ class Gate:
     def __init__(self) -> None:
         self.is_open, self.error = True, BaseException()
         self._lock = threading.Lock()
-        self._most = self._under_way = self._num_pauses = 0
+        self._width = self._under_way = self._num_pauses = 0
         self._until_s = self._since_s = self._last_s = 0.0
 
     def close(self, sent_s: float, error: BaseException) -> None:
@@ -93,11 +93,11 @@ class Gate:
             now_s = time.monotonic()
             self.error, self._last_s = error, now_s
             if self.is_open:
-                self.is_open, self._since_s, self._most, self._under_way = False, now_s, FULL_SPEED, 0
+                self.is_open, self._since_s, self._width, self._under_way = False, now_s, FULL_SPEED, 0
                 self._num_pauses = 0
             elif sent_s < self._until_s:  # answers to requests that were under way together count once
                 return
-            self._most = max(1, self._most // 2)
+            self._width = max(1, self._width // 2)
             self._num_pauses += 1
             wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._num_pauses)
             self._until_s = now_s + wait_s * random.uniform(0.5, 1.0)
@@ -117,7 +117,7 @@ class Gate:
                 return -1.0
             if now_s < self._until_s:
                 return self._until_s - now_s
-            if self._under_way >= self._most:
+            if self._under_way >= self._width:
                 return LOOK_S
             self._under_way += 1
             return 0.0
@@ -128,8 +128,8 @@ class Gate:
             self._under_way = max(0, self._under_way - 1)  # it may be of an earlier time of the gate
             if is_answered and not self.is_open:
                 self._since_s, self._num_pauses = time.monotonic(), 0
-                self._most += 1
-                self.is_open = self._most >= FULL_SPEED
+                self._width += 1
+                self.is_open = self._width >= FULL_SPEED
 
 
 _gates: dict[tuple[str, str], Gate] = {}  # by endpoint and root of the store

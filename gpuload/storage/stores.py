@@ -47,7 +47,7 @@ RIGHTS = re.compile(
     re.IGNORECASE,
 )
 # Characters that obstore sends as they are, where they stood for others: of a folder, and of a blank in S3's addresses.
-MERGED = re.compile("%2[fb]", re.IGNORECASE)
+AMBIGUOUS = re.compile("%2[fb]", re.IGNORECASE)
 CONTROL = re.compile("[\x00-\x1f\x7f]")
 ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
 WHOLE_S = 120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
@@ -359,7 +359,7 @@ def _web_place(url: str) -> Place:
         problem, remedy = "a # and what follows it is never sent to a server", "write %23 for a # in a name"
     elif query and re.search("[\\s'\"<>]", url):
         problem, remedy = "a link with a query has no blanks or quotes", "write %20 for a blank, as the link had it"
-    elif MERGED.search(path):
+    elif AMBIGUOUS.search(path):
         problem = "%2F and %2B are not supported: obstore sends a slash and a plus, which may be another object"
         remedy = "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
     elif path.endswith("/") and query:

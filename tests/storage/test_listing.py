@@ -89,8 +89,8 @@ def test_a_request_is_signed_as_botocore_signs_it(server: ObjectServer, monkeypa
         for (_, path, _), header in zip(server.requests, server.headers, strict=True)
         if "encoding-type" in path
     ]
-    ours = {name: headers[name] for name in headers if name.startswith("x-amz-") and name != "x-amz-date"}
-    request = awsrequest.AWSRequest("GET", server.url + path, headers=ours)
+    amazon_headers = {name: headers[name] for name in headers if name.startswith("x-amz-") and name != "x-amz-date"}
+    request = awsrequest.AWSRequest("GET", server.url + path, headers=amazon_headers)
     request.context["timestamp"] = headers["x-amz-date"]
     signer = auth.S3SigV4Auth(credentials, "s3", "eu-west-1")
     del request.headers["x-amz-security-token"]
