@@ -91,7 +91,8 @@ class Gate:
         """Make a pause after an answer that the store is busy to a request that was sent at a time."""
         with self._lock:
             now_s = time.monotonic()
-            self.error, self._last_s = error, now_s
+            # Without its traceback, whose frames hold memory of the reads.
+            self.error, self._last_s = error.with_traceback(None), now_s
             if self.is_open:
                 self.is_open, self._since_s, self._width, self._under_way = False, now_s, FULL_SPEED, 0
                 self._num_pauses = 0
