@@ -43,6 +43,7 @@ from gpuload.open import open as open_paths
 from gpuload.ops.decode import Decode
 from gpuload.order import check_count
 from gpuload.progress import Progress
+from gpuload.redaction import printable, redact
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.storage.files import Paths, as_folder, files_below, look_at, open_error, read_bytes
@@ -80,7 +81,7 @@ class Finding:
 
     def __str__(self) -> str:
         at = f", byte {self.offset_bytes}" if self.offset_bytes else ""
-        return f"{self.where}{at}: {self.cause}"
+        return printable(f"{redact(self.where)}{at}: {redact(self.cause)}")
 
 
 class Findings(Iterator[Finding]):

@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuload.redaction import message, printable, redact
+
 MAX_CHARACTERS = 200  # characters of a value
 NEW_LINE = "\n  "  # in the `repr` of what has many fields
 WITHOUT_RECORD = 'gl.Loader(..., on_error="replace")'  # in remedies
@@ -43,21 +45,22 @@ class GpuloadError(Exception):
     """
 
     def __init__(self, what: str, *, cause: str = "", remedy: str = "") -> None:
-        what = what.replace(NEW_LINE, " ")  # the repr of a source in it
+        what = redact(what.replace(NEW_LINE, " "))  # the repr of a source in it
         super().__init__(what)
-        self.what, self.cause, self.remedy = what, cause, remedy
+        self.what, self.cause, self.remedy = what, redact(cause), redact(remedy)
 
     def __str__(self) -> str:
-        lines = [self.what]
+        """Return the lines for people. A name that holds line breaks or escape sequences makes no lines of its own."""
+        lines = [printable(self.what)]
         if self.cause:
-            lines.append(f"  cause:  {self.cause}")
+            lines.append(f"  cause:  {printable(self.cause)}")
         if self.remedy:
-            lines.append(f"  remedy: {self.remedy}")
+            lines.append(f"  remedy: {printable(self.remedy)}")
         return "\n".join(lines)
 
     def within(self, place: str) -> GpuloadError:
         """Put the place (``"ops[2]"``, ``"train.npy, record 7"``) in front of the message; return self."""
-        self.what = f"{place}: {self.what}"
+        self.what = f"{redact(place)}: {self.what}"
         self.args = (self.what,)
         return self
 
@@ -205,7 +208,7 @@ def line_of(error: Exception) -> str:
 
 def add_note(error: Exception, note: str) -> Exception:
     """Add a note to an error of the user's own code and return the error; Python 3.10 has no ``add_note`` itself."""
-    error.__notes__ = [*getattr(error, "__notes__", ()), note]
+    error.__notes__ = [*getattr(error, "__notes__", ()), message(note)]
     return error
 
 

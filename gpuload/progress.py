@@ -23,6 +23,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
+from gpuload.redaction import printable
+
 AFTER_S, EVERY_S = 1.0, 0.2
 SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
@@ -43,7 +45,7 @@ class Progress:
     """
 
     def __init__(self, doing: str) -> None:
-        self._doing = doing
+        self._doing = printable(doing)
         self._start_s: float | None = None
         self._start = 0
         self._due = 0.0

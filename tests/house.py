@@ -33,6 +33,7 @@ LINES = (
     ("signalsafe", "stats", "tracebacks"),
     ("core", "driver", "synonyms", "threads"),
     ("errors", "progress"),
+    ("redaction",),
 )
 ENTRY = {"__main__": "cli"}  # a module that is another room's door
 

@@ -44,6 +44,8 @@ class ObjectServer:
         stale: what a proxy that keeps old answers has, by path.
         error_headers: of answers that are errors.
         delay_s: before each answer.
+        drip_s: before each of 12 parts of an answer.
+        headers_instead: of answers that are no errors, in place of others; None: the header is left out.
         page_keys: how many objects an answer to a listing has at most.
         sends_tags: False for a server without ETags.
         requests: method, path with its query, and range of each request.
@@ -57,6 +59,8 @@ class ObjectServer:
     stale: dict[str, bytes] = field(default_factory=dict)
     error_headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
+    drip_s: float = 0.0
+    headers_instead: dict[str, str | None] = field(default_factory=dict)
     page_keys: int = 1000
     sends_tags: bool = True
     requests: list[tuple[str, str, str]] = field(default_factory=list)
@@ -125,12 +129,13 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             if fault == "short" and is_range:
                 last = (first + last) // 2
             self.send_response(206 if is_range else 200)
-            if server.sends_tags:
-                self.send_header("ETag", f'"{tag_of(content)}"')
-            self.send_header("Last-Modified", formatdate(TIME_S, usegmt=True))
-            self.send_header("Content-Length", str(last + 1 - first))
+            headers: dict[str, str | None] = {"ETag": f'"{tag_of(content)}"'} if server.sends_tags else {}
+            headers |= {"Last-Modified": formatdate(TIME_S, usegmt=True), "Content-Length": str(last + 1 - first)}
             if is_range:
-                self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+                headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+            for name, value in (headers | server.headers_instead).items():
+                if value is not None:
+                    self.send_header(name, value)
             self.end_headers()
             if with_body:
                 body = content[first : last + 1]
@@ -138,7 +143,10 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                     self.wfile.write(body[: len(body) // 2])
                     self.close_connection = True
                     return
-                self.wfile.write(body)
+                step = len(body) // 12 + 1 if server.drip_s else len(body) or 1
+                for begin in range(0, len(body), step):
+                    time.sleep(server.drip_s)
+                    self.wfile.write(body[begin : begin + step])
 
         def _refuse(self, status: int, code: str) -> None:
             body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()

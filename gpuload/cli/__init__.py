@@ -27,6 +27,7 @@ import gpuload
 from gpuload import progress
 from gpuload.cli.base import COMMAND, HELP, Output, common_options, print_document, wrapped
 from gpuload.errors import GpuloadError
+from gpuload.redaction import message
 
 VERBS = {
     "bench": "Measure how fast files come as batches, and find what slows them.",
@@ -189,12 +190,13 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
         return CLOSED_PIPE
     status = INTERRUPT if isinstance(error, KeyboardInterrupt) else ERROR
     _leave_full_stdout()
-    if isinstance(error, GpuloadError):
-        error.remedy += _in_python(error.remedy, words)
+    lines = _in_python(error.remedy, words) if isinstance(error, GpuloadError) else ""
     if output.is_debug:
-        _print_error("".join(traceback.format_exception(error)).rstrip())
+        _print_error(message("".join(traceback.format_exception(error)).rstrip() + lines))
     else:
-        _print_error(wrapped(_message(error, words), sys.stderr))
+        _print_error(wrapped(message(_message(error, words) + lines), sys.stderr))
+    if isinstance(error, GpuloadError):
+        error.remedy += lines
     # Where click cannot parse the words it has not yet heeded --json among them.
     if output.is_json or (isinstance(error, click.UsageError) and "--json" in words):
         with contextlib.suppress(OSError):

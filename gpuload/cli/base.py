@@ -29,6 +29,7 @@ from typing import Any, Concatenate, ParamSpec, TextIO
 import click
 
 from gpuload import progress
+from gpuload.redaction import message, redact
 from gpuload.tracebacks import DEBUG
 
 Options = ParamSpec("Options")
@@ -73,25 +74,27 @@ class Output:
         """
         if not self.is_json:
             progress.wipe()
-            print(wrapped(str(text), sys.stdout) if is_wrapped else text, flush=True)
+            lines = message(str(text))
+            print(wrapped(lines, sys.stdout) if is_wrapped else lines, flush=True)
 
     def draw(self, *parts: Any, is_wrapped: bool = True) -> None:
         """Print parts of Rich, or texts, for people on stdout; nothing under --json.
 
         Args:
-            parts: of Rich; or texts, in which nothing is markup.
+            parts: of Rich, whose texts `message` made fit for a terminal; or texts, in which nothing is markup.
             is_wrapped: False for lines that must stay whole, as those of a program.
         """
         if not self.is_json:
             with self.console.capture() as capture:  # Rich would end the process where a pipe is closed
-                self.console.print(*parts, soft_wrap=not is_wrapped)
+                texts = (message(part) if isinstance(part, str) else part for part in parts)
+                self.console.print(*texts, soft_wrap=not is_wrapped)
             progress.wipe()
             print(capture.get(), end="", flush=True)
 
     def note(self, text: object) -> None:
         """Print a remark for people on stderr."""
         progress.wipe()
-        print(text, file=sys.stderr, flush=True)
+        print(message(str(text)), file=sys.stderr, flush=True)
 
     def result(self, **fields: Any) -> None:
         """Add fields to the document of --json; values that JSON has."""
@@ -135,7 +138,16 @@ def wrapped(text: str, stream: TextIO) -> str:
 def print_document(document: dict[str, Any]) -> None:
     """Print the document of --json on stdout."""
     # Letters as numbers: a path need not be UTF-8, and the reader's encoding is not known.
-    print(json.dumps(document, indent=1, ensure_ascii=True), flush=True)
+    print(json.dumps(_without_secrets(document), indent=1, ensure_ascii=True), flush=True)
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return a value of JSON with `redact` on all its texts, whose characters stay as they are."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {_without_secrets(name): _without_secrets(part) for name, part in value.items()}
+    return [_without_secrets(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def verb(run: Run[Options]) -> click.Command:

@@ -32,6 +32,7 @@ from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecE
 from gpuload.images import head as heads
 from gpuload.open import open_with_title
 from gpuload.preview import write_file
+from gpuload.redaction import message, printable
 from gpuload.sources.base import Source
 from gpuload.spec import Field
 from gpuload.storage.files import total_bytes
@@ -130,14 +131,15 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
         from rich.text import Text
 
         for line, style in _lines(inspection, image, output.console.width):
-            output.draw(Text(line, style), is_wrapped=False)
+            output.draw(Text(message(line), style), is_wrapped=False)
         if image is not None:
             output.draw()
             for row in _colour_blocks(image, output.console) or _gray_blocks(image):
                 output.draw(row, is_wrapped=False)
         if inspection.picture_problem:
             output.draw(f"\nNo picture: {inspection.picture_problem}")
-        output.draw(Text(f"\nIn Python:\n\n{textwrap.indent(inspection.code, INDENT)}"), is_wrapped=False)
+        code = message(textwrap.indent(inspection.code, INDENT))
+        output.draw(Text(f"\nIn Python:\n\n{code}"), is_wrapped=False)
     output.result(**asdict(inspection))
     return 1 if inspection.damage else 0
 
@@ -355,6 +357,7 @@ def _lines(inspection: Inspection, image: Pixels | None, columns: int) -> Iterat
 
 def _wrapped(columns: int, text: str, indent: int = 0, style: str = "") -> list[tuple[str, str]]:
     """Return a text as lines of so many columns, each with its style; a long word stays whole, to be copied."""
+    text = printable(text)  # a name with line breaks makes no lines of its own
     lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     return [(line, style) for line in lines or [""]]
 

@@ -29,6 +29,7 @@ from gpuload import rawdecode, signalsafe, synonyms
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
 from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, check_count
+from gpuload.redaction import printable, redact
 from gpuload.sources import cache, filtering
 from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import compact_layout
@@ -310,7 +311,8 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         closed = "" if self._is_open() else "closed"
-        return outline(f"{self._title()}: {self._size()}", map(str, self.spec), self._place(), closed, separator=",")
+        place = printable(redact(self._place()))
+        return outline(f"{self._title()}: {self._size()}", map(str, self.spec), place, closed, separator=",")
 
     def _line(self) -> str:
         """Return the source in one line, without its fields, for errors."""
@@ -319,7 +321,7 @@ class Source(ABC):
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows: the fields. No record is read, so none is shown."""
         tables = signalsafe.import_package("gpuload.display.tables")
-        notes = {"records": self._place()}
+        notes = {"records": printable(redact(self._place()))}
         if self._is_open():
             notes |= {"read": self.describe(), "values": "none was read for this table; source[0] reads the first"}
         else:

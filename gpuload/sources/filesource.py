@@ -25,6 +25,7 @@ from gpuload.spec import Spec
 from gpuload.storage import manifest
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
+from gpuload.storage.stores import path_of
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class FileSource(LeafSource):
         paths = self._files.paths
         if len(paths) == 1:
             return paths[0]
-        folder, last = os.path.dirname(paths[0]), os.path.dirname(paths[-1])
+        folder, last = os.path.dirname(path_of(paths[0])), os.path.dirname(path_of(paths[-1]))
         return f"{len(paths)} files in {folder}" if folder == last else f"{len(paths)} files, the first is {paths[0]}"
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:

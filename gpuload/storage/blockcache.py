@@ -5,14 +5,17 @@ Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a h
          has files that are being written, HOME/lock the bytes of all files, int64. Numbers are little-endian.
 Key      a digest of address, version, size, time and ETag of the object: a block of a replaced object is never found
          again, and goes when it is the oldest.
-Trust    The folder is private (`privatefiles.py`). Each page is compared with its checksum whenever it is read. A
-         damaged block is removed, the log names it, and it is read from the store again.
+Trust    The folder is private (`privatefiles.py`), and is looked at whenever a block is read or written: if others may
+         write to it meanwhile, the log says so, and this process goes on without it. A block is a regular file of this
+         user alone, and each page is compared with its checksum whenever it is read. One that is not, or is damaged, is
+         removed, the log names it, and it is read from the store again. Nothing is read or written through links.
 Whole    A block is written under another name and renamed: no reader sees half of one. It is not flushed, since a block
          that a crash of the machine cut short is found damaged, and read again.
 Bound    The lock keeps the sum of all bytes, also of the blocks that are being written. A process that would go beyond
          the limit lists the files, removes those that were not used for longest, an eighth of the limit more than it
          has to, and corrects the sum. Parts of killed processes go then, and when a process begins.
-Use      is noted in the time of modification of the block, once a minute at most.
+Use      is noted in the time of modification of the block, once a minute at most. Blocks that are dated in the future,
+         by a wrong clock or another hand, go first.
 Full     If the disk is full, or the folder cannot be written, the log says so once a process, which goes on with the
          blocks that are there.
 """
@@ -20,12 +23,14 @@ Full     If the disk is full, or the folder cannot be written, the log says so o
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import io
 import logging
 import os
 import re
+import stat
 import struct
 import threading
 import time
@@ -40,7 +45,9 @@ from gpuload import core
 from gpuload.errors import FileError
 from gpuload.storage.privatefiles import (
     NO_LINKS,
+    NO_PLACE,
     check_private,
+    distrust,
     is_left,
     is_shared,
     machine,
@@ -64,7 +71,8 @@ NAME = re.compile("[0-9a-f]{32}-[0-9]+(-crc32)?")
 PART = re.compile("([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})[0-9a-f]{8}")
 PROCESS = os.urandom(4).hex()  # tells this process from one before it that had its number, as in containers
 NOTE_S = 60.0  # a block that was used less than so long ago is not noted as used again
-OPEN_FLAGS = os.O_RDONLY | NO_LINKS | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
+# Non-blocking: a pipe in the place of a block must not wait for its writer.
+OPEN_FLAGS = os.O_RDONLY | NO_LINKS | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK"))
 checksum: Callable[[memoryview | bytes], int]
 if core.native is not None:
     SUFFIX, checksum = "", core.native.crc32c
@@ -157,11 +165,11 @@ class BlockCache:
         self.folder, self.limit_bytes = folder, limit_bytes
         self._home = os.path.join(own_folder(folder), "blocks")
         self._parts = os.path.join(self._home, "parts")
-        self._is_off = False
+        self._is_off = self._is_open_to_others = False
         self._lock = threading.Lock()
         above = os.path.dirname(self._home)
         try:
-            for path in (above, self._home, self._parts):
+            for path in (above, self._home):
                 make_folder(path)
         except OSError as error:
             if not os.path.isdir(self._home):
@@ -174,29 +182,42 @@ class BlockCache:
             self._stop_writing(error)
         for path in (self._home, *([above] if above != folder else [])):
             check_private(path)
+        # Behind the check: nothing is made in a folder that a link leads to.
+        try:
+            make_folder(self._parts)
+        except OSError as error:
+            self._stop_writing(error)
+        else:
+            check_private(self._parts)
         self._remove_parts()
 
     def load(self, block: Block, pieces: Sequence[Piece], memory: memoryview) -> bool:
         """Copy pieces of a block to memory; return False if the block is not there, or is damaged."""
         path = self._path(block)
+        if not self._is_private(os.path.dirname(path)):
+            return False
         try:
             descriptor = os.open(path, OPEN_FLAGS)
-        except OSError:  # it is not there; and what else hinders is the same as a block that is not there
+        except FileNotFoundError:
             return False
-        with io.FileIO(descriptor) as file:
-            try:
-                first, content = _read_pages(file, block, pieces)
-                used_s = os.fstat(descriptor).st_mtime
-            except (OSError, ValueError) as error:
-                log.warning("%s is not used; cause: %s; it is read from the store again", path, error)
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
-                return False
+        except OSError as error:
+            self._remove(path, error.strerror or str(error))
+            return False
+        try:
+            status = os.fstat(descriptor)
+            _check_block(status)
+            first, content = _read_pages(descriptor, block, pieces)
+            used_s = status.st_mtime
+        except (OSError, ValueError) as error:
+            self._remove(path, str(error))
+            return False
+        finally:
+            os.close(descriptor)
         view = content.data
         for piece in pieces:
             begin = piece.begin - first * PAGE_BYTES
             memory[piece.place : piece.place + piece.length] = view[begin : begin + piece.length]
-        if time.time() - used_s > NOTE_S:
+        if abs(time.time() - used_s) > NOTE_S:
             with contextlib.suppress(OSError):
                 os.utime(path)
         return True
@@ -205,7 +226,7 @@ class BlockCache:
         """Write a block; where that is not possible the log says so, once."""
         path = self._path(block)
         # Another process may have read the same block meanwhile.
-        if self._is_off or os.path.exists(path):
+        if self._is_off or not self._is_private(os.path.dirname(path)) or os.path.lexists(path):
             return
         part = os.path.join(self._parts, f"{machine()}-{os.getpid()}-{PROCESS}{os.urandom(4).hex()}")
         view = memoryview(content).cast("B")
@@ -225,6 +246,35 @@ class BlockCache:
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(part)
+
+    def _is_private(self, folder: str) -> bool:
+        """Return True if only this user may write to the folders that a block lies in; else the log says so, once."""
+        if self._is_open_to_others:
+            return False
+        for path in (self._home, self._parts, folder):
+            try:
+                check_private(path)
+            except FileNotFoundError:  # it is made when a block is stored
+                continue
+            except FileError as error:
+                self._is_open_to_others = True
+                log.warning(
+                    "%s is not used any more; cause: %s; this process reads its blocks from their store",
+                    *(error.what.removesuffix(NO_PLACE), error.cause),
+                )
+                return False
+            except OSError:
+                return False
+        return True
+
+    def _remove(self, path: str, cause: str) -> None:
+        """Remove what stands in the place of a block and is none."""
+        log.warning("%s is not used; cause: %s; it is read from the store again", path, cause)
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
 
     def _path(self, block: Block) -> str:
         name = block.digest.hex()
@@ -280,9 +330,12 @@ class BlockCache:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[io.FileIO]:
         """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are locks."""
-        flags = os.O_RDWR | os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDWR | os.O_CREAT | NO_LINKS | OPEN_FLAGS
         mode = 0o666 if is_shared() else 0o600
-        with self._lock, io.FileIO(os.open(os.path.join(self._home, "lock"), flags, mode), "r+") as file:
+        path = os.path.join(self._home, "lock")
+        with self._lock, io.FileIO(os.open(path, flags, mode), "r+") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "its file of the sum is no regular file", path)
             if fcntl is not None:
                 with contextlib.suppress(OSError):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
@@ -312,22 +365,32 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _sizes(entries: Iterable[os.DirEntry[str]]) -> list[tuple[float, int, str]]:
-    """Return time of modification, size and path of each file that is still there."""
-    files = []
+    """Return time of the last use, size and path of each file that is still there; a time in the future counts as 0."""
+    files, latest_s = [], time.time() + NOTE_S
     for entry in entries:
         with contextlib.suppress(OSError):
-            status = entry.stat()
-            files.append((status.st_mtime, status.st_size, entry.path))
+            status = entry.stat(follow_symlinks=False)
+            used_s = status.st_mtime if status.st_mtime <= latest_s else 0.0
+            files.append((used_s, status.st_size, entry.path))
     return files
 
 
-def _read_pages(file: io.FileIO, block: Block, pieces: Sequence[Piece]) -> tuple[int, NDArray[np.uint8]]:
+def _check_block(status: os.stat_result) -> None:
+    """Raise ``ValueError`` for an open file that this user has not written."""
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is no regular file")
+    if reason := distrust(status):
+        raise ValueError(reason)
+
+
+def _read_pages(descriptor: int, block: Block, pieces: Sequence[Piece]) -> tuple[int, NDArray[np.uint8]]:
     """Return the number of the first page that pieces need, and the bytes from it to the last one; gaps are undefined.
 
     Raises:
         ValueError: a page is damaged, or the head is not that of the block.
         OSError: the file cannot be read.
     """
+    file = io.FileIO(descriptor, closefd=False)
     head = file.read(block.begin) or b""
     if len(head) != block.begin or not head.startswith(block.head()):
         raise ValueError("its head is damaged")

@@ -31,6 +31,7 @@ from gpuload.errors import FileError
 from gpuload.progress import Progress
 from gpuload.storage.files import REMEDIES, Files, read_bytes
 from gpuload.storage.privatefiles import NO_LINKS, STALE_S, check_private, machine, make_folder, own_folder
+from gpuload.storage.stores import path_of
 
 try:
     import fcntl
@@ -90,6 +91,7 @@ def key_of(files: Files, number: int, *details: object) -> str:
     """
     path = files.paths[number]
     head = read_bytes(path, HEAD_BYTES)
+    path = path_of(path)  # two links to one object, of two days, are one file
     # Behind the reading: the head belongs to the file whose stamp goes into the digest.
     files.check(number)
     size, mtime_ns, _ = files.stamp(number)  # not the inode: a copy of the folder keeps its derived files
@@ -203,7 +205,8 @@ def _open_lock(path: str) -> int | None:
         if not os.path.lexists(path):
             raise
     try:
-        return os.open(path, os.O_RDONLY | NO_LINKS)  # enough for flock on a local disk
+        # Enough for flock on a local disk; and a pipe in its place must not wait for its writer.
+        return os.open(path, os.O_RDONLY | NO_LINKS | getattr(os, "O_NONBLOCK", 0))
     except PermissionError:
         return None
 
@@ -274,7 +277,7 @@ def _remove_parts(place: str, own_suffix: str | None) -> None:
             if not part.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
             is_own = own_suffix is not None and entry.name.startswith(name + own_suffix)
-            if is_own or time.time() - entry.stat().st_mtime > STALE_S:
+            if is_own or abs(time.time() - entry.stat().st_mtime) > STALE_S:
                 os.unlink(entry.path)
 
 

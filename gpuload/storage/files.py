@@ -43,7 +43,7 @@ from gpuload.progress import Progress
 from gpuload.storage import objects
 from gpuload.storage.memory import cache_bytes
 from gpuload.storage.paths import CHUNK, PackedPaths
-from gpuload.storage.stores import SCHEMES, Remote, Stamp, is_remote, like
+from gpuload.storage.stores import SCHEMES, Remote, Stamp, is_remote, like, path_of
 from gpuload.threads import parallel_map
 
 try:
@@ -202,7 +202,7 @@ def _check_named_once(paths: Sequence[str]) -> None:
     folders: dict[str, str] = {}
     first: dict[tuple[str, str], str] = {}
     for path in paths:
-        folder, name = os.path.split(path)
+        folder, name = os.path.split(path_of(path))
         if folder not in folders:
             folders[folder] = folder if is_remote(path) else os.path.realpath(folder)
         before = first.setdefault((folders[folder], name), path)
@@ -592,7 +592,7 @@ def names_of(paths: Sequence[str]) -> Sequence[str]:
     """Return the names of files, without their folders."""
     if isinstance(paths, PackedPaths):
         return paths.without_folders()
-    return tuple(os.path.basename(path) for path in paths)
+    return tuple(os.path.basename(path_of(path)) for path in paths)
 
 
 def are_remote(paths: Sequence[str]) -> NDArray[np.bool_]:

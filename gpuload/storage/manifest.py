@@ -30,6 +30,7 @@ from gpuload.storage.files import (
     Handle,
     Paths,
     Seal,
+    any_is_remote,
     are_remote,
     check_name,
     close_handle,
@@ -39,7 +40,7 @@ from gpuload.storage.files import (
     read_at,
 )
 from gpuload.storage.paths import PackedPaths, Texts
-from gpuload.storage.stores import Remote, is_remote, remote_of
+from gpuload.storage.stores import ObjectURL, Remote, check_shareable, is_remote, path_of, remote_of
 from gpuload.threads import num_cores, parallel_map
 
 SUFFIX = ".manifest"
@@ -149,13 +150,13 @@ def _path_of(paths: Paths) -> str | None:
         [paths] = paths
     if isinstance(paths, Remote):
         [*urls] = paths.object_urls()
-        return urls[0] if len(urls) == 1 and urls[0].endswith(SUFFIX) else None
+        return urls[0] if len(urls) == 1 and path_of(urls[0]).endswith(SUFFIX) else None
     if not isinstance(paths, (str, os.PathLike)) or not isinstance(text := os.fspath(paths), str):
         return None
+    if is_remote(text):
+        return ObjectURL(text, remote_of(text)) if path_of(text).endswith(SUFFIX) else None
     if not text.endswith(SUFFIX):
         return None
-    if is_remote(text):
-        return text
     check_name(text)
     return os.path.abspath(os.path.expanduser(text))
 
@@ -218,7 +219,8 @@ def _parse(path: str, content: NDArray[np.uint8], about: Any) -> Manifest:
     # In float64: a sum of int64 could run over, and look small again.
     if int(stamps[:, 0].min()) < 0 or float(stamps[:, 0].sum(dtype=np.float64)) >= 2.0**62:
         raise draft.error("the size of a file is negative, or that of all together beyond any disk")
-    base = path[: path.rfind("/") + 1]
+    base = path_of(path)  # without the signature of a link, whose rights are those of this object alone
+    base = base[: base.rfind("/") + 1]
     places = [base + folder if _is_relative(folder) else folder for folder in folders.between(0, len(folders))]
     if not all(place.endswith("/") for place in places):
         raise draft.error("a folder does not end in a slash")
@@ -289,7 +291,8 @@ def write(
         fingerprints: of the source, by the digest of its arguments.
 
     Raises:
-        SpecError: the path ends in something else, or is remote; a file is a copy that gpuload keeps.
+        SpecError: the path ends in something else, or is remote; a file is a copy that gpuload keeps, or a link
+            with a password or a signature.
         FileError: the manifest cannot be written, or another file has its name.
     """
     path = writable_path(path)
@@ -299,6 +302,8 @@ def write(
             cause="compressed files are read from copies in the cache folder, whose places a manifest cannot tell",
             remedy="unpack the files, and index these",
         )
+    for number in np.flatnonzero(are_remote(files.paths)) if any_is_remote(files.paths) else ():
+        check_shareable(files.paths[int(number)], "a manifest of")
     if os.path.lexists(path) and not keptfile.is_ours(path):
         raise FileError(
             f"{path} is there already", cause="it is no manifest", remedy="choose another name, or move it away"

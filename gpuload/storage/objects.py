@@ -21,22 +21,34 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import ChangedFileError, FileError, MissingFileError, SpecError, UnreadableFileError, changed_file
-from gpuload.storage import blockcache
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FileError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+    changed_file,
+)
+from gpuload.storage import blockcache, listing
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
-from gpuload.storage.retries import EmptyRangeError, ShortError, request
-from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, place_of, remote_of
+from gpuload.storage.retries import BusyError, EmptyRangeError, OddKeyError, ShortError, request
+from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, path_of, place_of, remote_of
+from gpuload.threads import parallel_map
 
 WILDCARDS = re.compile(r"[*?[]")
 REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
+CHUNK_BYTES = 1 << 16  # of an answer, that are kept when it breaks off; shorter ones come as a whole
+MOST_BYTES = 1 << 60  # of an object
+LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
 log = logging.getLogger("gpuload")
 
 
@@ -52,18 +64,12 @@ def names_of(url: str) -> list[str]:
     """
     place, remote = place_of(url), remote_of(url)
     if place.scheme in WEB or place.version or WILDCARDS.search(place.key) is None:
-        return [url]
+        return [ObjectURL(url, remote)]
     fixed = WILDCARDS.split(place.key)[0]
     prefix = fixed[: fixed.rfind("/") + 1]
     patterns = place.key.split("/")
 
-    def entries() -> list[Any]:
-        # A page of S3's listing has 1,000 names at most (ListObjectsV2).
-        chunks: Iterable[Any] = obstore().list(client(url), prefix or None, chunk_size=1000)
-        return [entry for chunk in chunks for entry in chunk if _matches(entry["path"].split("/"), patterns)]
-
-    # All pages are one try: a listing that broke off begins anew, and gives no name twice.
-    matches = sorted(request(url, entries), key=lambda entry: str(entry["path"]))
+    matches = _without_folders(url, _below(url, prefix, lambda entry: _matches(entry["path"].split("/"), patterns)))
     if not matches:
         raise MissingFileError(
             f"no object matches {url}",
@@ -86,6 +92,51 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
     return any(_matches(names[depth:], rest or ["*"]) for depth in depths)
 
 
+def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
+    """Return the objects whose keys begin with a prefix, which ends in a slash, and that fit, sorted."""
+
+    def entries() -> list[Any]:
+        # A page of S3's listing has 1,000 names at most (ListObjectsV2).
+        chunks: Iterable[Any] = obstore().list(client(url), prefix or None, chunk_size=1000)
+        return [entry for chunk in chunks for entry in chunk if fits(entry)]
+
+    # All pages are one try: a listing that broke off begins anew, and gives no name twice.
+    try:
+        matches = request(url, entries)
+    except OddKeyError as error:
+        odd_key = str(error)
+        plain, _ = request(url, lambda: listing.entries_of(url, prefix, "", odd_key))
+        # The object that stands for a folder in a console has the slash, and no content.
+        matches = [entry for entry in plain if (entry["size"] or not entry["path"].endswith("/")) and fits(entry)]
+    return sorted(matches, key=lambda entry: str(entry["path"]))
+
+
+def _without_folders(url: str, entries: list[Any]) -> list[Any]:
+    """Return entries of a listing without those of folders: empty objects whose keys end in a slash.
+
+    obstore cuts the slash off; but no object has the key that is left.
+    """
+    root, remote = place_of(url).root, remote_of(url)
+    empty = {str(entry["path"]) for entry in entries if not entry["size"]}
+
+    def is_object(path: str) -> bool:
+        try:
+            look(ObjectURL(f"{root}/{path}", remote), 0)
+        except MissingFileError:
+            return False
+        except (FileError, SpecError):  # whoever reads it meets the error again
+            pass
+        return True
+
+    paths = sorted(empty)
+    folders = {
+        path for path, is_file in zip(paths, parallel_map(is_object, paths, REQUESTS), strict=True) if not is_file
+    }
+    # A folder may have an object of its name beside it.
+    unique = {str(entry["path"]): entry for entry in entries if entry["path"] not in folders}
+    return list(unique.values()) if empty else entries
+
+
 def names_below(url: str) -> list[str]:
     """Return the URLs of all objects below a folder, sorted, each with its stamp.
 
@@ -96,12 +147,8 @@ def names_below(url: str) -> list[str]:
     place, remote = place_of(url), remote_of(url)
     _check_lists(url)
 
-    def entries() -> list[Any]:
-        chunks: Iterable[Any] = obstore().list(client(url), place.key.rstrip("/") + "/", chunk_size=1000)
-        return [entry for chunk in chunks for entry in chunk]
-
-    listing = sorted(request(url, entries), key=lambda entry: str(entry["path"]))
-    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in listing]
+    entries = _below(url, place.key.rstrip("/") + "/", lambda entry: True)
+    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in entries]
 
 
 def names_in(url: str) -> list[str]:
@@ -143,10 +190,16 @@ def folders_of(url: str) -> list[str]:
 
 def _names_in(url: str, prefix: str) -> tuple[list[str], list[str]]:
     """Return the names of the folders, and of the objects, in a folder of the store of a URL."""
-    answer = request(url, lambda: obstore().list_with_delimiter(client(url), prefix or None))
-    paths = [path.rstrip("/") for path in answer["common_prefixes"]], [entry["path"] for entry in answer["objects"]]
-    folders, names = ([path.rpartition("/")[2] for path in kind] for kind in paths)
-    return folders, names
+    try:
+        answer = request(url, lambda: obstore().list_with_delimiter(client(url), prefix or None))
+        objects, prefixes = answer["objects"], answer["common_prefixes"]
+    except OddKeyError as error:
+        odd_key = str(error)
+        objects, prefixes = request(url, lambda: listing.entries_of(url, prefix, "/", odd_key))
+    paths = [path.rstrip("/") for path in prefixes], [entry["path"] for entry in objects]
+    folders, names = ([path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths)
+    # Without the object that stands for this folder, and without folders that have no name to enter them by.
+    return [name for name in folders if name not in ("", ".", "..")], [name for name in names if name.rstrip("/")]
 
 
 def _check_lists(url: str) -> None:
@@ -227,17 +280,22 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
     if not len(memory):
         return
 
+    num_bytes = 0  # that came, of all tries
+
     def send() -> None:
-        answer = _get(url, {"range": (offset, offset + len(memory))})
+        nonlocal num_bytes
+        answer = _get(url, {"range": (offset + num_bytes, offset + len(memory))})
         now = _stamp(answer.meta)
         # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
         if now != stamp:
             raise changed(url, stamp, now)
-        memory[:] = _whole(answer, len(memory))
+        for chunk in _chunks(answer, len(memory) - num_bytes):
+            memory[num_bytes : num_bytes + len(chunk)] = chunk
+            num_bytes += len(chunk)
 
     try:
-        request(url, send)
-    except (ChangedFileError, UnreadableFileError):
+        request(url, send, lambda: num_bytes)
+    except (ChangedFileError, UnreadableFileError, BusyError):
         raise
     except MissingFileError as error:
         raise changed_file(url, f"it is gone: {error.cause}") from None
@@ -386,9 +444,33 @@ def _warn_of_tags(root: str) -> None:
 
 def _get(url: str, options: dict[str, Any]) -> Any:
     place = place_of(url)
+    if place.key.endswith("/"):  # obstore would ask for the object without the slash
+        raise DirectoryError(
+            f"{url} names a folder", cause="a file is needed here", remedy=f"name its files: {path_of(url)}*"
+        )
     if place.version:
         options["version"] = place.version
     return obstore().get(client(url), place.key, options=options)
+
+
+def _chunks(answer: Any, num_bytes: int) -> Iterator[memoryview]:
+    """Yield the bytes of an answer as they come.
+
+    Raises:
+        ShortError: there are fewer, or more.
+    """
+    if num_bytes <= CHUNK_BYTES:
+        yield _whole(answer, num_bytes)
+        return
+    num_left = num_bytes
+    for chunk in answer.stream(min_chunk_size=CHUNK_BYTES):
+        view = memoryview(chunk)
+        if len(view) > num_left:
+            raise ShortError(f"more than {num_bytes} bytes came")
+        yield view
+        num_left -= len(view)
+    if num_left:
+        raise ShortError(f"{num_bytes - num_left} of {num_bytes} bytes came")
 
 
 def _whole(answer: Any, num_bytes: int) -> memoryview:
@@ -405,10 +487,14 @@ def _stamp(meta: Any) -> Stamp:
 
 @functools.lru_cache(maxsize=1 << 10)  # the answers for one object have the same
 def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
+    if not 0 <= size < MOST_BYTES:
+        raise ValueError(f"the server says that it has {size} bytes")
     tag = tag.strip('"')
+    # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are one.
+    time_s = min(max(int(time.timestamp()), -LAST_S), LAST_S)
     # Signed, since a stamp is a row of int64.
     digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True) if tag else 0
-    return size, int(time.timestamp()) * 1_000_000_000, digest
+    return size, time_s * 1_000_000_000, digest
 
 
 def changed(url: str, before: Stamp, now: Stamp) -> ChangedFileError:

@@ -20,6 +20,7 @@ from gpuload.errors import FileError
 
 SHARED = "GPULOAD_CACHE_SHARED"
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # for files that gpuload writes: a link at their name is not followed
+NO_PLACE = " is no place for files that gpuload keeps"
 STALE_S = 3600.0  # a file that did not grow for so long has no writer any more
 
 
@@ -66,7 +67,7 @@ def check_private(path: str) -> None:
     reason = distrust(status) if stat.S_ISDIR(status.st_mode) else "it is no folder"
     if reason:
         raise FileError(
-            f"{path} is no place for files that gpuload keeps",
+            f"{path}{NO_PLACE}",
             cause=f"{reason}, and files of other users must not become your data",
             remedy="name a folder that is not there yet, or one of your own (chmod 700); "
             f"{SHARED}=1 trusts all users that may write there",
@@ -114,5 +115,6 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
         return int(process) == os.getpid()
     with contextlib.suppress(OSError):
         entries = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []
-        return time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries]) > STALE_S
+        # What is dated in the future was written by a wrong clock.
+        return abs(time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries])) > STALE_S
     return False

@@ -1,9 +1,13 @@
 """Retries: requests to stores that are sent again where that may help, and the errors of those that failed.
 
-Retries   obstore repeats requests that a server refused for the moment (5xx, 429), or that were cut off before their
-          answer began; what breaks off later is repeated here. The waits grow, and are random, so that many ranks that
-          failed together do not come back together. The server's Retry-After does not come through obstore.
-Deadline  DEADLINE_S for a range with all retries; a server that says nothing is left after `stores.ANSWER_S`.
+Owner     Retries are made here alone; obstore sends each request once (`stores.py`).
+Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each try brings
+          LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and is no error.
+Tries     MOST_TRIES without progress, and DEADLINE_S for them all. The waits grow, and are random, so that many ranks
+          that failed together do not come back together. A server that says nothing is left after `stores.ANSWER_S`.
+Busy      A store that answers 503 or 429 gets a pause from all threads of this process, and then half as many requests
+          at a time, at last one; each that is answered makes room for one more (`Gate`). After BUSY_S without any other
+          answer the error says so. How long the server asks to wait (Retry-After) does not come through obstore.
 Refusals  have the credentials read anew, once: they may have been replaced.
 Panics    obstore answers what its authors took for impossible by an exception that is no Exception. It becomes an
           error of ours, as any other.
@@ -16,21 +20,26 @@ from __future__ import annotations
 import os
 import random
 import re
+import threading
 import time
-import urllib.parse
 from collections.abc import Callable
 from typing import TypeVar
 
 from gpuload import threads
 from gpuload.errors import FileError, GpuloadError, MissingFileError, UnreadableFileError
+from gpuload.redaction import PROXIES
 from gpuload.signalsafe import import_package
-from gpuload.storage.stores import PROXIES, WEB, forget, place_of
+from gpuload.storage.stores import WEB, forget, place_of, remote_of
 
 Result = TypeVar("Result")
 
-DEADLINE_S = 120.0
+DEADLINE_S, BUSY_S = 120.0, 30.0
 MOST_TRIES = 6
+LEAST_BYTES = 1 << 14  # that a try brings, if it made progress
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
+LOOK_S = 0.05  # a thread that waits for a busy store looks so often
+FULL_SPEED = 64  # requests at a time, from which on a store counts as busy no more
+BUSY = (429, 503)
 STATUS = re.compile(r"status code: (\d+)")  # in the errors of obstore, which have no number of their own
 METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
@@ -38,6 +47,12 @@ WRONG_REGION = re.compile(
     "incorrectly configured region|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"
 )
 REGION = re.compile(r"<Region>([\w-]+)</Region>")
+# What obstore says of an answer whose headers it cannot use; the next one would be the same.
+UNSOUND = re.compile(
+    "(?i)invalid last modified|invalid content length|header missing|header not present|failed to parse value for"
+    "|non-ascii data|the server says|(?:year|month|day|second) -?[0-9]+ is out of range|timestamp out of range"
+)
+ODD_KEY = re.compile("Encountered object with invalid path")
 EXPIRY = re.compile("ExpiredToken|RequestExpired|TokenRefreshRequired")
 PANIC = "PanicException"  # of pyo3; it has no module to import it from
 
@@ -50,33 +65,152 @@ class EmptyRangeError(Exception):
     """The object has none of the bytes that were asked for."""
 
 
-def request(url: str, function: Callable[[], Result]) -> Result:
+class BusyError(FileError):
+    """A store answered for too long that it is busy."""
+
+
+class OddKeyError(Exception):
+    """A listing holds a key that obstore cannot name."""
+
+
+class Gate:
+    """Lets requests to one store through; while it is busy, a few at a time.
+
+    Attributes:
+        is_open: True unless the store is busy.
+        error: the last answer that it is.
+    """
+
+    def __init__(self) -> None:
+        self.is_open, self.error = True, BaseException()
+        self._lock = threading.Lock()
+        self._width = self._under_way = self._num_pauses = 0
+        self._until_s = self._since_s = self._last_s = 0.0
+
+    def close(self, sent_s: float, error: BaseException) -> None:
+        """Make a pause after an answer that the store is busy to a request that was sent at a time."""
+        with self._lock:
+            now_s = time.monotonic()
+            # Without its traceback, whose frames hold memory of the reads.
+            self.error, self._last_s = error.with_traceback(None), now_s
+            if self.is_open:
+                self.is_open, self._since_s, self._width, self._under_way = False, now_s, FULL_SPEED, 0
+                self._num_pauses = 0
+            elif sent_s < self._until_s:  # answers to requests that were under way together count once
+                return
+            self._width = max(1, self._width // 2)
+            self._num_pauses += 1
+            wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._num_pauses)
+            self._until_s = now_s + wait_s * random.uniform(0.5, 1.0)
+
+    def refused_s(self) -> float:
+        """Return for how long the store has answered nothing else."""
+        with self._lock:
+            return 0.0 if self.is_open else time.monotonic() - self._since_s
+
+    def enter(self) -> float:
+        """Return 0 if a request may be sent, which `leave` ends; -1 if any may; else the seconds to wait."""
+        with self._lock:
+            now_s = time.monotonic()
+            # Nobody asked for some time: what the store said then is old.
+            self.is_open = self.is_open or now_s - max(self._last_s, self._until_s) > 2 * LONGEST_WAIT_S
+            if self.is_open:
+                return -1.0
+            if now_s < self._until_s:
+                return self._until_s - now_s
+            if self._under_way >= self._width:
+                return LOOK_S
+            self._under_way += 1
+            return 0.0
+
+    def leave(self, is_answered: bool) -> None:
+        """End a request that `enter` let through; one that was answered makes room for two."""
+        with self._lock:
+            self._under_way = max(0, self._under_way - 1)  # it may be of an earlier time of the gate
+            if is_answered and not self.is_open:
+                self._since_s, self._num_pauses = time.monotonic(), 0
+                self._width += 1
+                self.is_open = self._width >= FULL_SPEED
+
+
+_gates: dict[tuple[str, str], Gate] = {}  # by endpoint and root of the store
+
+
+def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], int] = lambda: 0) -> Result:
     """Return ``function()``, which sends a request, and do it again where that may help.
 
+    Args:
+        url: of the object.
+        function: sends the request; called again, it asks for what is missing.
+        num_bytes: returns how many bytes came so far, of all tries.
+
     Raises:
-        FileError: of the kind that its failure is.
+        FileError: of the kind that its failure is; `BusyError` of a busy store.
         EmptyRangeError: the server has no such range (416).
+        OddKeyError: a listing holds a key that obstore cannot name.
     """
-    begin_s, has_new_login = time.monotonic(), False
-    for tries in range(1, MOST_TRIES + 1):
+    gate = _gates.setdefault((remote_of(url).endpoint or "", place_of(url).root), Gate())
+    first_s = begin_s = time.monotonic()
+    tries, progress, has_new_login = 0, num_bytes(), False
+    while True:
+        wait_begin_s = time.monotonic()
+        is_counted = _pass(url, gate, first_s)
+        sent_s = time.monotonic()
+        begin_s += sent_s - wait_begin_s  # to wait with others for a busy store is no failure of this request
+        tries += 1
+        is_answered = False
         try:
-            return function()
+            result = function()
+            is_answered = True
+            return result
         # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once, Ctrl-C as well.
         except BaseException as error:
             if not _is_of_store(error):
                 raise
+            if ODD_KEY.search(str(error)):
+                raise OddKeyError(_first_line(error)) from None
+            if is_busy(error):
+                gate.close(sent_s, error)
+                continue
+            is_answered = status_of(error) > 0
+            if num_bytes() - progress >= LEAST_BYTES:
+                begin_s, tries, progress = time.monotonic(), 0, num_bytes()
             is_refusal = _is_refusal(error)
-            wait_s = 0.0 if is_refusal else random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**tries)
+            wait_s = random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** max(tries, 1))
+            wait_s = 0.0 if is_refusal else wait_s
             # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
             is_late = time.monotonic() + wait_s - begin_s > DEADLINE_S or threads.is_ending()
-            if tries == MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
+            if tries >= MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
                 raise _error_for(url, error, tries) from None
-            if is_refusal:
-                forget(url)
-                has_new_login = True
-            else:
-                time.sleep(wait_s)
-    raise AssertionError("the last try returns or raises")
+        finally:
+            if is_counted:
+                gate.leave(is_answered)
+        if is_refusal:
+            forget(url)
+            has_new_login = True
+        else:
+            time.sleep(wait_s)
+
+
+def _pass(url: str, gate: Gate, first_s: float) -> bool:
+    """Wait until a request may be sent; return True if the gate counts it.
+
+    Raises:
+        BusyError: the store has been busy for too long, or Python ends.
+    """
+    while not gate.is_open:
+        if min(gate.refused_s(), time.monotonic() - first_s) > BUSY_S or threads.is_ending():
+            raise _error_for(url, gate.error, 1)
+        wait_s = gate.enter()
+        if wait_s <= 0:
+            return wait_s == 0
+        time.sleep(min(wait_s, LOOK_S))
+    return False
+
+
+def is_busy(error: BaseException) -> bool:
+    """Return True for an answer that the store is busy."""
+    return status_of(error) in BUSY
 
 
 def _is_of_store(error: BaseException) -> bool:
@@ -111,6 +245,7 @@ def _is_final(error: BaseException) -> bool:
         # 408 and 429 say: later; 401 and 403 get another try with new credentials.
         (400 <= status < 500 and status not in (401, 403, 408, 429))
         or WRONG_REGION.search(str(error)) is not None
+        or UNSOUND.search(_first_line(error)) is not None
         or isinstance(error, kinds)
         or _is_panic(error)
     )
@@ -146,7 +281,8 @@ def _missing(url: str, error: BaseException) -> MissingFileError:
 
 def _refusal(url: str, error: BaseException) -> UnreadableFileError:
     if place_of(url).scheme in WEB:
-        remedy = "check what the server lets everybody read; requests to web servers carry no password"
+        remedy = "check what the server lets everybody read, and that a signed link has not expired; a password stands "
+        remedy += "in the URL, https://user:password@server/"
         return UnreadableFileError(f"{url} may not be read", cause=_first_line(error), remedy=remedy)
     if EXPIRY.search(str(error)):
         remedy = "log in again; gl.Remote(..., credentials=function) has the function called before they expire"
@@ -176,20 +312,26 @@ def _failure(url: str, error: BaseException, tries: int) -> FileError:
         return FileError(f"{url} cannot be read", cause=_first_line(error), remedy=remedy)
     if METADATA in str(error):
         return _refusal(url, error)
-    proxy = next((f"{name}={os.environ[name]}" for name in PROXIES if os.environ.get(name)), "")
+    if UNSOUND.search(_first_line(error)):
+        remedy = "mend the server, or what stands between (RFC 9110, section 8); or copy the files to a disk"
+        return FileError(f"{url} cannot be read: its server's answer is wrong", cause=_first_line(error), remedy=remedy)
+    if is_busy(error):
+        remedy = "read with fewer processes at a time, or from gl.Remote(..., cache=folder), or try again later"
+        return BusyError(
+            f"{url} cannot be read: its server was busy for {BUSY_S:.0f} s", cause=_first_line(error), remedy=remedy
+        )
+    proxy = next((name for name in PROXIES if os.environ.get(name)), "")
     remedy = "check that the store can be reached from this machine"
-    remedy += (
-        f", and the proxy that requests go through ({_without_password(proxy)}; NO_PROXY names hosts without)"
-        if proxy
-        else ""
-    )
+    if proxy:
+        remedy += f", and the proxy that requests go through ({_proxy(proxy)}; NO_PROXY names hosts without)"
     return FileError(f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy)
 
 
-def _without_password(text: str) -> str:
-    name, _, value = text.partition("=")
-    parts = urllib.parse.urlsplit(value)
-    return f"{name}={parts.scheme}://{parts.hostname}:{parts.port}" if parts.password else text
+def _proxy(name: str) -> str:
+    """Return a variable with the address of its proxy, without a login."""
+    scheme, sign, rest = os.environ[name].rpartition("://")
+    host = re.split("[/?#]", rest.rpartition("@")[2])[0]
+    return f"{name}={scheme}{sign}{host}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,8 +2,14 @@
 
 Settings     `Remote`, whose URLs carry it along wherever they go, also to another process. What it does not say comes
              from the environment, as the stores' own programs take it: credentials, region, endpoint, proxy.
+Links        A web address is read as it stands: its query, which may be a signature, and its login are sent, and are
+             no part of the object's name. Texts have ``***`` in their place (`redaction.py`), and so have pickles but
+             those with which `multiprocessing` starts a process: such a URL is refused where it is opened.
+Keys         Those that obstore would send as another one are refused: empty parts, ``.`` and ``..``, control
+             characters.
 Credentials  are never pickled, unless the user passes a function that returns them: it is pickled by its name.
-Clients      one for each bucket or server, settings and process. A refused request makes the client anew, once.
+Clients      one for each bucket or server, settings and process; of links with a query those that were used last. A
+             refused request makes the client anew, once.
 Fork         the threads of obstore do not live in a forked child, where a request would wait forever: it is refused.
 
 Sources  obstore 0.12, https://developmentseed.org/obstore
@@ -11,16 +17,19 @@ Sources  obstore 0.12, https://developmentseed.org/obstore
 
 from __future__ import annotations
 
+import base64
 import functools
 import os
 import re
+import sys
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any
 
 from gpuload.errors import FileError, SpecError, missing_package
+from gpuload.redaction import has_secret, is_redacted, redact
 from gpuload.signalsafe import import_package
 
 Stamp = tuple[int, int, int]
@@ -30,15 +39,25 @@ S3, GOOGLE, AZURE, WEB = ("s3", "s3a"), ("gs",), ("az", "azure", "abfs", "abfss"
 SCHEMES = (*S3, *GOOGLE, *AZURE, *WEB)
 URL = re.compile(rf"({'|'.join(SCHEMES)})://([^/]+)(?:/(.*))?", re.DOTALL)
 VERSION = re.compile(r"\?(?:versionId|versionid|generation)=([^?&=/]+)")
-ANSWER_S, CONNECT_S = 30.0, 10.0
-STORE_TRIES, STORE_S = 6, 60.0  # obstore repeats requests that a server refused for the moment
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+SIGNED = re.compile(r"\?(?:.*&)?(?:sig|signature|x-(?:amz|goog)-signature)=", re.IGNORECASE | re.DOTALL)
+# What a signature adds to the query of a link; the rest says which object is meant.
+RIGHTS = re.compile(
+    "x-amz-.*|x-goog-.*|signature|expires|awsaccesskeyid|googleaccessid|policy|key-pair-id|hash-algorithm"
+    "|sig|se|st|sp|sr|sv|spr|sip|sdd|ses|si|ske|sks|skt|skv|skoid|sktid|saoid|suoid|scid|rsc.|token|access_token|auth",
+    re.IGNORECASE,
+)
+# Characters that obstore sends as they are, where they stood for others: of a folder, and of a blank in S3's addresses.
+AMBIGUOUS = re.compile("%2[fb]", re.IGNORECASE)
+CONTROL = re.compile("[\x00-\x1f\x7f]")
+ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
+WHOLE_S = 120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
+MOST_LINKS = 256  # links with a query that have a client, each with connections of its own
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 LEAST_CACHE_BYTES = 1 << 22
 
 _lock = threading.Lock()
-_clients: dict[tuple[str, Remote], Any] = {}
+Key = tuple[str, "Remote", str, str]  # root, settings, query and login
+_clients: dict[Key, Any] = {}  # the one that was used last stands last
 _process: list[int] = []  # the process whose clients these are
 
 
@@ -146,8 +165,35 @@ class Remote:
                     remedy='pass "https://minio.lab:9000", say',
                 )
 
+    def __repr__(self) -> str:
+        texts = (f"{entry.name}={getattr(self, entry.name)!r}" for entry in fields(self))
+        return f"Remote({', '.join(map(redact, texts))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        urls = tuple(portable(url) if isinstance(url, str) else url for url in values.pop("urls"))
+        if self.endpoint is not None:
+            values["endpoint"] = portable(self.endpoint)
+        return functools.partial(Remote, urls, **values), ()
+
+    def __copy__(self) -> Remote:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Remote:
+        return self
+
     def object_urls(self) -> list[ObjectURL]:
-        """Return the URLs, each with the settings."""
+        """Return the URLs, each with the settings.
+
+        Raises:
+            SpecError: the endpoint has a login.
+        """
+        if self.endpoint is not None and "@" in urllib.parse.urlsplit(self.endpoint).netloc:
+            raise SpecError(
+                f"endpoint = {self.endpoint!r}",
+                cause="it has a login, and a store takes none: its requests are signed by credentials",
+                remedy="leave it out; the environment has credentials (AWS_ACCESS_KEY_ID), or gl.Remote(credentials=)",
+            )
         return [ObjectURL(os.fspath(url), self.settings) for url in self.urls]
 
     @property
@@ -183,8 +229,26 @@ class ObjectURL(str):
         stamp, self.stamp = self.stamp, None
         return stamp
 
+    def __repr__(self) -> str:
+        return repr(redact(self))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectURL, (str(self), self.remote)
+        return ObjectURL, (portable(self), self.remote)
+
+    def __copy__(self) -> ObjectURL:
+        return self
+
+    def __deepcopy__(self, memo: object) -> ObjectURL:
+        return self
+
+
+def portable(url: str) -> str:
+    """Return a URL as it is pickled: without secrets, unless `multiprocessing` starts a process with it."""
+    # As `multiprocessing.process.AuthenticationString`, which is pickled for a new process alone.
+    context = sys.modules.get("multiprocessing.context")
+    if context is not None and context.get_spawning_popen() is not None:
+        return str(url)
+    return redact(url)
 
 
 def remote_of(url: str) -> Remote:
@@ -206,17 +270,26 @@ class Place:
         host: the bucket, container or server.
         key: of the object there.
         version: of the object; "" for the newest one.
+        query: of a web address, as it is sent.
+        login: of a web address, user and password.
     """
 
     scheme: str
     host: str
     key: str
     version: str = ""
+    query: str = field(default="", repr=False)
+    login: str = field(default="", repr=False)
 
     @property
     def root(self) -> str:
         """The URL of the store."""
         return f"{self.scheme}://{self.host}"
+
+    @property
+    def name(self) -> str:
+        """The key, and what of a query says which object is meant: two links to an object have one name."""
+        return self.key + _without_rights(self.query)
 
 
 def is_remote(path: str) -> bool:
@@ -234,21 +307,82 @@ def place_of(url: str) -> Place:
     """Return the parts of a URL.
 
     Raises:
-        SpecError: it names no object.
+        SpecError: it names no object, or one that cannot be asked for by this name.
     """
     parts = URL.fullmatch(url)
-    if parts is None or not parts[3]:
+    place = None if parts is None else _web_place(url) if parts[1] in WEB else _place_in_store(url, *parts.groups())
+    if place is None or not place.key:
         raise SpecError(
             f"{url} as a path",
             cause="it names a store, and no object in it",
-            remedy=f"name objects: {url.rstrip('/')}/*",
+            remedy=f"name objects: {redact(url).rstrip('/')}/*",
         )
-    scheme, host, key = parts.groups()
-    version = None if scheme in WEB else VERSION.search(key)
+    *folders, name = place.key.split("/")
+    if any(part in ("", ".", "..") for part in folders) or name in (".", "..") or CONTROL.search(place.key):
+        raise SpecError(
+            f"{url!r} as a path",
+            cause="keys with an empty part (//), with . or .. as a part, or with control characters are not supported: "
+            "obstore, which sends the requests, takes none",
+            remedy="copy the object to another key: aws s3api copy-object, or gcloud storage cp",
+        )
+    return place
+
+
+def _place_in_store(url: str, scheme: str, host: str, key: str | None) -> Place:
+    key = key or ""
+    if SIGNED.search(key) or (":" in host and "@" in host):
+        raise SpecError(
+            f"{url} as a path",
+            cause="it has credentials, which belong to the web address of an object",
+            remedy="pass the link as it was signed, https://..., or the URL without them",
+        )
+    version = VERSION.search(key)
     # A key may hold a question mark itself: only such words at its very end name a version.
     if version is None or version.end() != len(key):
         return Place(scheme, host, key)
     return Place(scheme, host, key[: version.start()], version[1])
+
+
+def _web_place(url: str) -> Place:
+    scheme, _, rest = url.partition("://")
+    address, _, query = rest.partition("?")
+    authority, _, path = address.partition("/")
+    login, _, host = authority.rpartition("@")
+    if is_redacted(query) or is_redacted(login):
+        raise SpecError(
+            f"{url} as a path",
+            cause="its signature or password was taken out: this is how gpuload shows and pickles such a URL",
+            remedy="pass the URL itself; in another process open the source there",
+        )
+    problem = remedy = ""
+    if "#" in rest:
+        problem, remedy = "a # and what follows it is never sent to a server", "write %23 for a # in a name"
+    elif query and re.search("[\\s'\"<>]", url):
+        problem, remedy = "a link with a query has no blanks or quotes", "write %20 for a blank, as the link had it"
+    elif AMBIGUOUS.search(path):
+        problem = "%2F and %2B are not supported: obstore sends a slash and a plus, which may be another object"
+        remedy = "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
+    elif path.endswith("/") and query:
+        problem, remedy = "it ends in a slash, as the names of folders do", "name a file"
+    if problem:
+        raise SpecError(f"{url} as a path", cause=problem, remedy=remedy)
+    # obstore encodes the key itself, so it is decoded here: %20 is a blank.
+    return Place(scheme, host, urllib.parse.unquote(path), "", query, login)
+
+
+def path_of(url: str) -> str:
+    """Return what says which object a URL means: without the login and the signature of a link; a path as it is."""
+    scheme, sign, rest = url.partition("://")
+    if not sign or scheme not in WEB or not ("?" in rest or "@" in rest):
+        return url
+    address, _, query = rest.partition("?")
+    authority, slash, key = address.partition("/")
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{key}{_without_rights(query)}"
+
+
+def _without_rights(query: str) -> str:
+    words = [word for word in query.split("&") if not RIGHTS.fullmatch(word.partition("=")[0])]
+    return f"?{'&'.join(words)}" if any(words) else ""
 
 
 def address(url: str) -> tuple[str, ...]:
@@ -257,7 +391,21 @@ def address(url: str) -> tuple[str, ...]:
     endpoint = remote_of(url).endpoint or ""
     if place.scheme in S3 and not endpoint:
         endpoint = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
-    return endpoint, place.root, place.key, place.version
+    return redact(endpoint), place.root, place.name, place.version
+
+
+def check_shareable(url: str, purpose: str) -> None:
+    """Refuse a URL with a secret for a file that others may get.
+
+    Raises:
+        SpecError: it has a login or a signature.
+    """
+    if has_secret(url):
+        raise SpecError(
+            f"{purpose} {url}",
+            cause="the link holds a password or a signature, and files that others may get hold no credentials",
+            remedy="name the objects by their store, s3://, gs:// or az://, whose credentials are in the environment",
+        )
 
 
 def obstore() -> Any:
@@ -288,39 +436,42 @@ def client(url: str) -> Any:
                 cause="its parent had read remote files before, and the threads that read them do not live here",
                 remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork before the first read',
             )
-        key = place.root, remote
-        client = _clients.get(key)
+        key = place.root, remote, place.query, place.login
+        client = _clients.pop(key, None)
         if client is None:
-            client = _clients[key] = _new_client(place, remote)
+            client = _new_client(place, remote)
+        _clients[key] = client
+        links = [entry for entry in _clients if entry[2]] if place.query and len(_clients) > MOST_LINKS else []
+        for entry in links[: max(0, len(links) - MOST_LINKS)]:
+            del _clients[entry]
         return client
 
 
 def forget(url: str) -> None:
     """Have the next request make a new client, which reads the credentials of the environment anew."""
+    place = place_of(url)
     with _lock:
-        _clients.pop((place_of(url).root, remote_of(url)), None)
+        _clients.pop((place.root, remote_of(url), place.query, place.login), None)
 
 
 def _new_client(place: Place, remote: Remote) -> Any:
     stores, timedelta = import_package("obstore.store"), import_package("datetime").timedelta
     transport: dict[str, Any] = {
-        "timeout": timedelta(seconds=ANSWER_S),
+        "read_timeout": timedelta(seconds=ANSWER_S),
         "connect_timeout": timedelta(seconds=CONNECT_S),
+        "timeout": timedelta(seconds=WHOLE_S),
     }
+    if place.login:
+        login = base64.b64encode(urllib.parse.unquote(place.login).encode()).decode("ascii")
+        transport["default_headers"] = {"authorization": f"Basic {login}"}
     # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself, by any name.
     endpoints = (remote.endpoint or "", *(os.environ.get(name, "") for name in ENDPOINTS))
     if place.scheme == "http" or any(text.startswith("http://") for text in endpoints):
         transport["allow_http"] = True
     options: dict[str, Any] = {
         "client_options": transport,
-        "retry_config": {
-            "max_retries": STORE_TRIES,
-            "retry_timeout": timedelta(seconds=STORE_S),
-            "backoff": {
-                "init_backoff": timedelta(seconds=FIRST_WAIT_S),
-                "max_backoff": timedelta(seconds=LONGEST_WAIT_S),
-            },
-        },
+        # All retries are those of `retries.py`: limits of two would multiply.
+        "retry_config": {"max_retries": 0},
     }
     if remote.region:
         options["region"] = remote.region
@@ -332,4 +483,5 @@ def _new_client(place: Place, remote: Remote) -> Any:
         options["request_payer"] = True
     if remote.credentials is not None:
         options["credential_provider"] = remote.credentials
-    return stores.from_url(place.root, **options)
+    # The query of the root is sent with each key.
+    return stores.from_url(f"{place.root}/?{place.query}" if place.query else place.root, **options)

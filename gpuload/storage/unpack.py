@@ -28,6 +28,7 @@ from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
 from gpuload.storage.keptfile import KeptFile, Place, Writer, is_small, open_kept_file
 from gpuload.storage.packing import packing_of
+from gpuload.storage.stores import path_of
 from gpuload.threads import num_cores, parallel_map
 
 FREE_PART = 0.9  # of the free space of the disk
@@ -75,7 +76,7 @@ def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]
 
 def with_names(files: Files, originals: Sequence[str]) -> Files:
     """Return files with the names of their compressed originals, for messages and fingerprints."""
-    return replace(files, names=tuple(os.path.basename(path) for path in originals))
+    return replace(files, names=tuple(os.path.basename(path_of(path)) for path in originals))
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _copies(files: Files, kinds: Mapping[int, str]) -> list[Place]:
 
 def stem(path: str) -> str:
     """Return the part of a copy's name behind its key."""
-    name = os.path.basename(path)
+    name = os.path.basename(path_of(path)).partition("?")[0]
     return (name[:-3] if name.lower().endswith(".gz") else name)[:NAME_LENGTH]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuload.redaction import PROXIES
 from gpuload.storage import blockcache, retries, stores
 from tests import objectserver
 from tests.objectserver import ObjectServer
@@ -24,10 +25,10 @@ def tmp_path(disk_path: Path) -> Path:
 @pytest.fixture
 def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(os.environ):
-        if name in stores.PROXIES or name.startswith(SETTINGS):
+        if name in PROXIES or name.startswith(SETTINGS):
             monkeypatch.delenv(name)
     monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(stores, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retries, "_gates", {})
     stores._clients.clear()
     yield
     stores._clients.clear()

@@ -338,3 +338,99 @@ def test_a_full_disk_and_a_read_only_one_are_said_once(tmp_path: Path) -> None:
     assert sizes == "True []"
     assert "Read-only file system" in read_only
     assert "other cannot be the cache" in refusal
+
+
+def place_of(cache: BlockCache, block: Block) -> Path:
+    return Path(cache._path(block))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "link to nothing", "of another user", "open to others"])
+def test_what_stands_in_the_place_of_a_block_is_not_read_and_goes(
+    cache: BlockCache, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    block, content = block_of(3), content_of(3)
+    cache.store(block, content)
+    place = place_of(cache, block)
+    elsewhere = tmp_path / "elsewhere"
+    place.rename(elsewhere)
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    elif kind == "link":
+        place.symlink_to(elsewhere)
+    elif kind == "link to nothing":
+        place.symlink_to(tmp_path / "nothing")
+    else:
+        shutil.copy(elsewhere, place)
+        if kind == "open to others":
+            place.chmod(0o666)
+        elif os.geteuid() == 0:
+            os.chown(place, 12345, 12345)
+        else:
+            pytest.skip("needs root")
+    with caplog.at_level(logging.WARNING):
+        assert load_whole(cache, block) is None
+    assert "is not used" in caplog.text
+    assert not os.path.lexists(place)
+    assert elsewhere.exists()
+    cache.store(block, content)
+    assert load_whole(cache, block) == content
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_stands_in_the_place_of_the_sum_ends_the_writing(
+    cache: BlockCache, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = Path(cache._home) / "lock"
+    if kind == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(tmp_path / "elsewhere")
+    cache.store(block_of(3), content_of(3))
+    assert load_whole(cache, block_of(3)) is None
+    assert "takes no more blocks" in caplog.text
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["blocks", "blocks/parts"])
+def test_a_link_in_place_of_a_folder_is_refused_and_nothing_is_made_there(tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = tmp_path / "cache" / name
+    link.parent.mkdir(0o700, parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(FileError, match="no place"):
+        BlockCache(str(tmp_path / "cache"), LIMIT)
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "parts", "ab"])
+def test_a_folder_that_others_may_write_meanwhile_is_used_no_more(
+    cache: BlockCache, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    block, content = block_of(3), content_of(3)
+    cache.store(block, content)
+    folder = place_of(cache, block).parent if name == "ab" else Path(cache._home) / name
+    folder.chmod(0o777)
+    assert load_whole(cache, block) is None
+    cache.store(block_of(4), content_of(4))
+    assert not place_of(cache, block_of(4)).exists()
+    assert caplog.text.count("is not used any more") == 1
+    assert "other users may write" in caplog.text
+
+
+def test_blocks_that_are_dated_in_the_future_go_first(cache: BlockCache) -> None:
+    blocks = [block_of(number) for number in range(3)]
+    for number, block in enumerate(blocks):
+        cache.store(block, content_of(number))
+    os.utime(place_of(cache, blocks[1]), (4e9, 4e9))
+    cache.store(block_of(3), content_of(3))  # the fourth is beyond the limit
+    assert not place_of(cache, blocks[1]).exists()
+    assert place_of(cache, blocks[0]).exists()
+    assert place_of(cache, blocks[2]).exists()
+    os.utime(place_of(cache, blocks[2]), (4e9, 4e9))
+    assert load_whole(cache, blocks[2]) is not None
+    assert place_of(cache, blocks[2]).stat().st_mtime < 4e9  # it is in use, and says so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import itertools
 import pickle
 import threading
 from dataclasses import dataclass, field
@@ -313,7 +314,7 @@ def test_no_wait_goes_beyond_the_deadline(clock: Clock) -> None:
 
 @pytest.mark.parametrize(
     ("status", "num_tries"),
-    [(400, 1), (401, 2), (403, 2), (404, 1), (408, 6), (409, 1), (410, 1), (416, 1), (429, 6), (500, 6), (503, 6)],
+    [(400, 1), (401, 2), (403, 2), (404, 1), (408, 6), (409, 1), (410, 1), (416, 1), (500, 6), (502, 6), (504, 6)],
 )
 @pytest.mark.usefixtures("clock")
 def test_how_often_a_request_is_sent_depends_on_the_status(status: int, num_tries: int) -> None:
@@ -343,3 +344,108 @@ def test_urls_carry_their_settings_along(server: ObjectServer, rows: np.ndarray)
     assert copy == url == "s3://data/x y/0.npy"
     assert stores.remote_of(copy) == stores.remote_of(url) == remote(server, "s3://b/c", region="eu-north-1").settings
     assert stores.remote_of("s3://data/x y/0.npy") == stores.DEFAULT
+
+
+def test_the_rest_of_an_answer_that_broke_off_is_asked_for(server: ObjectServer, rows: np.ndarray) -> None:
+    content = np.random.default_rng(1).integers(0, 255, 1 << 20, np.uint8)
+    server.objects["/data/a.bin"] = content.tobytes()
+    source = gl.fixed(f"{server.url}/data/a.bin", [("x", "u1", (1 << 20,))])
+    server.requests.clear()
+    server.fault = lambda number, path: "cut" if len(server.requests) < 5 else ""
+    np.testing.assert_array_equal(source.read([0])["x"][0], content)
+    begins = [int(text[len("bytes=") :].partition("-")[0]) for _, _, text in server.requests]
+    # Each answer brings half of what was asked for, and whole chunks of it are kept.
+    assert begins[0] == 0
+    assert all(later > begin for begin, later in itertools.pairwise(begins))
+    assert begins[1] >= (1 << 19) - objects.CHUNK_BYTES
+
+
+def test_tries_count_from_the_last_one_that_brought_something(clock: Clock) -> None:
+    num_bytes = 0
+
+    def brings_little() -> str:
+        nonlocal num_bytes
+        num_bytes += retries.LEAST_BYTES
+        clock.now_s += 50
+        if num_bytes < 20 * retries.LEAST_BYTES:
+            raise retries.ShortError("broke off")
+        return "whole"
+
+    assert retries.request("https://server/a.npy", brings_little, lambda: num_bytes) == "whole"
+
+
+def test_a_slow_answer_is_no_silence(server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole answer takes three times as long as the server may say nothing."""
+    monkeypatch.setattr(stores, "ANSWER_S", 0.4)
+    content = bytes(range(256)) * 1024
+    server.objects["/data/a.bin"] = content
+    source = gl.fixed(f"{server.url}/data/a.bin", [("x", "u1", (len(content),))])
+    server.drip_s = 0.1
+    server.requests.clear()
+    assert source.read([0])["x"][0].tobytes() == content
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_store_that_stays_busy_is_left_after_half_a_minute(clock: Clock, status: int) -> None:
+    sent_s = []
+
+    def refuses() -> None:
+        sent_s.append(clock.now_s)
+        raise OSError(f"Server returned non-2xx status code: {status}")
+
+    with pytest.raises(FileError, match="busy for 30 s"):
+        retries.request("https://server/a.npy", refuses)
+    assert retries.BUSY_S <= clock.now_s - 1000 <= retries.BUSY_S + 1
+    assert 8 <= len(sent_s) <= 14
+    # Somebody who asks later is not refused without a request.
+    clock.now_s += 60
+    assert retries.request("https://server/a.npy", lambda: 7) == 7
+
+
+def test_all_threads_together_leave_a_busy_store_alone(
+    server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.objects["/data/a.bin"] = bytes(1 << 22)
+    source = gl.fixed(f"{server.url}/data/a.bin", [("x", "u1", (1 << 10,))])
+    monkeypatch.setattr(retries, "BUSY_S", 1.0)
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(retries, "LONGEST_WAIT_S", 0.2)
+    server.requests.clear()
+    server.fault = lambda number, path: "503 SlowDown"
+    with pytest.raises(FileError, match="busy"):
+        source.read(np.arange(0, 1 << 12, 64))
+    assert len(server.requests) < 150  # 64 under way at once, then half as many, and so on
+    server.fault = lambda number, path: "503 SlowDown" if number % 4 == 0 else ""
+    assert not source.read(np.arange(0, 1 << 12, 64))["x"].any()
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({"Last-Modified": "Mon, 01 Jan 1601 00:00:00 GMT"}, ""),
+        ({"Last-Modified": "Fri, 31 Dec 9999 23:59:59 GMT"}, ""),
+        ({"Last-Modified": None, "ETag": None}, ""),
+        ({"ETag": ""}, ""),
+        ({"ETag": 'W/"1"'}, ""),
+        ({"Last-Modified": "Sat, 01 Jan 0000 00:00:00 GMT"}, "year 0"),
+        ({"Last-Modified": "yesterday"}, "yesterday"),
+        ({"Last-Modified": "2015-10-21T07:28:00Z"}, "2015-10-21"),
+        ({"ETag": "\xe9"}, "non-ASCII"),
+        ({"Content-Range": "bytes 0-9/*"}, "bytes 0-9/*"),
+        ({"Content-Range": f"bytes 0-1023/{2**63}"}, str(2**63)),
+        ({"Content-Range": None}, "not present"),
+    ],
+)
+def test_headers_that_cannot_be_used_are_named_at_once(
+    server: ObjectServer, rows: np.ndarray, headers: dict[str, str | None], words: str
+) -> None:
+    server.objects["/data/a.npy"] = npy_bytes(rows)
+    server.headers_instead = headers
+    if not words:
+        np.testing.assert_array_equal(gl.npy(f"{server.url}/data/a.npy", field="x").read(range(60))["x"], rows)
+        return
+    with pytest.raises(FileError, match="answer is wrong") as caught:
+        gl.npy(f"{server.url}/data/a.npy")
+    assert words in caught.value.cause
+    assert len(server.requests) == 1

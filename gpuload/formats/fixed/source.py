@@ -22,6 +22,7 @@ from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name, dtype_of, is_whole
 from gpuload.storage import manifest
 from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
+from gpuload.storage.stores import path_of
 
 
 class FixedSource(RecordFiles):
@@ -136,7 +137,7 @@ def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
 
 def _refuse_gzip(path: str) -> None:
     """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names are not opened."""
-    if path.lower().endswith(".gz") and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
+    if path_of(path).lower().endswith(".gz") and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
         raise error
 
 

@@ -51,7 +51,7 @@ from gpuload.storage.files import (
     read_bytes,
 )
 from gpuload.storage.paths import PackedPaths
-from gpuload.storage.stores import is_remote, like
+from gpuload.storage.stores import is_remote, like, path_of
 
 # Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
 OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
@@ -262,7 +262,7 @@ def _fingerprint_of(labels: Array) -> object:
 
 def _common_folder(paths: list[str]) -> str:
     """Return the deepest folder in which all paths lie; of URLs, too."""
-    folders = [os.path.dirname(path) for path in paths]
+    folders = [os.path.dirname(path_of(path)) for path in paths]
     if not any(map(is_remote, paths)):
         return os.path.commonpath(folders)
     # What the first and the last in order begin with, all between them begin with.
@@ -373,7 +373,7 @@ def _check_file(path: str, size: int, head: bytes) -> None:
             cause=f"an image file has at most {LARGEST_BYTES}",
             remedy="remove it, or store the image in another form, as NPY say",
         )
-    is_named = path.lower().endswith(SUFFIXES)
+    is_named = path_of(path).lower().endswith(SUFFIXES)
     # Not opened: that is one open less for each of what may be a million files.
     if is_named and size <= USUAL_BYTES:
         return

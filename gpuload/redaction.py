@@ -1,0 +1,141 @@
+"""Redaction: texts for people, without secrets and without characters that steer a terminal.
+
+Secrets     ``redact`` takes them out of a text: logins of URLs, values in the query of a web address (presigned links
+            carry their rights there), words such as ``AccountKey=...``, and the values of the variables of the
+            environment that hold credentials. ``***`` stands in their place.
+Characters  ``printable`` writes control characters, those that turn the direction of a line, and halves of surrogate
+            pairs as Python's ``repr`` does: a name from elsewhere cannot clear the screen, nor pretend to be a line.
+Users       `GpuloadError`, notes, the log (the filter at the end), what the commands print, the progress line, and the
+            ``repr`` of sources and of ``gl.Remote``. Names keep their value for programs: ``error.what`` and ``--json``
+            are without secrets, and have the characters of the name.
+
+Source  Signatures: https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html,
+        https://cloud.google.com/storage/docs/authentication/signatures,
+        https://learn.microsoft.com/en-us/rest/api/storageservices/create-service-sas
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+
+HIDDEN = "***"
+LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/\s?#'\"<>]*)@")
+# A slash or question mark in a password ends the server's name too early; digits alone behind the colon are a port.
+RAGGED_LOGIN = re.compile(r"(://)[^/@\s:'\"<>]*:(?!\d+(?:[/?#]|$))[^\s'\"<>]*@")
+QUERY = re.compile(r"(https?://[^\s?'\"<>]*)\?([^\s'\"<>]+)", re.IGNORECASE)
+PARAMETER = re.compile(r"([^=&;]*)(=?)([^&;]*)")
+TRAIL = re.compile(r"[),:.;\]}]*$")  # the sentence in which a URL stands
+# Values that say which object is meant, and give no rights.
+PLAIN_PARAMETERS = frozenset(
+    ("versionid", "generation", "list-type", "prefix", "delimiter", "restype", "comp", "marker", "continuation-token")
+)
+WORDS = re.compile(
+    r"(?<![\w-])(x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid"
+    r"|(?:shared)?access(?:key|signature)|accountkey|sharedaccess(?:key|signature)"
+    r"|(?:aws_|azure_storage_|azure_|azure_client_|google_)?(?:secret_access_key|access_key_id|session_token|security_token"
+    r"|client_secret|account_key|access_key|sas_token|sas_key|refresh_token|access_token|api_key|private_key))"
+    r"(['\"]?\s*[=:]\s*['\"]?)([^\s&;,'\"<>)]+)",
+    re.IGNORECASE,
+)
+SHORT_WORDS = re.compile(r"(?<=[?&;])(sig|signature|token|password|passwd|key|secret|auth)=([^\s&;,'\"<>)]+)", re.I)
+AUTHORIZATION = re.compile(r"(authorization['\"]?\s*[=:]\s*['\"]?(?:\w+\s+)?)([^\s,'\"]+)", re.IGNORECASE)
+VARIABLES = (
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
+    *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_TOKEN"),
+    *("AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET", "GOOGLE_SERVICE_ACCOUNT_KEY", "HF_TOKEN"),
+)
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+LEAST_SECRET = 6  # characters of a value of the environment: shorter ones are parts of other words
+STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+STEERING_LINES = re.compile(f"(?!\n){STEERING.pattern}")
+
+
+def message(text: str) -> str:
+    """Return a text without secrets and without characters that steer a terminal; line breaks stay."""
+    return printable(redact(text), lines=True)
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return a text in which characters that steer a terminal are written as in Python's ``repr``.
+
+    Args:
+        text: the text.
+        lines: True: it may have several lines.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    characters = STEERING_LINES if lines else STEERING
+    return characters.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def redact(text: str) -> str:
+    """Return a text with ``***`` in place of secrets."""
+    if "://" in text:
+        text = RAGGED_LOGIN.sub(rf"\1{HIDDEN}@", text)
+        text = LOGIN.sub(_without_login, text)
+        text = QUERY.sub(_without_values, text)
+    if "=" in text or ":" in text:
+        text = WORDS.sub(rf"\1\2{HIDDEN}", text)
+        text = SHORT_WORDS.sub(rf"\1={HIDDEN}", text)
+        text = AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
+    for secret in _secrets_of_environment():
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def has_secret(text: str) -> bool:
+    """Return True if a text holds a secret."""
+    return redact(text) != text
+
+
+def is_redacted(query: str) -> bool:
+    """Return True if secrets were taken out of a query, or of a login."""
+    return HIDDEN in query
+
+
+def _without_login(match: re.Match[str]) -> str:
+    # abfs://container@account names a container.
+    if match[1].lower().startswith("abfs") and ":" not in match[2]:
+        return match[0]
+    return f"{match[1]}{HIDDEN}@"
+
+
+def _without_values(match: re.Match[str]) -> str:
+    query, trail = match[2], TRAIL.search(match[2])
+    end = trail[0] if trail is not None else ""
+    return f"{match[1]}?{PARAMETER.sub(_without_value, query[: len(query) - len(end)])}{end}"
+
+
+def _without_value(match: re.Match[str]) -> str:
+    name, sign, value = match.groups()
+    if name.lower() in PLAIN_PARAMETERS or not (name or value):
+        return match[0]
+    # A word without a name may be the secret itself.
+    return f"{name}={HIDDEN}" if sign else HIDDEN
+
+
+def _secrets_of_environment() -> set[str]:
+    secrets = {os.environ.get(name, "") for name in VARIABLES}
+    for name in PROXIES:
+        login, sign, _ = os.environ.get(name, "").rpartition("@")
+        login = login.rpartition("://")[2] or login
+        secrets |= {login, login.partition(":")[2]} if sign else set()
+    return {secret for secret in secrets if len(secret) >= LEAST_SECRET}
+
+
+class LogFilter(logging.Filter):
+    """Takes secrets and steering characters out of the lines of a log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True, and change a record whose text is not that for people."""
+        text = record.getMessage()
+        if (clean := message(text)) != text:
+            record.msg, record.args = clean, ()
+        return True
+
+
+logging.getLogger("gpuload").addFilter(LogFilter())

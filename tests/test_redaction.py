@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import io
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import gpuload as gl
+from gpuload.errors import FileError, add_note
+from gpuload.redaction import printable, redact
+
+SECRET = "TOPSECRET99"
+TEXTS = [
+    f"https://user:{SECRET}@server/a.npy is missing",
+    f"https://user:pa/ss?{SECRET}@server/a.npy",
+    f"http://{SECRET}@server:9/a.npy",
+    f"https://server/a.npy?X-Amz-Signature={SECRET}&X-Amz-Date=2026",
+    f"https://server/a.npy?X-Amz-Credential=AKIA{SECRET}%2F2026&X-Amz-Security-Token={SECRET}",
+    f"https://account.blob.core.windows.net/c/a?sv=2024&se=2026-01-01&sig={SECRET}%3D",
+    f"https://storage.googleapis.com/b/a?GoogleAccessId={SECRET}&Signature={SECRET}",
+    f"https://server/a.npy?{SECRET}",
+    f"(https://server/a.npy?token={SECRET}), and more",
+    f"az://c/a.npy?sv=1&sig={SECRET}",
+    f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={SECRET}==;EndpointSuffix=core.windows.net",
+    f"{{'secret_access_key': '{SECRET}', 'access_key_id': 'A'}}",
+    f"aws_session_token={SECRET}",
+    f"Authorization: Bearer {SECRET}",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_secret_is_taken_out(text: str) -> None:
+    assert SECRET not in redact(text)
+    assert "***" in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/data/train@2/a=1:b.npy is missing",
+        "s3://bucket/rows@2.npy?versionId=3HL4 changed",
+        "https://server:9000/a@b:c.npy is missing",
+        "abfss://container@account.dfs.core.windows.net/a.npy",
+        "https://server/bucket?list-type=2&prefix=rows",
+        "key = 3, the checksum is 0x8a3c: signature of the file; token 7",
+        "ops[0]: Crop(height=48): field 'image'",
+    ],
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("HTTPS_PROXY", f"user:{SECRET}@proxy:9"),
+        ("HTTPS_PROXY", f"http://:{SECRET}@proxy:9"),
+        ("ALL_PROXY", f"{SECRET}@proxy"),
+    ],
+)
+def test_secrets_of_the_environment_are_taken_out(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    assert SECRET not in redact(f"the library said {SECRET}, and {value}")
+
+
+def test_errors_notes_and_the_log_have_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    error = FileError(TEXTS[0], cause=TEXTS[3], remedy=TEXTS[4]).within(TEXTS[0])
+    assert SECRET not in str(error) + repr(error) + error.what + error.cause + error.remedy
+    assert SECRET not in str(add_note(ValueError(), TEXTS[0]).__notes__)
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        logging.getLogger("gpuload").warning("%s; remedy: %s", TEXTS[0], "chmod\x1b[2J")
+    assert SECRET not in caplog.text
+    assert "\x1b" not in caplog.text
+    assert "chmod\\x1b[2J" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("a\nb\r", "a\\nb\\r"),
+        ("a\x9bb", "a\\x9bb"),
+        ("a\u202egpj.exe", "a\\u202egpj.exe"),
+        ("a\u2066b\u2028", "a\\u2066b\\u2028"),
+        ("a\udcffb", "a\\udcffb"),
+        ("Käse 猫 \u0645 é🐈\\n", "Käse 猫 \u0645 é🐈\\n"),
+    ],
+)
+def test_characters_that_steer_a_terminal_are_shown_as_in_repr(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_a_name_makes_no_lines_of_an_error() -> None:
+    error = FileError("a\nremedy: rm -r /\x1b[8m", cause="b\nc", remedy="d\x07")
+    assert str(error) == "a\\nremedy: rm -r /\\x1b[8m\n  cause:  b\\nc\n  remedy: d\\x07"
+    assert error.cause == "b\nc"  # for programs
+
+
+def test_the_commands_show_names_as_they_are_in_repr_alone(tmp_path: Path) -> None:
+    evil = "\x1b]0;title\x07\nno line: all is well"
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "JPEG")
+    (tmp_path / f"{evil}cat").mkdir()
+    for name, body in (("1.jpg", image.getvalue()), ("2.jpg", b"no image")):
+        (tmp_path / f"{evil}cat" / name).write_bytes(body)
+    for verb in ("check", "inspect"):
+        command = [sys.executable, "-m", "gpuload", verb, os.fspath(tmp_path)]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        shown = process.stdout + process.stderr
+        assert "\x1b" not in shown
+        assert "\nno line" not in shown
+        assert "\\x1b]0;title" in shown
+    [finding] = gl.check(os.fspath(tmp_path))
+    assert evil in (finding.file or "")
