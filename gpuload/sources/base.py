@@ -35,6 +35,7 @@ from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.memory import room
+from gpuload.sources.names import RecordNames
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec, outline
 
@@ -354,6 +355,12 @@ class Source(ABC):
         """Return the absolute paths of the files that are read; `gl.convert` does not write over them."""
         return ()
 
+    def _record_names(self) -> RecordNames | None:
+        """Return the names of the records, of an endless source those of its first epoch; None if they have none."""
+        paths, counts = self.file_counts() or ((), ())
+        is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
+        return RecordNames.of_files(paths) if len(paths) and is_file_each else None
+
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
         return Selected(self, self.check_indices(indices))
@@ -634,6 +641,10 @@ class Selected(Composed):
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(self._inner(numbers))
 
+    def _record_names(self) -> RecordNames | None:
+        names = self._source._record_names()
+        return names and names.select(self._inner(np.arange(len(self), dtype=np.int64)))
+
     def _where(self, number: int) -> str:
         return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
 
@@ -664,6 +675,9 @@ class SameRecords(Composed):
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files of the source, and how many records each has."""
         return self._source.file_counts()
+
+    def _record_names(self) -> RecordNames | None:
+        return self._source._record_names()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -874,6 +888,10 @@ class Sampled(Composed):
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(self._weights.at(numbers))
+
+    def _record_names(self) -> RecordNames | None:
+        names = self._source._record_names()
+        return names and names.select(self._weights.at(np.arange(len(self), dtype=np.int64)))
 
     def _where(self, number: int) -> str:
         return self._source.where(int(self._weights.at(np.array([number], np.int64))[0]))

@@ -21,12 +21,14 @@ import numpy as np
 
 from gpuload.errors import RowError, SpecError
 from gpuload.formats.npy import npyheader
-from gpuload.formats.webdataset.members import Members, from_manifest, members_of, places_of, to_manifest
+from gpuload.formats.webdataset import tar
+from gpuload.formats.webdataset.members import Members, from_manifest, key_of, members_of, places_of, to_manifest
 from gpuload.images.head import SUFFIXES
 from gpuload.ragged import Ragged
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening, WholeFiles
 from gpuload.sources.leaf import UINT8, Indices, Values
+from gpuload.sources.names import RecordNames
 from gpuload.spec import Field, Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Extents, Storage
@@ -98,7 +100,21 @@ class WebDatasetSource(ColumnSource):
             first = partial(_first_bytes, files, extents) if head is None else partial(_beginning, head)
             leaves.append(_leaf(name, storage, extents, first))
         super().__init__(files, opening, storage, leaves, members.record_counts())
+        self._first_places = places[0]
         self._members, self._heads = members, {leaf.spec.names[0]: leaf.head for leaf in leaves if leaf.head}
+
+    def _record_names(self) -> RecordNames | None:
+        return RecordNames(self._keys, len(self), self._files.paths, has_suffixes=False)
+
+    def _keys(self) -> list[str]:
+        """Return the key of each record; by a walk through the archives, for their indexes have no names."""
+        places = self._first_places
+        names = dict[tuple[int, int], str]()
+        for number in range(len(self._files)):
+            for name, offset, _ in tar.walk(self._files, number):
+                names.setdefault((number, offset), name)
+        pairs = zip(places.files.tolist(), places.offsets.tolist(), strict=True)
+        return [key_of(names[pair])[0] for pair in pairs]
 
     def _entries(self) -> Entries:
         about, arrays = to_manifest(self._members)
