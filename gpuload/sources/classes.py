@@ -90,7 +90,7 @@ def check_fractions(fraction: Any, seed: Any, by: Any) -> tuple[float, ...]:
             cause="the second argument is the seed, a whole number",
             remedy=f"pass the fractions of two, three or more parts together: source.split(({_line(numbers)}))",
         )
-    is_list = isinstance(fraction, (Sequence, np.ndarray)) and not isinstance(fraction, (str, bytes))
+    is_list = isinstance(fraction, (list, tuple)) or (isinstance(fraction, np.ndarray) and fraction.ndim == 1)
     values = list(fraction) if is_list else [fraction]
     if not all(_is_number(value) for value in values) or (not is_list and not 0 <= fraction <= 1):
         raise SpecError(
