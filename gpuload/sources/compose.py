@@ -81,7 +81,7 @@ def _check_files(sources: Sequence[Source]) -> None:
                 raise _file_error(len(paths), f"{other_path} has {first_count} records, {path} has {count}")
         # Files that are a record each were compared before.
         if set(counts) != {1}:
-            joins.check_files(other_paths, paths)
+            joins.check_files("gl.zip", other_paths, paths)
 
 
 def _file_error(num_files: int, text: str) -> SpecError:
@@ -188,8 +188,8 @@ class Concatenated(Composed):
 
     def _record_names(self) -> RecordNames | None:
         names = [part._record_names() for part in self._parts]
-        known = [part_names for part_names in names if part_names is not None]
-        return RecordNames.concatenate(known) if len(known) == len(names) else None
+        present = [part_names for part_names in names if part_names is not None]
+        return RecordNames.concatenate(present) if len(present) == len(names) else None
 
     def _where(self, number: int) -> str:
         owner = int(np.searchsorted(self._starts, number, side="right")) - 1

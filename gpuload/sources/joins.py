@@ -78,8 +78,8 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         if (names := source._record_names()) is not None
     ]
     if (by is not None or missing == DROP) and len(sides) < len(sources):
-        known = {side.number for side in sides}
-        number = next(number for number in range(len(sources)) if number not in known)
+        numbers = {side.number for side in sides}
+        number = next(number for number in range(len(sources)) if number not in numbers)
         raise SpecError(
             f"gl.zip: source {number} is {sources[number]._line()}",
             cause="it knows no names of its records: these are the names of files that are a record each",
@@ -101,18 +101,24 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
     return _in_order(sides, matches)
 
 
-def check_files(first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise ``SpecError`` if two sources have as many files of many records, with one set of names in another order."""
-    names, others = RecordNames.of_files(first), RecordNames.of_files(second)
-    result = match(names, others)
-    if result.partners is None or not result.is_exact or _is_of_same_files(names, others):
+def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
+    """Raise ``SpecError`` if two sources have as many files of many records, with one set of names in another order.
+
+    Args:
+        call: that joins them, for the error.
+        first: the files of one source.
+        second: those of the other.
+    """
+    names, second_names = RecordNames.of_files(first), RecordNames.of_files(second)
+    result = match(names, second_names)
+    if result.partners is None or not result.is_exact or _is_of_same_files(names, second_names):
         return
     number = int(np.not_equal(result.partners, np.arange(len(first))).argmax())
     raise SpecError(
-        f"gl.zip: {first[number]} and {second[number]} stand at one place",
+        f"{call}: {first[number]} and {second[number]} stand at one place",
         cause=f"the name of the first is that of {second[int(result.partners[number])]}: the files of both sources "
         "have the same names in another order",
-        remedy=f"name the files of both in one order, as a list; {PLACE_REMEDY}",
+        remedy="name the files of both in one order, as a list" + f"; {PLACE_REMEDY}" * (call == "gl.zip"),
     )
 
 
@@ -158,7 +164,7 @@ def _in_order(sides: Sequence[Side], matches: Sequence[Match]) -> list[Source]:
         if result.partners is not None:
             has_all &= result.partners >= 0
     rows = np.flatnonzero(has_all)
-    joined = [_select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)]
+    selections = [_select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)]
     if not rows.size:
         raise _error(sides[0], sides[1], matches[1], NAME)
     for side, result in zip(sides, matches, strict=True):
@@ -176,7 +182,7 @@ def _in_order(sides: Sequence[Side], matches: Sequence[Match]) -> list[Source]:
                 side.names.text(int(result.partners[number])),
                 sides[0].names.text(number),
             )
-    return joined
+    return selections
 
 
 def _select(source: Source, rows: Indices, result: Match) -> Source:
@@ -229,5 +235,5 @@ def _order_error(sources: Sequence[Source], first: Side, side: Side, result: Mat
     else:
         cause = "another source knows no names, so that it is not clear to which of the two its records belong"
         remedy = "join those with names first: gl.zip(gl.zip(a, b), c)"
-    what = f"gl.zip: record {number} is {first.describe(number)}, and {side.describe(number)}"
-    return SpecError(f"{what}, which have other names", cause=cause, remedy=f"{remedy}; {PLACE_REMEDY}")
+    subject = f"gl.zip: record {number} is {first.describe(number)}, and {side.describe(number)}"
+    return SpecError(f"{subject}, which have other names", cause=cause, remedy=f"{remedy}; {PLACE_REMEDY}")

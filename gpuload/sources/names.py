@@ -113,7 +113,7 @@ class RecordNames:
         if not self.has_suffixes or not self.paths:
             return ""
         suffix = os.path.splitext(self.paths[0])[1]
-        is_shared = self._joined.count(suffix + END) == len(self)
+        is_shared = self._line.count(suffix + END) == len(self)
         # Else a name without suffix may hide among them, that ends in the same letters.
         return suffix if is_shared and suffix else None
 
@@ -131,7 +131,7 @@ class RecordNames:
     # --- All names in one text, on which few calls of C do what takes a million calls of Python.
 
     @cached_property
-    def _joined(self) -> str:
+    def _line(self) -> str:
         return END.join(["", *self.paths, ""])
 
     @cached_property
@@ -139,23 +139,23 @@ class RecordNames:
         """All names without suffixes as one text; None if there are several suffixes."""
         if self.suffix is None:
             return None
-        joined = self._joined.replace(END + self.folder, END)
-        return joined.replace(self.suffix + END, END) if self.suffix else joined
+        line = self._line.replace(END + self.folder, END)
+        return line.replace(self.suffix + END, END) if self.suffix else line
 
     @cached_property
     def joined_without_end(self) -> str | None:
         """The same without the end that all names share; None where a word or a number would be cut there."""
-        joined = self.joined_stems
-        if joined is None or len(self) < 2:
-            return joined
+        line = self.joined_stems
+        if line is None or len(self) < 2:
+            return line
         stems = [os.path.splitext(path)[0] if self.suffix else path for path in self.paths[:: 1 + len(self) // SAMPLE]]
         bases = [stem.rpartition("/")[2] for stem in stems]
         # All names share no more than a few of them do.
         end = bases[0][len(bases[0]) - _shared_end(bases) :] if min(bases) != max(bases) else ""
         if not end:
-            return joined
-        is_sound = not end[0].isalnum() and joined.count(end + END) == len(self)
-        return joined.replace(end + END, END) if is_sound else None
+            return line
+        is_sound = not end[0].isalnum() and line.count(end + END) == len(self)
+        return line.replace(end + END, END) if is_sound else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,19 +313,19 @@ def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
     for place in range(len(rows[0])):
         column = [row[place] for row in rows]
         if min(column) != max(column):
-            columns.append(_cut(column, numbers=numbers))
+            columns.append(_strip(column, numbers=numbers))
         elif not numbers and column[0].isdigit():
             columns.append(column)
     return ["/".join(row) for row in zip(*columns, strict=True)] if columns else stems
 
 
-def _cut(values: list[str], *, numbers: bool) -> list[str]:
+def _strip(values: list[str], *, numbers: bool) -> list[str]:
     """Return different texts without the beginning and the end that all share, cut where words and numbers end."""
     prefix = _shared(values)
-    begin = _place_of_cut(prefix, {value[len(prefix) : len(prefix) + 1] for value in values})
+    begin = _last_border(prefix, {value[len(prefix) : len(prefix) + 1] for value in values})
     if not numbers:
         digits = re.search(r"\d", prefix[:begin])
-        begin = _place_of_cut(prefix[: digits.start()], {digits[0]}) if digits else begin
+        begin = _last_border(prefix[: digits.start()], {digits[0]}) if digits else begin
     rest = [value[begin:] for value in values]
     length = _shared_end(rest, numbers=numbers)
     return [value[: len(value) - length] for value in rest]
@@ -335,7 +335,7 @@ def _shared_end(values: list[str], *, numbers: bool = False) -> int:
     """Return how many characters at the end all of these share, cut where words and numbers end."""
     backwards = [value[::-1] for value in values]
     suffix = _shared(backwards)
-    length = _place_of_cut(suffix, {value[len(suffix) : len(suffix) + 1] for value in backwards}, is_backwards=True)
+    length = _last_border(suffix, {value[len(suffix) : len(suffix) + 1] for value in backwards}, is_backwards=True)
     return length if numbers else _before_numbers(suffix, length)
 
 
@@ -348,7 +348,7 @@ def _shared(texts: Sequence[str]) -> str:
     return first[:length]
 
 
-def _place_of_cut(shared: str, behind: set[str], *, is_backwards: bool = False) -> int:
+def _last_border(shared: str, behind: set[str], *, is_backwards: bool = False) -> int:
     """Return the last place in a shared text, or at its end, where a word or a number ends.
 
     Args:
@@ -378,5 +378,5 @@ def _is_border(left: str, right: str) -> bool:
 def _before_numbers(suffix: str, length: int) -> int:
     """Return how much of a suffix, in reverse, stands behind its last number that stands alone."""
     for number in re.finditer(r"(?<![^\W_])\d+(?![^\W_])", suffix[:length]):
-        return number.start() and _place_of_cut(suffix[: number.start()], {number[0][0]}, is_backwards=True)
+        return number.start() and _last_border(suffix[: number.start()], {number[0][0]}, is_backwards=True)
     return length

@@ -151,7 +151,7 @@ def _warn_of_missing_shards(files: Sequence[str]) -> None:
             continue
         first = 1 if count in present else 0  # counted from 0 by most, from 1 by some
         absent = sorted(set(range(first, first + count)) - present)
-        lost = _not_there(
+        lost = _absent_files(
             [like(files[0], f"{before}{number:0{len(numbers[0])}}-of-{total}{behind}") for number in absent]
         )
         if lost:
@@ -162,7 +162,7 @@ def _warn_of_missing_shards(files: Sequence[str]) -> None:
             )
 
 
-def _not_there(paths: Sequence[str]) -> list[str]:
+def _absent_files(paths: Sequence[str]) -> list[str]:
     """Return those paths of one folder at which there is no file; of a store by one listing, if it has one."""
     if not is_remote(paths[0]):
         return [path for path in paths if not os.path.exists(path)]
