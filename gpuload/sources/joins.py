@@ -39,7 +39,7 @@ def check_arguments(by: Any, missing: Any) -> None:
         raise SpecError(
             f"by = {by!r}"[:200],
             cause=f"it is {NAME!r}, {PLACE!r}, or a function from the name of a record to what is compared",
-            remedy=f"pass one of these, or leave it out; by={NAME!r} joins the records that have one name",
+            remedy=f"leave it out, or pass by={PLACE!r}, say",
         )
     if not isinstance(missing, str) or missing not in (RAISE, DROP):
         raise SpecError(
@@ -83,8 +83,8 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         raise SpecError(
             f"gl.zip: source {number} is {sources[number]._line()}",
             cause="it knows no names of its records: these are the names of files that are a record each",
-            remedy="join by names those that know them, and the result with this source: "
-            f"gl.zip(gl.zip(a, b, by={NAME!r}), c)",
+            remedy="leave by= and missing= out; where two others know names, give these to the inner of two calls, "
+            "gl.zip(gl.zip(a, b), c)",
         )
     if len(sides) < 2:
         return sources

@@ -256,7 +256,8 @@ def _check_named_once(paths: Sequence[str]) -> None:
             raise SpecError(
                 f"{path} is named twice",
                 cause="two of the paths or wildcards mean the same file" + (f", also as {before}" * (before != path)),
-                remedy="name it once; source.select(...) repeats records",
+                remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) are the different "
+                "ones, and source.select(numbers) of a source of these has a record for each of the paths",
             )
 
 
@@ -268,7 +269,9 @@ def _matches(name: Path) -> list[str]:
         raise SpecError(
             f"{name!r} as a path",
             cause=f"a path is a str or a pathlib.Path, not {type(name).__name__}",
-            remedy="pass a path, a string with wildcards, or a list of these",
+            remedy='read the column of paths, and pass that: table.read(range(len(table)), "path")["path"]'
+            if hasattr(name, "read_groups")
+            else "pass a path, a string with wildcards, or a list of these",
         )
     text = os.path.expanduser(os.fspath(name))
     if is_remote(text):

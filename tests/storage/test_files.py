@@ -593,3 +593,21 @@ def test_shards_are_counted_from_one_by_some_and_other_names_are_no_shards(tmp_p
         np.save(tmp_path / name, np.arange(3))
 
     assert warnings_of_shards(caplog, f"{tmp_path}/*.npy") == []
+
+
+def test_a_table_in_place_of_paths_is_answered_with_its_column(tmp_path):
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.array([ord(name)]))
+    column = np.array([f"{tmp_path}/{name}.npy" for name in "bab"], object)
+    table = gl.arrays(path=column)
+
+    with pytest.raises(SpecError) as caught:
+        gl.npy(table)
+    paths = eval(str(caught.value).rpartition("pass that: ")[2], {"table": table})
+    with pytest.raises(SpecError, match="named twice") as caught:
+        gl.npy(paths, record="file")
+    names = {"numpy": np, "paths": paths}
+    exec(str(caught.value).rpartition("once; ")[2].partition(" are the different")[0], names)
+    source = gl.npy(names["files"].tolist(), record="file").select(names["numbers"])
+
+    assert source.read(range(3))["x"].reshape(-1).tolist() == [ord("b"), ord("a"), ord("b")]
