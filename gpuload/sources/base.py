@@ -35,7 +35,7 @@ from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.memory import room
-from gpuload.sources.names import RecordNames
+from gpuload.sources.names import MOST_NAMES, RecordNames
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec, outline
 
@@ -356,7 +356,7 @@ class Source(ABC):
         return ()
 
     def _record_names(self) -> RecordNames | None:
-        """Return the names of the records, of an endless source those of its first epoch; None if they have none."""
+        """Return the names of the records, of an endless source those of the first ones; None if they have none."""
         paths, counts = self.file_counts() or ((), ())
         is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
         return RecordNames.of_files(paths) if len(paths) and is_file_each else None
@@ -643,7 +643,9 @@ class Selected(Composed):
 
     def _record_names(self) -> RecordNames | None:
         names = self._source._record_names()
-        return names and names.select(self._inner(np.arange(len(self), dtype=np.int64)))
+        if names is None or len(names) < len(self._source):
+            return None
+        return names.select(self._inner(np.arange(len(self), dtype=np.int64)))
 
     def _where(self, number: int) -> str:
         return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
@@ -911,7 +913,7 @@ class Sampled(Composed):
 
     def _record_names(self) -> RecordNames | None:
         names = self._source._record_names()
-        return names and names.select(self._weights.at(np.arange(len(self), dtype=np.int64)))
+        return names and names.select(self._weights.at(np.arange(min(len(self), MOST_NAMES), dtype=np.int64)))
 
     def _where(self, number: int) -> str:
         return self._source.where(int(self._weights.at(np.array([number], np.int64))[0]))

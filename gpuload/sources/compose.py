@@ -58,7 +58,7 @@ def zip(*sources: Source, by: joins.By = None, missing: str = "raise", by_file: 
     if len(set(lengths)) > 1:
         raise SpecError(
             f"gl.zip of sources with {lengths} records",
-            cause="record i is made of record i of each, and these know no names that say which of them is missing",
+            cause="record i is made of record i of each, and no names say which of them have no partner",
             remedy="leave out the records that have no partner: gl.zip(a.select(numbers), b); source.where(i) says "
             "where record i comes from",
         )

@@ -19,7 +19,7 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.names import Match, RecordNames, match, match_keys
+from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"
@@ -83,8 +83,7 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         raise SpecError(
             f"gl.zip: source {number} is {sources[number]._line()}",
             cause="it knows no names of its records: these are the names of files that are a record each",
-            remedy="leave by= and missing= out; where two others know names, give these to the inner of two calls, "
-            "gl.zip(gl.zip(a, b), c)",
+            remedy="leave by= and missing= out; those that know names may be joined by them before",
         )
     if len(sides) < 2:
         return sources
@@ -123,11 +122,17 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
 
 
 def _match(first: Side, side: Side, by: By) -> Match:
+    """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
+
+    Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
+    where each record has a partner.
+    """
     if callable(by):
-        return match_keys(*(_keys(side, by) for side in (first, side)))
-    if by is None and len(first.names) == len(side.names) == 1:
-        return Match()  # there is one way only
-    if by == NAME or not _is_of_same_files(first.names, side.names):
+        return match_keys(_keys(first, by), _keys(side, by))
+    is_one_way = len(first.names) == len(side.names) == 1
+    if by is None and (is_one_way or agree_at_once(first.names, side.names)):
+        return Match()
+    if by is not None or not _is_of_same_files(first.names, side.names):
         return match(first.names, side.names)
     if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
         return Match()
@@ -153,7 +158,8 @@ def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
     if first.origin is second.origin:
         return True
     # By their folders first: to compare a million paths takes part of a second.
-    return first.folder == second.folder and not set(first.all_paths).isdisjoint(second.all_paths)
+    is_inside = first.folder.startswith(second.folder) or second.folder.startswith(first.folder)
+    return is_inside and not set(first.all_paths).isdisjoint(second.all_paths)
 
 
 def _in_order(sides: Sequence[Side], matches: Sequence[Match]) -> list[Source]:
@@ -166,7 +172,8 @@ def _in_order(sides: Sequence[Side], matches: Sequence[Match]) -> list[Source]:
     rows = np.flatnonzero(has_all)
     selections = [_select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)]
     if not rows.size:
-        raise _error(sides[0], sides[1], matches[1], NAME)
+        number = next(number for number, result in enumerate(matches) if not result.is_exact)
+        raise _error(sides[0], sides[number], matches[number], NAME)
     for side, result in zip(sides, matches, strict=True):
         if len(side.source) > rows.size:
             log.warning(

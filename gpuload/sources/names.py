@@ -29,6 +29,7 @@ import numpy as np
 
 from gpuload.sources.leaf import Indices
 
+MOST_NAMES = 1 << 20  # of an endless source: of so many of its first records
 SAMPLE = 1000  # names of which it is found out what all may share
 END = "\0"  # between names; no path holds it
 
@@ -195,7 +196,7 @@ def match(first: RecordNames, second: RecordNames) -> Match:
     """
     if not first.paths or not second.paths:
         return Match() if len(first) == len(second) else _no_match(first, second)
-    if first.paths is second.paths or _agree_at_once(first, second):
+    if agree_at_once(first, second):
         return Match()
     # Names that the quick form puts into another order need no slower one.
     if (result := _match_at_once(first, second)).is_exact:
@@ -235,10 +236,12 @@ def _no_match(first: RecordNames, second: RecordNames) -> Match:
     return Match(np.full(len(first), -1, np.int64), np.arange(len(second)))
 
 
-def _agree_at_once(first: RecordNames, second: RecordNames) -> bool:
+def agree_at_once(first: RecordNames, second: RecordNames) -> bool:
     """Return True if the names agree as they stand, by a few calls for all; False says nothing."""
-    if len(first) != len(second):
+    if len(first) != len(second) or not len(first):
         return False
+    if first.paths is second.paths:
+        return True
     if first.joined_stems is not None and first.joined_stems == second.joined_stems:
         return True
     return first.joined_without_end is not None and first.joined_without_end == second.joined_without_end
