@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import gpuload as gl
 from gpuload.errors import ClosedError, RecordIndexError, SpecError, UnknownFieldError
+from gpuload.order import Split
 
 
 def labelled(labels):
@@ -50,12 +51,15 @@ def test_two_fractions_are_the_two_parts_of_the_first(by):
     assert source.split((0.7, 0.2, 0.1), 5, by)[0].fingerprint() == source.split(0.7, 5, by)[0].fingerprint()
 
 
-def test_parts_of_parts_do_not_depend_on_each_other():
-    """Of which records a second split takes says nothing which the first one took: about a third of each half's."""
-    first, second, _ = (set(numbers(part)) for part in labelled(np.zeros(3000)).split((1 / 3, 1 / 3, 1 / 3), 1))
-    both = sum(number + 1 in second for number in first)  # neighbours
+def test_further_parts_are_independent_splits_of_the_rest():
+    source = labelled(np.zeros(100))
+    rest = np.array(numbers(source.split(0.5, 7)[1]))
 
-    assert 250 < both < 750  # about 500: half of those behind a record of the first part
+    _, second, third = source.split((0.5, 0.25, 0.25), 7)
+
+    of_rest = Split(50, 25, 7, False, number=1)  # of another number than that of the first split
+    assert numbers(second) == rest[of_rest.at(np.arange(25))].tolist()
+    assert numbers(third) == sorted({*rest.tolist()} - {*numbers(second)})
 
 
 @pytest.mark.parametrize("fractions", [(0.7, 0.2), (7, 2, 1), (0.5, -0.5, 1), (1.0,), (), (float("nan"), 1), ("a", 1)])
