@@ -173,7 +173,7 @@ class Loader:
         # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
         self._feeds = weakref.WeakSet[Session]()
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
-        lines = tuple(filter(None, (*advice(self._graph, names), *costs)))
+        lines = tuple(filter(None, (_no_records_of(source), *advice(self._graph, names), *costs)))
         earlier = _advice.get()
         for line in lines:
             if line not in earlier:
@@ -924,6 +924,16 @@ def _again(arguments: dict[str, Any], position: Position) -> Loader:
     loader = Loader(**arguments)
     loader._place.cursor = Cursor(position)
     return loader
+
+
+def _no_records_of(source: Source) -> str | None:
+    """Return a line about a source without records; None if it has some."""
+    if len(source):
+        return None
+    return (
+        f"{source._line()}: a loop over this loader ends at once and trains nothing; check the paths, and what "
+        "filters, slices and splits leave"
+    )
 
 
 def _requests_of(source: Source, plan: Plan) -> str | None:

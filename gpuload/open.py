@@ -84,7 +84,7 @@ def folders_or_files(paths: Paths) -> tuple[Format | None, list[str]]:
         FileError, SpecError: as ``expand``.
     """
     try:
-        names = expand(paths)
+        names = expand(paths, is_quiet=True)
     except MissingFileError:
         names = []
     if not names or os.path.isdir(names[0]):

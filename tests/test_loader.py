@@ -1107,3 +1107,22 @@ def test_a_state_of_another_epoch_than_the_one_that_went_on_with_another_batch_s
 
     assert loader.state_dict(0, 3)["position"] == 10
     assert loader.state_dict(1, 3) == loader_of(4).state_dict(1, 3)
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        lambda: gl.arrays(x=np.zeros((0, 3))),
+        lambda: gl.arrays(x=np.arange(5)).filter(np.zeros(5, bool)),
+        lambda: gl.arrays(x=np.arange(5)).split(1.0)[1],
+        lambda: gl.arrays(x=np.arange(5))[5:],
+    ],
+)
+def test_a_loader_of_no_records_says_so_once(empty, caplog):
+    source = empty()
+
+    assert list(gl.Loader(source, 4, shuffle=True, device="cpu")) == []
+
+    messages = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(messages) == 1
+    assert "trains nothing" in messages[0].getMessage()

@@ -86,6 +86,14 @@ def labels(folder):
         paths[number].rename(folder / "photos" / name / "0.jpg")
     data = [path.read_bytes() for path in sorted((folder / "photos").glob("*/*.jpg")) * 4]
     np.array([*enumerate(data)], [("label", "<i4"), ("image", "S8192")]).tofile(folder / "jpegs.bin")
+    (folder / "train.csv").write_text("path,age\ndog/0.jpg,3\ncat/0.jpg,5\ndog/0.jpg,4\n")
+    return {}
+
+
+def names(folder):
+    """Folders for scans and masks of organs."""
+    (folder / "scans").mkdir()
+    (folder / "organs").mkdir()
     return {}
 
 
@@ -126,7 +134,7 @@ def volumes(folder):
 
 PREPARE = {
     "cifar": cifar, "keras": keras, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels,
-    "masks": masks, "formats": formats, "volumes": volumes,
+    "names": names, "masks": masks, "formats": formats, "volumes": volumes,
 }  # fmt: skip
 
 
@@ -151,6 +159,12 @@ def test_the_code_of_the_pages_runs(page, group, tmp_path, monkeypatch, capsys):
     if group == "labels":
         assert [names["by_file"][number]["label"] for number in range(2)] == [3, 5]
         assert next(iter(names["images"]))["image"].shape == (4, 64, 64, 3)
+        assert names["pairs"].read(range(3), "age")["age"].tolist() == [3, 5, 4]
+    if group == "names":
+        scans = names["pairs"].read(range(11))
+        assert (
+            scans["scan"][:, 0, 0].tolist() == scans["organ"][:, 0, 0].tolist() == [1, 10, 11, 12, 2, 3, 4, 5, 6, 8, 9]
+        )
     if group == "formats":
         assert names["kept"].read([2, 0, 1])["age"].tolist() == [38.5, 22, 0]
         loader = gl.Loader(names["mixed"], 8, output="label")

@@ -171,6 +171,8 @@ CALLS = {
     "replacing": (lambda argument: SPEC.replacing(argument), set()),
     "check": (lambda argument: list(gl.check(argument)), {"source"}),
     "check, num_threads": (lambda argument: list(gl.check(source(), num_threads=argument)), {"None", *WHOLE}),
+    "zip, by": (lambda argument: gl.zip(source(), by=argument), {"None"}),
+    "zip, missing": (lambda argument: gl.zip(source(), missing=argument), set()),
     "zip, by_file": (lambda argument: gl.zip(source(), by_file=argument), {"True", "bool_"}),
     "fixed, footer_bytes": (lambda argument: gl.fixed(__file__, "u1", footer_bytes=argument), COUNTED),
     "slice, start": (lambda argument: source()[argument:], {"None", "True", "0", "-1", "2", "10**30", "int64", "0-d"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gpuload.ragged import Ragged
     from gpuload.spec import Field
 
+log = logging.getLogger("gpuload")
 Nest = Any  # a field name, or a tuple, list or dict of nests; with tensors in place of names when handed out
 NUMERIC_KINDS, TEXT_KINDS = "biufc", "SU"
 Convert = Callable[[Any], Any]  # the values of a field to the type that a framework has for them
@@ -95,6 +97,25 @@ def check_loader(name: str, loader: object, *, arguments: str = "") -> None:
             f"{name}() of a {type(loader).__name__}",
             cause="batches come from a loader",
             remedy=f"make one: {name}(gl.Loader(source, batch_size=256){arguments})",
+        )
+
+
+def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
+    """Warn of rows that only fill batches, where those who take the batches cannot tell them from records.
+
+    Args:
+        name: of the function that hands them out.
+        loader: whose batches they are.
+        mark: what tells them apart, for the remedy.
+    """
+    num_rows = len(loader) * loader.batch_size * loader.num_shards if loader.last_batch == "pad" else 0
+    num_records = len(loader.source)
+    if num_rows > num_records:
+        log.warning(
+            'a %s of last_batch="pad" has %d rows an epoch for %d records: the others repeat records to fill batches, '
+            "are trained and counted like records, and predict has rows for them, too. "
+            'loader.replace(last_batch="partial") has none%s',
+            *(name, num_rows, num_records, mark),
         )
 
 

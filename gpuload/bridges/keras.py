@@ -65,6 +65,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
                 cause="Keras copies each batch to the host",
                 remedy='make the loader with device="cpu", or train in a loop over tensors(loader)',
             )
+        common.warn_of_padding("PyDataset", loader)
         self.loader = loader
         self._batches: Iterator[Any] = iter(())
         self._index = 0

@@ -106,7 +106,9 @@ def dataset(loader: Loader, *, shard: common.Shard = None) -> LoaderDataset:
     Raises:
         SpecError, DeviceError: as by `tensors`.
     """
-    return LoaderDataset(_check_loader("dataset", loader, shard))
+    share = _check_loader("dataset", loader, shard)
+    common.warn_of_padding("dataset", share, "; of tensors(loader) batch.valid tells them apart")
+    return LoaderDataset(share)
 
 
 class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch is taken as untyped

@@ -19,6 +19,7 @@ import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError, SpecError
 from gpuload.formats.base import Beginning, Format, Match
+from gpuload.sources import joins
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Entries, Opening
@@ -235,6 +236,8 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
                     cause="record i is made of record i of each field",
                     remedy="name the files that go together, in one order",
                 )
+        if source is not first and len(source.originals) == len(first.originals) > 1:
+            joins.check_files("gl.idx", first.originals, source.originals)
 
 
 def _sniff(beginning: Beginning) -> Match | None:

@@ -1,6 +1,8 @@
 """Arrays in memory: record i is the i-th item of each array.
 
 Memory  the arrays are not copied: values that are written into them later are read from then on.
+Texts   an array of objects that are all str, or all bytes, as a column of pandas is, is a field of text of any length.
+        Its texts are copied into one piece of memory.
 Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the file is cut short
         while it is read, the system ends the process, and nothing here would notice a file that changed. ``gl.npy`` and
         ``gl.fixed`` map files with a guard, and look whether they changed.
@@ -11,17 +13,18 @@ Access  arrays in C order by the core, which gathers their bytes, or by NumPy; t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import rawdecode, signalsafe
-from gpuload.errors import SpecError
+from gpuload import rawdecode, signalsafe, strings
+from gpuload.errors import RowError, SpecError
 from gpuload.sources.base import LeafSource
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, gather_rows
-from gpuload.spec import Layout
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, gather_pieces, gather_rows
+from gpuload.spec import Field, Layout, Spec, check_name
 
 HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
 
@@ -29,10 +32,12 @@ HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
 def arrays(**fields: ArrayLike) -> ArraysSource:
     """Return the records of arrays of one length, a field for each: ``gl.arrays(image=images, label=labels)``.
 
-    The fields of a structured array become the record's fields.
+    The fields of a structured array become the record's fields. Objects that are texts, as in a column of pandas, are a
+    field of text of any length.
 
     Raises:
-        SpecError: no array, arrays of different lengths, without axes, of Python objects, or of files.
+        SpecError: no array, arrays of different lengths, without axes, of Python objects that are no texts, or of
+            files.
     """
     if not fields:
         raise SpecError("gl.arrays() without arrays", cause="a record needs a field", remedy="gl.arrays(image=images)")
@@ -50,12 +55,14 @@ def arrays(**fields: ArrayLike) -> ArraysSource:
 class ArraysSource(LeafSource):
     """Arrays in memory; made by ``gl.arrays``."""
 
-    _leaves: tuple[ArrayLeaf, ...]
+    _leaves: tuple[ArrayLeaf | TextLeaf, ...]
 
     def __init__(self, fields: dict[str, Array]) -> None:
-        self._leaves = tuple(ArrayLeaf(name, array) for name, array in fields.items())
+        self._leaves = tuple(
+            TextLeaf(name, array) if array.dtype.hasobject else ArrayLeaf(name, array) for name, array in fields.items()
+        )
         self._names, self._length = tuple(fields), self._leaves[0].num_records
-        super().__init__(tuple(Group.of(leaf.layout) for leaf in self._leaves))
+        super().__init__(tuple(leaf.group for leaf in self._leaves))
 
     def __len__(self) -> int:
         return self._length
@@ -80,13 +87,13 @@ class ArraysSource(LeafSource):
         How they lie in memory makes no difference: NumPy changes that when arrays are pickled.
         """
         self.check_open()
-        about = [(field.name, field.dtype.str, field.shape) for field in self.spec]
+        about = [
+            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else [])) for field in self.spec
+        ]
         text = hashlib.blake2b(repr((self._length, about)).encode("utf-8", "surrogateescape"), digest_size=8)
         for leaf in self._leaves:
-            count = max(1, HASHED_BYTES // max(1, leaf.layout.record_bytes))
-            for start in (0, max(0, (self._length - count) // 2), max(0, self._length - count)):
-                for value in leaf.values(np.arange(start, min(start + count, self._length), dtype=np.int64)):
-                    text.update(np.ascontiguousarray(value).tobytes()[:HASHED_BYTES])
+            for sample in leaf.samples():
+                text.update(sample)
         return text.hexdigest()
 
 
@@ -102,6 +109,7 @@ class ArrayLeaf(Leaf):
     def __init__(self, name: str, array: Array) -> None:
         self.layout: Layout = layout_of(array.dtype, array.shape[1:], field=name)
         self.spec, self.array, self.num_records = self.layout.spec, array, len(array)
+        self.group = Group.of(self.layout)
         self._bytes = _as_bytes(array, self.layout.record_bytes) if array.flags.c_contiguous else None
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -118,6 +126,55 @@ class ArrayLeaf(Leaf):
         raw = np.empty((numbers.size, self.layout.record_bytes), np.uint8)
         self.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * self.layout.record_bytes)
         return list(rawdecode.decode(np, raw, self.layout).values())
+
+    def samples(self) -> Iterator[bytes]:
+        """Yield the values of the beginning, the middle and the end, for a fingerprint."""
+        length, count = self.num_records, max(1, HASHED_BYTES // max(1, self.layout.record_bytes))
+        for start in (0, max(0, (length - count) // 2), max(0, length - count)):
+            for value in self.values(np.arange(start, min(start + count, length), dtype=np.int64)):
+                yield np.ascontiguousarray(value).tobytes()[:HASHED_BYTES]
+
+
+class TextLeaf(Leaf):
+    """Texts in memory: their bytes one behind the other, record i from ``offsets[i]`` to ``offsets[i + 1]``.
+
+    Raises:
+        SpecError: a text cannot be written as UTF-8.
+    """
+
+    how, is_direct = "arrays in memory", True
+
+    def __init__(self, name: str, array: Array) -> None:
+        check_name(name)
+        kind = "bytes" if len(array) and isinstance(array[0], bytes) else "str"
+        field = Field(name, np.dtype(object), (), text=kind)
+        try:
+            texts = strings.pack(field, array)
+        except RowError as error:
+            raise SpecError(
+                f"{name}[{error.row}]: {error.reason}", cause=error.cause or "it is no text", remedy=error.remedy
+            ) from None
+        self.spec, self.num_records, self._texts = Spec((field,)), len(array), texts
+        self.group = Group(self.spec, None, is_quick=True)
+
+    @property
+    def array(self) -> Array:
+        """The texts as objects."""
+        return np.asarray(strings.unpack(self.spec.fields[0], self._texts))
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many bytes each text has, int64 ``[n]``."""
+        return self._texts.offsets[numbers + 1] - self._texts.offsets[numbers]
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        gather_pieces(self._texts.payload, self._texts.offsets[numbers], self.num_bytes(numbers), out, begins)
+
+    def samples(self) -> Iterator[bytes]:
+        """Yield lengths and texts of the beginning, the middle and the end, for a fingerprint."""
+        for values in (self._texts.offsets, self._texts.payload):
+            count = max(1, HASHED_BYTES // values.itemsize)
+            for start in (0, max(0, (values.size - count) // 2), max(0, values.size - count)):
+                yield values[start : start + count].tobytes()
 
 
 def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
@@ -152,14 +209,47 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
             remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in memory",
         )
     if array.dtype.hasobject:
-        raise SpecError(
-            f"{name} is an array of Python objects",
-            cause="objects are no bytes of a record",
-            remedy=_ragged_remedy(name, value)
-            if is_field and any(isinstance(item, (list, tuple, np.ndarray)) for item in array.flat)
-            else "pass numbers, or text of fixed length: numpy.array(texts, dtype=str)",
-        )
+        return _texts(name, array, value, is_field=is_field)
     return array
+
+
+def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Array:
+    """Return objects that are texts: as they are for a field of text, else of one length.
+
+    Raises:
+        SpecError: they are something else.
+    """
+    if array.dtype.kind == "T":
+        array = array.astype(object)  # NumPy's texts of any length
+    items = array.reshape(-1).tolist() if array.dtype.names is None else [None]
+    kinds = {type(item) for item in items}
+    is_text = array.ndim == 1 and array.dtype.names is None
+    if is_text and (all(issubclass(kind, str) for kind in kinds) or all(issubclass(kind, bytes) for kind in kinds)):
+        return array if is_field else np.array(items, dtype=str if str in kinds else None)
+    number = next((number for number, item in enumerate(items) if not isinstance(item, str)), 0)
+    if is_text and any(issubclass(kind, str) for kind in kinds):
+        raise SpecError(
+            f"{name}[{number}] is {items[number]!r}"[:200],
+            cause=f"the others are texts, and {type(items[number]).__name__} is none; a record has no gap",
+            remedy=f'put a text in its place: [value if isinstance(value, str) else "" for value in {name}]; '
+            "or leave these records out"
+            if _is_gap(items[number])
+            else f"pass one kind: [str(value) for value in {name}]",
+        )
+    is_ragged = is_field and any(isinstance(item, (list, tuple, np.ndarray)) for item in items)
+    raise SpecError(
+        f"{name} is an array of Python objects",
+        cause="objects are no bytes of a record",
+        remedy=_ragged_remedy(name, value)
+        if is_ragged
+        else "pass numbers, numpy.array(values, dtype=float) say, or text: numpy.array(texts, dtype=str)",
+    )
+
+
+def _is_gap(value: Any) -> bool:
+    """Return True for None, NaN, and what pandas has in their place."""
+    is_nan = isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _ragged_remedy(name: str, value: Any) -> str:

@@ -20,7 +20,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,11 +31,12 @@ from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, check_count
 from gpuload.redaction import printable, redact
 from gpuload.sources import cache, filtering
-from gpuload.sources.classes import split_by_class
+from gpuload.sources.classes import check_fractions, split_by_class
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.memory import room
+from gpuload.sources.names import MOST_NAMES, RecordNames
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec, outline
 
@@ -356,6 +357,12 @@ class Source(ABC):
         """Return the absolute paths of the files that are read; `gl.convert` does not write over them."""
         return ()
 
+    def _record_names(self) -> RecordNames | None:
+        """Return the names of the records, of an endless source those of the first ones; None if they have none."""
+        paths, counts = self.file_counts() or ((), ())
+        is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
+        return RecordNames.of_files(paths) if len(paths) and is_file_each else None
+
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
         return Selected(self, self.check_indices(indices))
@@ -382,42 +389,42 @@ class Source(ABC):
         self.check_open()
         return Selected(self, filtering.matching_records(self, keep, fields))
 
-    def split(self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None) -> tuple[Source, Source]:
-        """Return two sources that share the records: a random ``fraction`` of them, and the rest.
+    @overload
+    def split(self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None) -> tuple[Source, Source]: ...
+
+    @overload
+    def split(
+        self, fraction: Sequence[float], seed: int = 0, by: str | ArrayLike | None = None
+    ) -> tuple[Source, ...]: ...
+
+    def split(
+        self, fraction: float | Sequence[float], seed: int = 0, by: str | ArrayLike | None = None
+    ) -> tuple[Source, ...]:
+        """Return sources that share the records: a random ``fraction`` of them, and the rest; or one for each fraction.
 
         The first has ``round(fraction * len(source))`` records, and each keeps its records in their original order. The
         choice depends on ``seed`` and the length alone (`order.Split`); with ``by`` also on the classes.
 
             train, held_out = source.split(0.9, seed=0)
             train, held_out = source.split(0.9, seed=0, by="label")     each class in the same proportion
+            train, val, test = source.split((0.7, 0.2, 0.1), seed=0)
 
         Args:
-            fraction: 0 to 1.
+            fraction: 0 to 1; or several, which together are 1. The first part is the same as with the first fraction
+                alone, and ``(0.9, 0.1)`` gives the same two as 0.9. The first k parts together have
+                ``round((fraction 1 + ... + fraction k) * len(source))`` records.
             seed: 0 to 2**64 - 1.
             by: the field that holds the class of a record, a whole number or a text; or an array with the class of each
-                record. Each part then has of each class the fraction, to less than a record (by largest remainders).
-                All classes are read now, and an int64 a record is kept.
+                record. Each part then has of each class the fraction, to less than a record (by largest remainders), of
+                more than two parts those behind the first to less than two records. All classes are read now, and an
+                int64 a record is kept.
 
         Raises:
-            SpecError: the fraction does not lie between 0 and 1, the seed is none, ``by`` holds no classes.
+            SpecError: a fraction does not lie between 0 and 1, several are not 1 together, the seed is none, ``by``
+                holds no classes.
             UnknownFieldError: there is no such field.
         """
-        if (
-            isinstance(fraction, bool)
-            or not isinstance(fraction, (int, float, np.integer, np.floating))
-            or not 0 <= fraction <= 1
-        ):
-            raise SpecError(
-                f"split({fraction!r})", cause="a fraction lies between 0 and 1", remedy="pass 0.9 for nine tenths"
-            )
-        if by is not None:
-            self.check_open()
-            selections = split_by_class(self, float(fraction), seed, by)
-            return Selected(self, selections[0]), Selected(self, selections[1])
-        length = len(self)
-        count = round(float(fraction) * length)
-        first, second = (Split(length, count, seed, second) for second in (False, True))
-        return Selected(self, first), Selected(self, second)
+        return partition(self, fraction, seed, by)
 
     def sample(self, weights: ArrayLike, *, seed: int = 0, num_records: int | None = None) -> Source:
         """Return a source of records that are drawn with replacement, each in proportion to its weight.
@@ -637,6 +644,12 @@ class Selected(Composed):
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(self._inner(numbers))
 
+    def _record_names(self) -> RecordNames | None:
+        names = self._source._record_names()
+        if names is None or len(names) < len(self._source):
+            return None
+        return names.select(self._inner(np.arange(len(self), dtype=np.int64)))
+
     def _where(self, number: int) -> str:
         return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
 
@@ -648,9 +661,29 @@ class Selected(Composed):
                 len(selection), *(selection[:1] or [0]), selection.step if len(selection) > 1 else 1
             )
         if isinstance(selection, Split):
-            return self._digest_with("split", selection.length, selection.count, selection.seed, selection.second)
+            number = [selection.number] * (selection.number > 0)  # so that saved states of two parts stay valid
+            return self._digest_with(
+                "split", selection.length, selection.count, selection.seed, selection.second, *number
+            )
         # In one byte order, so that the digest is the same on each machine.
         return self._digest_with(hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest())
+
+
+def partition(source: Source, fraction: Any, seed: int, by: str | ArrayLike | None) -> tuple[Source, ...]:
+    """Return the parts of a source; see ``Source.split``."""
+    fractions = check_fractions(fraction, seed, by)
+    ends = [round(share * len(source)) for share in np.cumsum(fractions).tolist()]
+    if by is None:
+        parts, rest, begin = list[Source](), source, 0
+        for number, end in enumerate(ends[: max(1, len(ends) - 1)]):
+            first, second = (
+                Split(len(rest), end - begin, seed, is_second, number=number) for is_second in (False, True)
+            )
+            parts.append(Selected(rest, first))
+            rest, begin = Selected(rest, second), end
+        return (*parts, rest)
+    source.check_open()
+    return tuple(Selected(source, numbers) for numbers in split_by_class(source, fractions, ends, seed, by))
 
 
 class SameRecords(Composed):
@@ -667,6 +700,9 @@ class SameRecords(Composed):
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files of the source, and how many records each has."""
         return self._source.file_counts()
+
+    def _record_names(self) -> RecordNames | None:
+        return self._source._record_names()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -881,6 +917,10 @@ class Sampled(Composed):
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(self._weights.at(numbers))
+
+    def _record_names(self) -> RecordNames | None:
+        names = self._source._record_names()
+        return names and names.select(self._weights.at(np.arange(min(len(self), MOST_NAMES), dtype=np.int64)))
 
     def _where(self, number: int) -> str:
         return self._source.where(int(self._weights.at(np.array([number], np.int64))[0]))

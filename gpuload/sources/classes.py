@@ -8,7 +8,8 @@ A class is a whole number or a text. Memory: two int64 a record.
 
 from __future__ import annotations
 
-from math import floor
+from collections.abc import Sequence
+from math import floor, isclose, isfinite
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,13 @@ KINDS = "biuSU"
 FORM = "write source.split(0.9, seed=0, by='label')"
 
 
-def split_by_class(source: Readable, fraction: float, seed: int, by: str | ArrayLike) -> tuple[Indices, Indices]:
-    """Return the numbers of the records of both parts of a split that keeps proportions, in ascending order.
+def split_by_class(
+    source: Readable, fractions: Sequence[float], ends: Sequence[int], seed: int, by: str | ArrayLike
+) -> list[Indices]:
+    """Return the numbers of the records of all parts of a split that keeps proportions, in ascending order.
 
-    The first part has ``round(fraction * len(source))`` records. Of a class of n records it has ``fraction * n``,
-    rounded down, or one more: one more of the classes that lost most by rounding, the first where they lost as much.
+    Of a class of n records the first part has ``fraction * n``, rounded down, or one more: one more of the classes
+    that lost most by rounding, the first where they lost as much. Further parts are made of the rest in the same way.
 
         fraction 0.5, classes of 5, 3 and 2 records     exact 2.5 1.5 1.0     rounded down 2 1 1     first part 3 1 1
 
@@ -36,22 +39,85 @@ def split_by_class(source: Readable, fraction: float, seed: int, by: str | Array
 
     Args:
         source: the records.
-        fraction: of the records, for the first part; 0 to 1.
+        fractions: of the records, for each part; of one fraction the second part is the rest.
+        ends: the number of records of the first k parts together.
         seed: 0 to 2**64 - 1.
         by: the name of a field of numbers or texts, or the class of each record; see `classes_of`.
     """
     classes, counts = classes_of(source, by)
-    exact = [float(fraction) * count for count in counts.tolist()]
+    rest, begin, parts = np.arange(len(source), dtype=np.int64), 0, list[Indices]()
+    for stage, end in enumerate(ends[: max(1, len(ends) - 1)]):
+        fraction = float(fractions[0]) if stage == 0 else (end - begin) / max(rest.size, 1)
+        of_rest = classes[rest]
+        shares = _shares(np.bincount(of_rest, minlength=counts.size), fraction, end - begin)
+        is_first = _first_part(of_rest, shares, seed, first_number=stage * counts.size)
+        parts.append(rest[is_first])
+        rest, begin = rest[~is_first], end
+    return [*parts, rest]
+
+
+def _shares(counts: Indices, fraction: float, total: int) -> list[int]:
+    """Return how many records of each class a part of ``total`` records has."""
+    exact = [fraction * count for count in counts.tolist()]
     shares = [floor(share) for share in exact]
     by_loss = sorted(range(len(exact)), key=lambda number: (shares[number] - exact[number], number))
-    for number in by_loss[: round(float(fraction) * len(source)) - sum(shares)]:
+    for number in by_loss[: total - sum(shares)]:
         shares[number] += 1
-    is_first = np.zeros(len(source), np.bool_)
+    return shares
+
+
+def _first_part(classes: Indices, shares: Sequence[int], seed: int, first_number: int) -> NDArray[np.bool_]:
+    """Return which records a part has, of each class as many as its share; ``first_number`` is that of its `Split`."""
+    is_first = np.zeros(classes.size, np.bool_)
+    counts = np.bincount(classes, minlength=len(shares))
     order, begins = np.argsort(classes, kind="stable"), np.cumsum(counts) - counts
     for number, (begin, count, share) in enumerate(zip(begins.tolist(), counts.tolist(), shares, strict=True)):
-        part = Split(count, share, seed, second=False, number=number)
+        part = Split(count, share, seed, second=False, number=first_number + number)
         is_first[order[begin + part.at(np.arange(share, dtype=np.int64))]] = True
-    return np.flatnonzero(is_first), np.flatnonzero(~is_first)
+    return is_first
+
+
+def check_fractions(fraction: Any, seed: Any, by: Any) -> tuple[float, ...]:
+    """Return the fractions of ``source.split``.
+
+    Raises:
+        SpecError: one does not lie between 0 and 1, or several are not 1 together.
+    """
+    numbers = [float(value) for value in (fraction, seed, by) if isinstance(value, (float, np.floating))]
+    if len(numbers) > 1 and isinstance(seed, (float, np.floating)):
+        raise SpecError(
+            f"split({', '.join(map(str, numbers))})",
+            cause="the second argument is the seed, a whole number",
+            remedy=f"pass the fractions of two, three or more parts together: source.split(({_line(numbers)}))",
+        )
+    is_list = isinstance(fraction, (list, tuple)) or (isinstance(fraction, np.ndarray) and fraction.ndim == 1)
+    values = list(fraction) if is_list else [fraction]
+    if not all(_is_number(value) for value in values) or (not is_list and not 0 <= fraction <= 1):
+        raise SpecError(
+            f"split({fraction!r})"[:200], cause="a fraction lies between 0 and 1", remedy="pass 0.9 for nine tenths"
+        )
+    fractions = tuple(map(float, values))
+    total = sum(fractions)
+    if is_list and (len(fractions) < 2 or min(fractions) < 0 or not isclose(total, 1, abs_tol=1e-6)):
+        is_share = 0 < total < 1 and min(fractions) >= 0
+        better = [*fractions, round(1 - total, 6)] if is_share else [0.7, 0.2, 0.1]
+        if total > 1 and len(fractions) > 1 and min(fractions) >= 0:
+            better = [value / total for value in fractions]
+        raise SpecError(
+            f"split({fraction!r})"[:200],
+            cause=f"the fractions of all parts are 1 together, and these are {total:g}",
+            remedy=f"pass source.split(({_line(better)})), say",
+        )
+    return fractions
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return is_number and isfinite(value)
+
+
+def _line(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
 
 
 def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]:

@@ -14,40 +14,60 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import SpecError
+from gpuload.sources import joins
 from gpuload.sources.base import Composed, Source
 from gpuload.sources.classnames import common_classes, shorten
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
+from gpuload.sources.names import RecordNames
 from gpuload.spec import Layout, Spec
 
 log = logging.getLogger("gpuload")
 
 
-def zip(*sources: Source, by_file: bool = True) -> Zipped:
+def zip(*sources: Source, by: joins.By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
     """Return the source whose records have the fields of all sources side by side.
+
+        pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks", labels=None).rename(image="mask"))
+        pairs = gl.zip(photos, masks, missing="drop")                   photos without a mask are left out
+        pairs = gl.zip(photos, masks, by=lambda name: name[:8])         by the first 8 characters of the names
+        pairs = gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
+
+    Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the folder of all of
+    their files. Records that have one name belong together: without suffixes, and without what all names of a source
+    share, as ``_mask`` of ``1_mask.png``. Where names stand in another order, the records of the other sources are
+    put into that of the first. Sources that know no names are joined by place. So are parts of one source, as
+    ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
 
     Args:
         sources: sources of one length.
-        by_file: True: where two of them are whole files, and as many, each file has as many records as the other's, as
-            shards of images and of their labels have. False: only the lengths of the sources are compared.
+        by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each name, suffix
+            included, ``"cat/1.png"``. ``"place"``: record i is joined with record i, whatever the names are.
+        missing: of records that are joined by name: ``"raise"``: one without a partner is an error. ``"drop"``: it is
+            left out, and the log counts these.
+        by_file: False is ``by="place"``. True: where two sources are whole files of many records, and as many, each
+            file has as many records as the other's, as shards of images and of their labels have.
 
     Raises:
-        SpecError: lengths differ, two fields have one name, or one of them is no source.
+        SpecError: lengths or names differ, two records have one name, two fields have one name, or one of the sources
+            is none.
     """
     _check_sources("zip", sources)
+    joins.check_arguments(by, missing)
     if not isinstance(by_file, (bool, np.bool_)):
-        raise SpecError(
-            f"by_file = {by_file!r}", cause="it is True or False", remedy="write by_file=False, or leave it"
-        )
-    lengths = [len(source) for source in sources]
+        raise SpecError(f"by_file = {by_file!r}", cause="it is True or False", remedy="write by='place', or leave it")
+    is_by_place = by == joins.PLACE or (by is None and missing == joins.RAISE and not by_file)
+    selections = sources if is_by_place else joins.by_name(sources, by, missing)
+    lengths = [len(source) for source in selections]
     if len(set(lengths)) > 1:
         raise SpecError(
             f"gl.zip of sources with {lengths} records",
-            cause="record i is made of record i of each",
-            remedy="cut them to one length, as in gl.zip(a, b[:len(a)])",
+            cause="record i is made of record i of each, and no names say which of them have no partner",
+            remedy="leave out the records that have no partner: gl.zip(a.select(numbers), b); source.where(i) says "
+            "where record i comes from",
         )
-    if by_file:
-        _check_files(sources)
+    if by is None and not is_by_place:
+        _check_files(selections)
     class_names = list(dict.fromkeys(source.classes for source in sources if source.classes))
     if len(class_names) > 1:
         log.warning(
@@ -55,11 +75,11 @@ def zip(*sources: Source, by_file: bool = True) -> Zipped:
             "empty; labels of one kind have one list of names: gl.images(..., classes=a)",
             shorten(class_names[0]), shorten(class_names[1]),
         )  # fmt: skip
-    return Zipped(*sources)
+    return Zipped(*selections)
 
 
 def _check_files(sources: Sequence[Source]) -> None:
-    """Raise ``SpecError`` if two sources have as many files, and a pair of these different numbers of records."""
+    """Raise ``SpecError`` if two sources of as many files have other records, or other names, in these."""
     first: dict[int, tuple[Sequence[str], Sequence[int]]] = {}  # of each number of files the first source
     for source in sources:
         paths, counts = source.file_counts() or ((), ())
@@ -69,12 +89,18 @@ def _check_files(sources: Sequence[Source]) -> None:
         other_paths, first_counts = first.setdefault(len(paths), (paths, counts))
         for first_count, count, other_path, path in builtins.zip(first_counts, counts, other_paths, paths, strict=True):
             if first_count != count:
-                raise SpecError(
-                    f"gl.zip: {other_path} has {first_count} records, {path} has {count}",
-                    cause=f"both sources have {len(paths)} files, and these two stand at one place",
-                    remedy="name the files in one order; if the records go together all the same, "
-                    "gl.zip(..., by_file=False)",
-                )
+                raise _file_error(len(paths), f"{other_path} has {first_count} records, {path} has {count}")
+        # Files that are a record each were compared before.
+        if set(counts) != {1}:
+            joins.check_files("gl.zip", other_paths, paths)
+
+
+def _file_error(num_files: int, text: str) -> SpecError:
+    return SpecError(
+        f"gl.zip: {text}",
+        cause=f"both sources have {num_files} files, and these two stand at one place",
+        remedy="name the files in one order; if the records go together all the same, gl.zip(..., by='place')",
+    )
 
 
 class Zipped(Composed):
@@ -98,6 +124,9 @@ class Zipped(Composed):
             shares += [replace(share, group=share.group + before) for share in part.resolve(numbers)]
             before += len(part.groups)
         return shares
+
+    def _record_names(self) -> RecordNames | None:
+        return next((names for part in self._parts if (names := part._record_names()) is not None), None)
 
     def _where(self, number: int) -> str:
         return " | ".join(part.where(number) for part in self._parts)
@@ -166,6 +195,11 @@ class Concatenated(Composed):
                 yield self._parts[owner], None, inside
             else:
                 yield self._parts[owner], rows, inside[rows]
+
+    def _record_names(self) -> RecordNames | None:
+        names = [part._record_names() for part in self._parts]
+        present = [part_names for part_names in names if part_names is not None]
+        return RecordNames.concatenate(present) if len(present) == len(names) else None
 
     def _where(self, number: int) -> str:
         owner = int(np.searchsorted(self._starts, number, side="right")) - 1

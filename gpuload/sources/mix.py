@@ -39,6 +39,7 @@ from gpuload.order import MIX_STREAM, TURNS_STREAM, Permutation, check_count, nu
 from gpuload.sources.base import Composed, Source
 from gpuload.sources.compose import concat
 from gpuload.sources.leaf import Indices, Share, starts_of
+from gpuload.sources.names import MOST_NAMES, RecordNames
 
 BLOCK = 32  # numbers whose turns are shuffled
 MOST_EPOCHS = 4  # of a part that are computed one after the other by the core; more at once by NumPy
@@ -134,6 +135,10 @@ class Mixed(Composed):
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._concatenation.resolve(self._records(numbers))
+
+    def _record_names(self) -> RecordNames | None:
+        names = self._concatenation._record_names()
+        return names and names.select(self._records(np.arange(min(len(self), MOST_NAMES), dtype=np.int64)))
 
     def _records(self, numbers: Indices) -> Indices:
         """Return the record of each number; records are counted over all parts, one part after the other."""

@@ -17,6 +17,7 @@ import fnmatch
 import hashlib
 import io
 import itertools
+import logging
 import os
 import re
 import shlex
@@ -34,6 +35,7 @@ from gpuload.errors import (
     DirectoryError,
     FileError,
     FormatError,
+    GpuloadError,
     MissingFileError,
     SpecError,
     UnreadableFileError,
@@ -61,6 +63,7 @@ NUM_THREADS = 4  # that open files while storage is slow
 WAITED = 2.0  # a chunk that took so many times its processor time had to wait
 ONE_REQUEST_BYTES = 1 << 17  # storage commonly returns so much at once, as fast as the first page alone
 ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
+log = logging.getLogger("gpuload")
 READ_AT = getattr(os, "preadv", None)  # nor this
 MOST_CHUNK = 64 if ADVISE is not None else 1  # files a thread has open, to ask for all before it reads the first
 # Non-blocking: opening a pipe must not wait for its writer. Binary: Windows would change line ends.
@@ -77,6 +80,8 @@ SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some m
 WILDCARDS = frozenset("*?[")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two; C:/ is a drive
 MOST_NAMES, SIMILARITY = 10_000, 0.75  # names of a folder that are compared with a wrong one; 1 is the same name
+SHARD = re.compile(r"(?P<before>.*-)(?P<number>\d{1,9})-of-(?P<total>\d{1,9})(?P<behind>[^/]*)", re.DOTALL)
+MOST_SHARDS = 1 << 16  # of which each that is not named is looked for
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
@@ -101,7 +106,7 @@ def as_folder(argument: Paths) -> str | None:
     return path if os.path.isdir(path) else None
 
 
-def expand(paths: Paths) -> list[str]:
+def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted; URLs, too.
 
         expand(["b.npy", "a.npy"])     b.npy a.npy
@@ -113,6 +118,8 @@ def expand(paths: Paths) -> list[str]:
         paths: a path, a string with the wildcards ``* ? [...] **``, URLs with the settings of their store (`Remote`),
             or a list of these. ``~`` is the home folder. A wildcard never means a directory or a hidden file. The name
             of an existing file is no wildcard.
+        is_quiet: True: no warning of shards that are missing, for whoever passes the result to a reader that looks
+            for them itself.
 
     Raises:
         MissingFileError: a wildcard matches no file.
@@ -124,7 +131,46 @@ def expand(paths: Paths) -> list[str]:
     if not files:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
     _check_named_once(files)
+    if not is_quiet:
+        _warn_of_missing_shards(files)
     return files
+
+
+def _warn_of_missing_shards(files: Sequence[str]) -> None:
+    """Warn of files that are numbered as x-00001-of-00003 where one of these numbers is nowhere.
+
+    Shards that lie in the folder and were not named are left out on purpose, and nothing is said.
+    """
+    numbers_of: dict[tuple[str, str, str], list[str]] = {}
+    for path in files:
+        if "-of-" in path and (match := SHARD.fullmatch(path)) is not None:
+            numbers_of.setdefault((match["before"], match["total"], match["behind"]), []).append(match["number"])
+    for (before, total, behind), numbers in numbers_of.items():
+        present, count = set(map(int, numbers)), int(total)
+        if count > MOST_SHARDS or len(present) >= count:
+            continue
+        first = 1 if count in present else 0  # counted from 0 by most, from 1 by some
+        absent = sorted(set(range(first, first + count)) - present)
+        lost = _absent_files(
+            [like(files[0], f"{before}{number:0{len(numbers[0])}}-of-{total}{behind}") for number in absent]
+        )
+        if lost:
+            log.warning(
+                "%d of %d shards are missing, the first is %s; their records are not read. Copy them, or rename the "
+                "others if this is meant",
+                *(len(lost), count, lost[0]),
+            )
+
+
+def _absent_files(paths: Sequence[str]) -> list[str]:
+    """Return those paths of one folder at which there is no file; of a store by one listing, if it has one."""
+    if not is_remote(paths[0]):
+        return [path for path in paths if not os.path.exists(path)]
+    try:
+        names = set(objects.names_in(like(paths[0], os.path.dirname(paths[0]))))
+    except GpuloadError:  # a web server has none: its files were named one by one, and no more is known
+        return []
+    return [path for path in paths if os.path.basename(path) not in names]
 
 
 def expand_folders(paths: Paths) -> list[str]:
@@ -210,7 +256,8 @@ def _check_named_once(paths: Sequence[str]) -> None:
             raise SpecError(
                 f"{path} is named twice",
                 cause="two of the paths or wildcards mean the same file" + (f", also as {before}" * (before != path)),
-                remedy="name it once; source.select(...) repeats records",
+                remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) are the different "
+                "ones, and source.select(numbers) of a source of these has a record for each of the paths",
             )
 
 
@@ -222,7 +269,9 @@ def _matches(name: Path) -> list[str]:
         raise SpecError(
             f"{name!r} as a path",
             cause=f"a path is a str or a pathlib.Path, not {type(name).__name__}",
-            remedy="pass a path, a string with wildcards, or a list of these",
+            remedy='read the column of paths, and pass that: table.read(range(len(table)), "path")["path"]'
+            if hasattr(name, "read_groups")
+            else "pass a path, a string with wildcards, or a list of these",
         )
     text = os.path.expanduser(os.fspath(name))
     if is_remote(text):

@@ -483,3 +483,14 @@ def test_a_run_on_another_backend_goes_on_where_it_was_left(tmp_path: Path, back
     process = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == "same"
+
+
+def test_padding_that_nothing_marks_is_told_of(caplog):
+    source = gl.arrays(x=np.arange(10.0), y=np.arange(10))
+    padded = gl.Loader(source, 4, output=("x", "y"), last_batch="pad", device="cpu")
+
+    gltf.dataset(padded, weights=True)
+    gltf.dataset(padded.replace(last_batch="partial"))
+    assert "fill batches" not in caplog.text
+    gltf.dataset(padded)
+    assert caplog.text.count("12 rows an epoch for 10 records") == 1

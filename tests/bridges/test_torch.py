@@ -735,3 +735,14 @@ def test_a_dataset_goes_on_after_a_loop_that_was_completed() -> None:
     results = [torch.cat(list(data)).tolist() for _ in range(3)]
 
     assert results == [np.concatenate([batch["x"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]
+
+
+def test_padding_that_nothing_marks_is_told_of(caplog):
+    source = gl.arrays(x=np.arange(10))
+
+    for last_batch, size, count in (("pad", 4, 1), ("pad", 5, 0), ("partial", 4, 0)):
+        caplog.clear()
+        gltorch.dataset(gl.Loader(source, size, last_batch=last_batch, device="cpu"))
+        messages = [record.getMessage() for record in caplog.records if "fill batches" in record.getMessage()]
+        assert len(messages) == count
+        assert all("12 rows an epoch for 10 records" in message for message in messages)

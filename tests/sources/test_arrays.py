@@ -80,6 +80,25 @@ class TestArraysOfOtherForms(SourceContract):
         }
 
 
+class TestArraysOfTexts(SourceContract):
+    """Objects, as the columns of pandas: texts and bytes of any length, beside numbers."""
+
+    texts = np.array(["one", "", "żółw", "a" * 70_000] * 25, object)
+
+    def open(self, folder):
+        raw = np.array([text.encode() for text in self.texts], object)
+        return arrays(text=self.texts, raw=raw, number=np.arange(100))
+
+    def open_other(self, folder):
+        other = self.texts.copy()
+        other[99] = "a" * 69_999 + "b"
+        return arrays(text=other, raw=np.array([text.encode() for text in self.texts], object), number=np.arange(100))
+
+    def expected(self):
+        raw = np.array([text.encode() for text in self.texts], object)
+        return {"text": self.texts, "raw": raw, "number": np.arange(100)}
+
+
 class TestArraysOfTheHost(SourceContract):
     """Text, bytes, dates, a structured array, a list."""
 
@@ -260,6 +279,40 @@ def test_arrays_of_different_lengths_are_an_error_that_names_them():
 def test_what_holds_no_records_is_an_error_that_names_the_field(value, subject):
     with pytest.raises(SpecError, match=subject):
         arrays(x=value)
+
+
+class NAType:  # as that of pandas is called
+    pass
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), np.float64("nan"), NAType()])
+def test_a_gap_among_texts_is_refused_with_its_place_and_a_remedy_that_works(gap):
+    texts = np.array(["a", gap, "c"], object)
+
+    with pytest.raises(SpecError, match=r"text\[1\] is ") as caught:
+        arrays(text=texts)
+
+    remedy = re.search(r"(\[value .*\]);", str(caught.value))[1]
+    assert arrays(text=eval(remedy, {"text": texts})).read([0, 1, 2])["text"].tolist() == ["a", "", "c"]
+
+
+def test_texts_and_numbers_are_no_field():
+    values = np.array(["a", 1], object)
+
+    with pytest.raises(SpecError, match=r"\[str\(value\) for value in x\]"):
+        arrays(x=values)
+    with pytest.raises(SpecError, match="x is an array of Python objects"):
+        arrays(x=np.array([1, None], object))
+
+
+def test_texts_go_through_loaders_and_splits():
+    source = arrays(text=np.array(["b", "a", "b", "a"], object), n=np.arange(4))
+
+    batches = [batch["text"].tolist() for batch in gl.Loader(source, 3, device="cpu")]
+    parts = source.split(0.5, by="text")
+
+    assert batches == [["b", "a", "b"], ["a"]]
+    assert [sorted(part.read(range(2))["text"]) for part in parts] == [["a", "b"]] * 2
 
 
 def test_no_array_is_an_error():

@@ -9,11 +9,73 @@ from hypothesis import strategies as st
 
 import gpuload as gl
 from gpuload.errors import ClosedError, RecordIndexError, SpecError, UnknownFieldError
+from gpuload.order import Split
 
 
 def labelled(labels):
     labels = np.asarray(labels)
     return gl.arrays(x=np.arange(len(labels)), label=labels)
+
+
+def numbers(source):
+    return source.read(range(len(source)), fields="x")["x"].tolist()
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=60),
+    st.lists(st.integers(1, 9), min_size=2, max_size=5),
+    st.integers(0, 2**64 - 1),
+    st.booleans(),
+)
+def test_several_fractions_are_parts_that_share_all_records(labels, weights, seed, has_classes):
+    fractions = [weight / sum(weights) for weight in weights]
+    parts = labelled(labels).split(fractions, seed, by="label" if has_classes else None)
+
+    ends = [round(float(end) * len(labels)) for end in np.cumsum(fractions)]
+    assert np.cumsum([len(part) for part in parts]).tolist()[:-1] == ends[:-1]
+    assert sorted(number for part in parts for number in numbers(part)) == list(range(len(labels)))
+    assert all(numbers(part) == sorted(numbers(part)) for part in parts)
+    if has_classes:
+        for part, fraction in zip(parts, fractions, strict=True):
+            for name in set(labels):
+                count = np.count_nonzero(part.read(range(len(part)), "label")["label"] == name)
+                assert abs(count - fraction * labels.count(name)) < 2
+
+
+@pytest.mark.parametrize("by", [None, "label"])
+def test_two_fractions_are_the_two_parts_of_the_first(by):
+    source = labelled(np.arange(50) % 3)
+
+    for first, second in zip(source.split((0.7, 0.3), 5, by), source.split(0.7, 5, by), strict=True):
+        assert first.fingerprint() == second.fingerprint()
+    assert source.split((0.7, 0.2, 0.1), 5, by)[0].fingerprint() == source.split(0.7, 5, by)[0].fingerprint()
+
+
+def test_further_parts_are_independent_splits_of_the_rest():
+    source = labelled(np.zeros(100))
+    rest = np.array(numbers(source.split(0.5, 7)[1]))
+
+    _, second, third = source.split((0.5, 0.25, 0.25), 7)
+
+    of_rest = Split(50, 25, 7, False, number=1)  # of another number than that of the first split
+    assert numbers(second) == rest[of_rest.at(np.arange(25))].tolist()
+    assert numbers(third) == sorted({*rest.tolist()} - {*numbers(second)})
+
+
+@pytest.mark.parametrize("fractions", [(0.7, 0.2), (7, 2, 1), (0.5, -0.5, 1), (1.0,), (), (float("nan"), 1), ("a", 1)])
+def test_fractions_that_are_not_one_together_are_refused(fractions):
+    with pytest.raises(SpecError, match="fraction"):
+        labelled([0] * 10).split(fractions)
+
+
+def test_fractions_side_by_side_are_answered_with_the_call_that_takes_them():
+    source = labelled([0] * 10)
+
+    with pytest.raises(SpecError) as caught:
+        source.split(0.7, 0.2, 0.1)
+
+    call = str(caught.value).rpartition("together: ")[2]
+    assert [len(part) for part in eval(call, {"source": source})] == [7, 2, 1]
 
 
 def counts(source):

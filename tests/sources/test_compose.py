@@ -512,7 +512,7 @@ def test_zip_of_files_of_which_a_pair_has_different_lengths_is_an_error_that_nam
     a, b = shards(tmp_path, "a", 5, 10, 20), shards(tmp_path, "b", 5, 20, 10)
 
     for pair_of_sources in ((a, b), (a.rename(a="z"), b), (arrays(x=np.zeros(35)), a, b.rename(b="y"))):
-        with pytest.raises(SpecError, match=r"a1\.npy has 10 records, .*b1\.npy has 20(.|\n)*by_file=False"):
+        with pytest.raises(SpecError, match=r"a1\.npy has 10 records, .*b1\.npy has 20(.|\n)*by='place'"):
             zip(*pair_of_sources)
 
 

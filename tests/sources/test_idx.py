@@ -272,3 +272,15 @@ def test_a_field_may_be_called_as_the_argument_is(tmp_path):
     source = pickle.loads(pickle.dumps(idx(path, paths=path)))
 
     assert source.spec.names == ("x", "paths")
+
+
+def test_files_of_two_fields_in_another_order_are_refused(tmp_path):
+    for number in (1, 2, 10):
+        (tmp_path / f"{number}-images-idx3-ubyte").write_bytes(raw(np.zeros((3, 2, 2)), "u1"))
+        (tmp_path / f"{number}-labels").write_bytes(raw(np.zeros(3), "u1"))
+    images = [tmp_path / f"{number}-images-idx3-ubyte" for number in (1, 2, 10)]
+    labels = [tmp_path / f"{number}-labels" for number in (1, 2, 10)]
+
+    assert len(idx(image=images, label=labels)) == 9
+    with pytest.raises(SpecError, match=r"gl\.idx: .*2-images-idx3-ubyte and .*10-labels stand at one place"):
+        idx(image=images, label=[labels[0], labels[2], labels[1]])

@@ -570,3 +570,40 @@ class TestElementsWithoutType:
         with pytest.raises(SpecError, match="holds int16, not bfloat16"):
             npy(tmp_path / "a.npy", dtype="bfloat16")
         assert npy(tmp_path / "a.npy", dtype="i2").read([3])["x"].tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "is_image"),
+    [
+        ((32, 32, 3), "u1", True), ((1, 28, 28), "f4", True), ((24, 32, 4), "u2", True), ((32, 32), "u1", True),
+        ((1000, 64), "f4", False), ((1000, 32, 3), "f4", False), ((32, 32), "f4", False), ((32, 32, 5), "u1", False),
+        ((4, 3), "u1", False), ((9, 9, 3), "S1", False),
+    ],
+)  # fmt: skip
+def test_files_that_look_like_images_are_told_of_once_where_nobody_said_what_a_record_is(
+    tmp_path, caplog, shape, dtype, is_image
+):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.zeros(shape, dtype))
+        np.savez(tmp_path / f"{number}.npz", image=np.zeros(shape, dtype), label=np.zeros(shape[0]))
+
+    assert len(npy(f"{tmp_path}/*.npy")) == 3 * shape[0]
+    gl.npz(f"{tmp_path}/*.npz")
+
+    messages = [record.message for record in caplog.records if 'record="file"' in record.message]
+    assert [message[:6] for message in messages] == ["gl.npy", "gl.npz"] * is_image
+    caplog.clear()
+    source = npy(f"{tmp_path}/*.npy", record="row")
+    pickle.loads(pickle.dumps(npy(f"{tmp_path}/*.npy", record="file")))
+    npy(tmp_path / "0.npy")
+    pickle.loads(pickle.dumps(source))
+    assert not caplog.records
+
+
+def test_files_of_images_of_other_sizes_are_no_choice(tmp_path, caplog):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.zeros((32 + number, 32, 3), "u1"))
+
+    npy(f"{tmp_path}/*.npy")
+
+    assert not caplog.records

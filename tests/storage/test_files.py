@@ -562,3 +562,52 @@ def test_two_stars_mean_all_files_below_also_beside_one_whose_name_is_a_star(tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")
     assert sorted(names(files.expand(f"{tmp_path}/**"), tmp_path)) == ["*", "a", "in/*", "in/b"]
+
+
+SHARDS = [f"x-{number:05}-of-00004.npy" for number in range(4)]
+
+
+def warnings_of_shards(caplog, paths):
+    caplog.clear()
+    gl.npy(paths)
+    return [record.message for record in caplog.records if "shards are missing" in record.message]
+
+
+def test_shards_that_are_nowhere_are_counted_and_the_first_is_named(tmp_path, caplog):
+    for name in SHARDS:
+        np.save(tmp_path / name, np.arange(3))
+    assert warnings_of_shards(caplog, f"{tmp_path}/*.npy") == []
+    assert warnings_of_shards(caplog, [tmp_path / SHARDS[3], tmp_path / SHARDS[0]]) == []  # the others are there
+
+    (tmp_path / SHARDS[2]).unlink()
+
+    (message,) = warnings_of_shards(caplog, f"{tmp_path}/*.npy")
+    assert message.startswith(f"1 of 4 shards are missing, the first is {tmp_path / SHARDS[2]}")
+    caplog.clear()
+    gl.open(f"{tmp_path}/*.npy")
+    assert caplog.text.count("shards are missing") == 1
+
+
+def test_shards_are_counted_from_one_by_some_and_other_names_are_no_shards(tmp_path, caplog):
+    for name in ("y-1-of-2.npy", "y-2-of-2.npy", "10-of-12-monkeys.npy", "best-of-2020.npy", "2-of-a-kind.npy"):
+        np.save(tmp_path / name, np.arange(3))
+
+    assert warnings_of_shards(caplog, f"{tmp_path}/*.npy") == []
+
+
+def test_a_table_in_place_of_paths_is_answered_with_its_column(tmp_path):
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.array([ord(name)]))
+    column = np.array([f"{tmp_path}/{name}.npy" for name in "bab"], object)
+    table = gl.arrays(path=column)
+
+    with pytest.raises(SpecError) as caught:
+        gl.npy(table)
+    paths = eval(str(caught.value).rpartition("pass that: ")[2], {"table": table})
+    with pytest.raises(SpecError, match="named twice") as caught:
+        gl.npy(paths, record="file")
+    names = {"numpy": np, "paths": paths}
+    exec(str(caught.value).rpartition("once; ")[2].partition(" are the different")[0], names)
+    source = gl.npy(names["files"].tolist(), record="file").select(names["numbers"])
+
+    assert source.read(range(3))["x"].reshape(-1).tolist() == [ord("b"), ord("a"), ord("b")]

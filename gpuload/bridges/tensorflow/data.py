@@ -83,6 +83,8 @@ def dataset(
             remedy='make the loader with a pair, output=("image", "label")',
         )
 
+    if not weights:
+        common.warn_of_padding("dataset", loader, "; dataset(loader, weights=True) marks them for fit and evaluate")
     signalsafe.call(start)  # to make a dataset does it
     by_plugin = _takes_plugin(loader, names, via, weights)
 

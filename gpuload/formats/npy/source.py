@@ -34,6 +34,8 @@ from gpuload.storage.files import Files, Paths, expand, look_at
 
 # In files of numpy.save: dtypes unknown to it.
 UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}
+CHANNELS = frozenset((1, 3, 4))
+SHORTEST_SIDE, WIDEST = 8, 4  # pixels, and times the shorter side: rows of features are longer, or fewer
 log = logging.getLogger("gpuload")
 
 
@@ -51,7 +53,7 @@ class NpySource(RecordFiles):
 def npy(
     paths: Paths,
     field: str = "x",
-    record: Literal["row", "file"] = "row",
+    record: Literal["row", "file"] | None = None,
     *,
     dtype: DTypeLike | None = None,
     on_error: str = "raise",
@@ -62,7 +64,8 @@ def npy(
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
             manifest of NPY files (``Source.index``).
         field: the name of the one field; the fields of a structured dtype have their own.
-        record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a file.
+        record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a file. None: ``"row"``,
+            and the log warns where several files look like an image each.
         dtype: the type of elements that a file stores without one: ``"bfloat16"``, which ``numpy.save`` writes as
             ``|V2``, or another dtype of the package ml_dtypes; of structured ones the whole dtype. None: as stored.
         on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``, ``"skip"``: it is
@@ -74,8 +77,7 @@ def npy(
         SpecError: dtypes or shapes of the files do not go together, a row is asked of an array without axes.
     """
     check_name(field)
-    if not isinstance(record, str) or record not in ("row", "file"):
-        raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
+    is_choice, record = record is None, check_record(record)
     check_on_error(on_error)
     element = None if dtype is None else _element(dtype)
     listing = manifest.load(paths, "npy")
@@ -108,6 +110,8 @@ def npy(
     _check_dtypes(files, full_headers)
     if record == "row":
         _check_rows(files, full_headers)
+    if is_choice and len(full_headers.different()[0]) == 1:
+        warn_of_images("npy", len(files), full_headers.heads[0].dtype, full_headers.shape(0))
     # Files that are alike have one layout: those of one head, or where a file is a record, of one head and length.
     firsts, kind_of = (
         full_headers.different()
@@ -135,6 +139,51 @@ def npy(
         bad=bad,
     )
     return NpySource(table, opening, headers)
+
+
+def check_record(record: Any) -> Literal["row", "file"]:
+    """Return what a record is, for None a row.
+
+    Raises:
+        SpecError: it is neither a row nor a file.
+    """
+    if record is None:
+        return "row"
+    if not isinstance(record, str) or record not in ("row", "file"):
+        raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
+    return record  # type: ignore[return-value]
+
+
+def warn_of_images(call: str, num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Warn of files of one shape that look like an image each, and whose rows are taken as records; True if so.
+
+    Args:
+        call: ``npy``, say.
+        num_files: how many there are.
+        dtype: of their arrays.
+        shape: of the array of each.
+    """
+    if num_files < 2 or not _is_of_pixels(dtype, shape):
+        return False
+    log.warning(
+        "gl.%s: %d files hold an array of shape %s each, which may be one image; record i is row i (%s), %d in all. "
+        'record="file" takes each file as a record, record="row" its rows without this line',
+        *(call, num_files, shape, shape[1:], num_files * shape[0]),
+    )
+    return True
+
+
+def _is_of_pixels(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Return True if an array looks like one image: HWC, CHW, or height and width of bytes."""
+    if dtype.kind not in "buif":
+        return False
+    if len(shape) == 3 and CHANNELS.intersection((shape[0], shape[-1])):
+        sides = shape[:2] if shape[-1] in CHANNELS else shape[1:]
+    elif len(shape) == 2 and dtype.itemsize == 1:
+        sides = shape
+    else:
+        return False
+    return min(sides) >= SHORTEST_SIDE and max(sides) <= WIDEST * min(sides)
 
 
 def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, BadFiles]:

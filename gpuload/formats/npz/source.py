@@ -25,7 +25,14 @@ import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
 from gpuload.formats.npy import npyheader
-from gpuload.formats.npy.source import NpyFiles, RaggedNpySource, common_spec, same_fields
+from gpuload.formats.npy.source import (
+    NpyFiles,
+    RaggedNpySource,
+    check_record,
+    common_spec,
+    same_fields,
+    warn_of_images,
+)
 from gpuload.formats.npz.contents import Array, Contents, array_of
 from gpuload.formats.npz.copies import unpack_arrays
 from gpuload.formats.npz.listing import from_manifest, to_manifest
@@ -52,7 +59,7 @@ Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how an archive stores reco
 
 def npz(
     paths: Paths,
-    record: Literal["row", "file"] = "row",
+    record: Literal["row", "file"] | None = None,
     fields: str | Sequence[str] | None = None,
     *,
     on_error: str = "raise",
@@ -61,7 +68,8 @@ def npz(
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
-        record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is a file.
+        record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is a file. None:
+            ``"row"``, and the log warns where several files look like an image each.
         fields: the names of the arrays that are wanted, in this order; None: all. Others are not looked at.
         on_error: ``"raise"``: a file that is no whole archive is an error. ``"replace"``, ``"skip"``: it is one record,
             which cannot be read, in its place among the others; pass ``on_error`` to the loader, too. Deflated rows
@@ -74,8 +82,7 @@ def npz(
         SpecError: an array is not there; the arrays of the files do not go together; a row is asked of arrays without
             axes or of different lengths.
     """
-    if not isinstance(record, str) or record not in ("row", "file"):
-        raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
+    is_choice, record = record is None, check_record(record)
     check_on_error(on_error)
     names_argument = _check_selection(fields)
     listing = manifest.load(paths, "npz")
@@ -95,6 +102,8 @@ def npz(
     _check_ends(files, archives)
     if record == "row":
         _check_rows(files, archives, names)
+    if is_choice:
+        _warn_of_images(archives, names)
     argument = files.paths if listing is None else listing.path
     opening = Opening(npz, {"paths": argument, "record": record, "fields": names_argument, "on_error": on_error})
     columns = [[arrays[name] for arrays in archives] for name in names]
@@ -114,6 +123,15 @@ def npz(
     return NpzSource(
         files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad, names
     )
+
+
+def _warn_of_images(archives: Sequence[Arrays], names: Sequence[str]) -> None:
+    """Warn once if an array of all archives has one shape and looks like an image."""
+    for name in names:
+        headers = [arrays[name].header for arrays in archives]
+        is_alike = all(header.shape == headers[0].shape for header in headers)
+        if is_alike and warn_of_images("npz", len(archives), headers[0].dtype, headers[0].shape):
+            return
 
 
 def _in_place_of_bad(array: Array, record: str) -> Array:

@@ -96,7 +96,7 @@ def tfrecord(
     )
     listing = manifest.load(paths, "tfrecord")
     originals = expand(paths) if listing is None else listing.files.paths
-    indexes = None if index is None else expand(index)
+    indexes = None if index is None else expand(index, is_quiet=True)
     if indexes is not None and len(indexes) != len(originals):
         raise SpecError(
             f"{len(indexes)} index files for {len(originals)} TFRecord files",

@@ -258,10 +258,27 @@ def _names_of(files: Files, members: Members, rows: Indices) -> tuple[int, list[
     """Return the archive of some members of one record, and their names, by a walk: the index has no names."""
     archive = int(members.archive_of()[rows[0]])
     first = int(members.counts[:archive].sum())
+    grouping = _grouping_of(files, members, archive)
+    return archive, [grouping.names[row - first] for row in rows.tolist()]
+
+
+def _grouping_of(files: Files, members: Members, archive: int) -> Grouping:
+    """Return the records of an archive in the way that these members are read, by a walk."""
+    first = int(members.counts[:archive].sum())
     fields = [members.fields[number] for number in members.field_of[first : first + int(members.counts[archive])]]
     groupings = group_archive(files, archive)
-    grouping: Grouping = next((way for way in groupings.values() if way.fields == fields), groupings["first"])
-    return archive, [grouping.names[row - first] for row in rows.tolist()]
+    return next((way for way in groupings.values() if way.fields == fields), groupings["first"])
+
+
+def keys_of(files: Files, members: Members) -> list[str]:
+    """Return the name of each record, without its field, by a walk through all archives: indexes have no names."""
+    keys = list[str]()
+    for archive in range(len(files)):
+        grouping = _grouping_of(files, members, archive)
+        for name, field, is_first in zip(grouping.names, grouping.fields, grouping.is_first, strict=True):
+            if is_first:
+                keys.append(name[: -len(field) - 1] if field else name)
+    return keys
 
 
 def _odd_error(files: Files, members: Members, record: int, usual: frozenset[str]) -> SpecError:

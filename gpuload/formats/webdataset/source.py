@@ -32,6 +32,7 @@ from gpuload.formats.webdataset.columns import (
     check_fields,
     choose_dots,
     columns_of,
+    keys_of,
     log_notes,
     places_of,
 )
@@ -41,6 +42,7 @@ from gpuload.sources.classnames import AnyClasses, class_names
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening, WholeFiles
 from gpuload.sources.leaf import UINT8, Indices, Values
+from gpuload.sources.names import RecordNames
 from gpuload.spec import Field, Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Extents, Storage
@@ -135,6 +137,12 @@ class WebDatasetSource(ColumnSource):
         )
         self._members = members
         self._heads = {_key(columns[leaf.spec.names[0]]): leaf.head for leaf in leaves if leaf.head}
+
+    def _record_names(self) -> RecordNames | None:
+        return RecordNames(self._keys, len(self), self._files.paths, has_suffixes=False)
+
+    def _keys(self) -> list[str]:
+        return keys_of(self._files, self._members)
 
     def _entries(self) -> Entries:
         about, arrays = to_manifest(self._members)

@@ -1,0 +1,246 @@
+"""Joins: the records of several sources that belong together, by their names or by their places.
+
+Names    a source knows them where a record is a file (images, NPY and NPZ with ``record="file"``) or the members of a
+         tar that have one key, also behind slices, selections, splits, filters, other names and caches (`names.py`).
+Default  by names among the sources that know them, by place for the others. Where names stand in one order nothing
+         changes; in another order the records of the others are put into the order of the first.
+Itself   parts of one source that are put beside each other, as frames and those that follow them, are joined by place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import SpecError
+from gpuload.sources.base import Selected, Source
+from gpuload.sources.leaf import Indices
+from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys
+
+log = logging.getLogger("gpuload")
+NAME, PLACE = "name", "place"
+RAISE, DROP = "raise", "drop"
+By = str | Callable[[str], Hashable] | None
+PLACE_REMEDY = f"gl.zip(..., by={PLACE!r}) joins record i with record i all the same"
+FUNCTION_REMEDY = "gl.zip(..., by=function) compares what a function makes of each name: by=lambda name: name[:8]"
+DROP_REMEDY = f"gl.zip(..., missing={DROP!r}) leaves out those without a partner"
+MOST_EXAMPLES = 3  # names in a message
+CAUSE = "records are joined by the names of their files, without suffixes and what all names of a source share"
+
+
+def check_arguments(by: Any, missing: Any) -> None:
+    """Raise ``SpecError`` for an argument of ``gl.zip`` that is none."""
+    is_word = isinstance(by, str) and by in (NAME, PLACE)
+    if by is not None and not is_word and not callable(by):
+        raise SpecError(
+            f"by = {by!r}"[:200],
+            cause=f"it is {NAME!r}, {PLACE!r}, or a function from the name of a record to what is compared",
+            remedy=f"leave it out, or pass by={PLACE!r}, say",
+        )
+    if not isinstance(missing, str) or missing not in (RAISE, DROP):
+        raise SpecError(
+            f"missing = {missing!r}"[:200], cause=f"it is {RAISE!r} or {DROP!r}", remedy="pass one of the two"
+        )
+    if missing == DROP and is_word and by == PLACE:
+        raise SpecError(
+            f"missing = {DROP!r} with by = {PLACE!r}",
+            cause="records that are joined by place have no names that tell which of them is missing",
+            remedy="leave one of the two out",
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """A source that knows the names of its records; ``number`` is its place among those of ``gl.zip``."""
+
+    number: int
+    source: Source
+    names: RecordNames
+
+    def describe(self, record: int) -> str:
+        """Return a record for messages."""
+        return f"{self.names.text(record)} of source {self.number}"
+
+
+def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]:
+    """Return the sources with the records that belong together at one place, as far as names say so.
+
+    Raises:
+        SpecError: records have no partner, or two have one name; ``by`` asks for names that a source does not know.
+    """
+    sides = [
+        Side(number, source, names)
+        for number, source in enumerate(sources)
+        if (names := source._record_names()) is not None
+    ]
+    if (by is not None or missing == DROP) and len(sides) < len(sources):
+        numbers = {side.number for side in sides}
+        number = next(number for number in range(len(sources)) if number not in numbers)
+        raise SpecError(
+            f"gl.zip: source {number} is {sources[number]._line()}",
+            cause="it knows no names of its records: these are the names of files that are a record each",
+            remedy="leave by= and missing= out; those that know names may be joined by them before",
+        )
+    if len(sides) < 2:
+        return sources
+    first, matches = sides[0], [Match()]
+    matches += [_match(first, side, by) for side in sides[1:]]
+    for side, result in zip(sides, matches, strict=True):
+        if result.repeat or (missing == RAISE and not result.is_exact):
+            raise _error(first, side, result, by)
+    if all(result.partners is None for result in matches):
+        return sources
+    if len(sides) < len(sources) or any(source.endless for source in sources):
+        number = next(number for number, result in enumerate(matches) if result.partners is not None)
+        raise _order_error(sources, first, sides[number], matches[number])
+    return _in_order(sides, matches)
+
+
+def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
+    """Raise ``SpecError`` if two sources have as many files of many records, with one set of names in another order.
+
+    Args:
+        call: that joins them, for the error.
+        first: the files of one source.
+        second: those of the other.
+    """
+    names, second_names = RecordNames.of_files(first), RecordNames.of_files(second)
+    result = match(names, second_names)
+    if result.partners is None or not result.is_exact or _is_of_same_files(names, second_names):
+        return
+    number = int(np.not_equal(result.partners, np.arange(len(first))).argmax())
+    raise SpecError(
+        f"{call}: {first[number]} and {second[number]} stand at one place",
+        cause=f"the name of the first is that of {second[int(result.partners[number])]}: the files of both sources "
+        "have the same names in another order",
+        remedy="name the files of both in one order, as a list" + f"; {PLACE_REMEDY}" * (call == "gl.zip"),
+    )
+
+
+def _match(first: Side, side: Side, by: By) -> Match:
+    """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
+
+    Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
+    where each record has a partner.
+    """
+    if callable(by):
+        return match_keys(_keys(first, by), _keys(side, by))
+    is_one_way = len(first.names) == len(side.names) == 1
+    if by is None and (is_one_way or agree_at_once(first.names, side.names)):
+        return Match()
+    if by is not None or not _is_of_same_files(first.names, side.names):
+        return match(first.names, side.names)
+    if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
+        return Match()
+    result = match(first.names, side.names)
+    return result if result.is_exact else Match()
+
+
+def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:
+    """Return what the user's function makes of each name."""
+    keys = [function(text) for text in side.names.texts]
+    for number, key in enumerate(keys):
+        if not isinstance(key, Hashable):
+            raise SpecError(
+                f"gl.zip: of {side.describe(number)} the function makes {key!r}"[:200],
+                cause=f"{type(key).__name__} cannot be looked up (it is not hashable)",
+                remedy="return a text, a number, or a tuple of these",
+            )
+    return keys
+
+
+def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
+    """Return True if two sources are parts of one, or have a file in common."""
+    if first.origin is second.origin:
+        return True
+    # By their folders first: to compare a million paths takes part of a second.
+    is_inside = first.folder.startswith(second.folder) or second.folder.startswith(first.folder)
+    return is_inside and not set(first.all_paths).isdisjoint(second.all_paths)
+
+
+def _in_order(sides: Sequence[Side], matches: Sequence[Match]) -> list[Source]:
+    """Return the sources with their records in the order of the first, without those that lack a partner."""
+    num_records = len(sides[0].source)
+    has_all = np.ones(num_records, np.bool_)
+    for result in matches:
+        if result.partners is not None:
+            has_all &= result.partners >= 0
+    rows = np.flatnonzero(has_all)
+    selections = [_select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)]
+    if not rows.size:
+        number = next(number for number, result in enumerate(matches) if not result.is_exact)
+        raise _error(sides[0], sides[number], matches[number], NAME)
+    for side, result in zip(sides, matches, strict=True):
+        if len(side.source) > rows.size:
+            log.warning(
+                "gl.zip: %d of the %d records of source %d, %s, have no partner and are left out",
+                *(len(side.source) - rows.size, len(side.source), side.number, side.source._line()),
+            )
+        if result.partners is not None and (np.diff(result.partners[rows]) < 0).any():
+            number = int(rows[int((np.diff(result.partners[rows], prepend=-1) != 1).argmax())])
+            log.info(
+                "gl.zip: source %d is read in the order of the names of source %d: %s beside %s",
+                side.number,
+                sides[0].number,
+                side.names.text(int(result.partners[number])),
+                sides[0].names.text(number),
+            )
+    return selections
+
+
+def _select(source: Source, rows: Indices, result: Match) -> Source:
+    """Return a source with the partners of some records of the first one; the source itself where these are all."""
+    numbers = rows if result.partners is None else result.partners[rows]
+    is_whole = numbers.size == len(source) and np.array_equal(numbers, np.arange(numbers.size))
+    return source if is_whole else Selected(source, numbers)
+
+
+def _error(first: Side, side: Side, result: Match, by: By) -> SpecError:
+    """Return the error for sources of which records have no partner, or two have one name."""
+    is_equal = len(first.names) == len(side.names)
+    if result.repeat:
+        return SpecError(
+            f"gl.zip: two records of source {first.number} or {side.number} have the name {result.repeat}",
+            cause="records are joined by names, and each stands for one record",
+            remedy="; ".join(
+                ["repeat records behind it: gl.zip(a, b).select(numbers)"]
+                + [PLACE_REMEDY] * is_equal
+                + [FUNCTION_REMEDY] * (not callable(by))
+            ),
+        )
+    faults = list[str]()
+    if result.partners is not None and result.num_missing:
+        faults.append(_fault(first, np.flatnonzero(result.partners < 0)))
+    if result.lonely is not None and result.num_lonely:
+        faults.append(_fault(side, result.lonely))
+    has_some = result.num_missing < len(first.names)
+    return SpecError(
+        f"gl.zip: {', and '.join(faults)}",
+        cause="the records are joined by what the function makes of their names" if callable(by) else CAUSE,
+        remedy="; ".join([DROP_REMEDY] * has_some + [PLACE_REMEDY] * is_equal + [FUNCTION_REMEDY] * (not callable(by))),
+    )
+
+
+def _fault(side: Side, numbers: Indices) -> str:
+    """Return how many records of a source have no partner, and the names of the first of them."""
+    examples = [side.names.text(number) for number in numbers[:MOST_EXAMPLES].tolist()]
+    rest = ", ..." * (numbers.size > MOST_EXAMPLES)
+    count = f"{numbers.size} of {len(side.names)} records of source {side.number}"
+    return f"{count} without partner: {', '.join(examples)}{rest}"
+
+
+def _order_error(sources: Sequence[Source], first: Side, side: Side, result: Match) -> SpecError:
+    """Return the error for names in another order beside records that cannot be moved with them."""
+    number = 0 if result.partners is None else int((result.partners != np.arange(len(first.names))).argmax())
+    if any(source.endless for source in sources):
+        cause = "a mix or a sample has no order of its own that could be changed"
+        remedy = "gl.zip the parts, and mix or sample these"
+    else:
+        cause = "another source knows no names, so that it is not clear to which of the two its records belong"
+        remedy = "join those with names first: gl.zip(gl.zip(a, b), c)"
+    subject = f"gl.zip: record {number} is {first.describe(number)}, and {side.describe(number)}"
+    return SpecError(f"{subject}, which have other names", cause=cause, remedy=f"{remedy}; {PLACE_REMEDY}")

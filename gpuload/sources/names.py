@@ -1,0 +1,385 @@
+"""Names of records, and which records of two sources have one name.
+
+Name    the path of the file that a record is, or the key of the members of a tar that it is, as seen from the folder
+        that all files of the source have in common: ``cat/1.png``.
+Form    what of the names is compared. Names of two sources belong together in the first form in which they agree:
+
+            photos                 masks
+            cat/1.jpg              cat/1.jpg                   the whole name
+            cat/1.jpg              cat/1.png                   without suffixes
+            1.jpg  2.jpg           1_mask.png  2_mask.png      and without what all names of a source share
+            cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source has none
+
+Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is cut from the front
+        and no number that stands alone from the end, so ``2020_1`` keeps its year.
+Safe    a form counts only if it leaves different names different on each side, and if it gives each record one
+        partner; so records are never joined by a part of their names that occurs twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpuload.sources.leaf import Indices
+
+MOST_NAMES = 1 << 20  # of an endless source: of so many of its first records
+SAMPLE = 1000  # names of which it is found out what all may share
+END = "\0"  # between names; no path holds it
+
+
+class RecordNames:
+    """The names of the records of a source, made when they are asked for.
+
+    Args:
+        load: returns the paths of files, or the keys of members of tars.
+        has_suffixes: False for keys.
+        numbers: int64 ``[num_records]``, the path of each record; None: record i has path i.
+        length: the number of records.
+        origin: of what the paths are; sources with one origin have the same paths.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Sequence[str]],
+        length: int,
+        origin: object,
+        *,
+        has_suffixes: bool = True,
+        numbers: Indices | None = None,
+    ) -> None:
+        self._load, self._length, self.origin = load, length, origin
+        self.has_suffixes, self.numbers = has_suffixes, numbers
+
+    @classmethod
+    def of_files(cls, paths: Sequence[str]) -> RecordNames:
+        """Return the names of records that are a file each."""
+        return cls(lambda: paths, len(paths), paths)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RecordNames]) -> RecordNames:
+        """Return the names of the records of several sources, one after the other."""
+
+        def load() -> Sequence[str]:
+            return [path for part in parts for path in part.paths]
+
+        length = sum(map(len, parts))
+        origin = parts[0].origin if all(part.origin is parts[0].origin for part in parts) else object()
+        return cls(load, length, origin, has_suffixes=all(part.has_suffixes for part in parts))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def select(self, numbers: Indices) -> RecordNames:
+        """Return the names of some of the records, in the order of their numbers."""
+        inner = numbers if self.numbers is None else self.numbers[numbers]
+        return RecordNames(
+            lambda: self.all_paths, inner.size, self.origin, has_suffixes=self.has_suffixes, numbers=inner
+        )
+
+    @cached_property
+    def all_paths(self) -> Sequence[str]:
+        """The paths of all records of the files, also of those that were not selected."""
+        return tuple(self._load())
+
+    @cached_property
+    def paths(self) -> Sequence[str]:
+        """The path of each record."""
+        if self.numbers is None:
+            return self.all_paths
+        paths: list[str] = np.array(self.all_paths, object)[self.numbers].tolist()
+        return paths
+
+    @cached_property
+    def folder(self) -> str:
+        """The deepest folder in which all files lie, with the slash at its end; "" where paths have none in common."""
+        shared = _shared(self.all_paths)
+        return shared[: shared.rfind("/") + 1]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The name of each record."""
+        begin = len(self.folder)
+        return [path[begin:] for path in self.paths]
+
+    @cached_property
+    def suffix(self) -> str | None:
+        """The suffix of all names; None if there are several."""
+        if not self.has_suffixes or not self.paths:
+            return ""
+        suffix = os.path.splitext(self.paths[0])[1]
+        is_shared = self._line.count(suffix + END) == len(self)
+        # Else a name without suffix may hide among them, that ends in the same letters.
+        return suffix if is_shared and suffix else None
+
+    @cached_property
+    def stems(self) -> list[str]:
+        """The names without suffixes."""
+        if self.suffix is None:
+            return [os.path.splitext(text)[0] for text in self.texts]
+        return [text[: len(text) - len(self.suffix)] for text in self.texts]
+
+    def text(self, number: int) -> str:
+        """Return the name of one record."""
+        return self.paths[number][len(self.folder) :]
+
+    # --- All names in one text, on which few calls of C do what takes a million calls of Python.
+
+    @cached_property
+    def _line(self) -> str:
+        return END.join(["", *self.paths, ""])
+
+    @cached_property
+    def joined_stems(self) -> str | None:
+        """All names without suffixes as one text; None if there are several suffixes."""
+        if self.suffix is None:
+            return None
+        line = self._line.replace(END + self.folder, END)
+        return line.replace(self.suffix + END, END) if self.suffix else line
+
+    @cached_property
+    def joined_without_end(self) -> str | None:
+        """The same without the end that all names share; None where a word or a number would be cut there."""
+        line = self.joined_stems
+        if line is None or len(self) < 2:
+            return line
+        stems = [os.path.splitext(path)[0] if self.suffix else path for path in self.paths[:: 1 + len(self) // SAMPLE]]
+        bases = [stem.rpartition("/")[2] for stem in stems]
+        # All names share no more than a few of them do.
+        end = bases[0][len(bases[0]) - _shared_end(bases) :] if min(bases) != max(bases) else ""
+        if not end:
+            return line
+        is_sound = not end[0].isalnum() and line.count(end + END) == len(self)
+        return line.replace(end + END, END) if is_sound else None
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """Which record of another source has the name of each record of a first one.
+
+    Attributes:
+        partners: int64 ``[len(first)]``, the record of the other source, or -1; None: all stand beside their partners.
+        lonely: int64, the records of the other source that are no partner.
+        repeat: a name that two records of one source have; "" if there is none.
+    """
+
+    partners: Indices | None = None
+    lonely: Indices | None = None
+    repeat: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """True if each record of both sources has a partner."""
+        return not self.repeat and (self.partners is None or self.num_missing == 0 == self.num_lonely)
+
+    @property
+    def num_missing(self) -> int:
+        """The number of records of the first source without a partner."""
+        return 0 if self.partners is None else int((self.partners < 0).sum())
+
+    @property
+    def num_lonely(self) -> int:
+        """The number of records of the other source that are no partner."""
+        return 0 if self.lonely is None else self.lonely.size
+
+
+def match(first: RecordNames, second: RecordNames) -> Match:
+    """Return which records of two sources have one name, in the first form in which all names agree.
+
+    Where they agree in none, it is the form in which most do.
+    """
+    if not first.paths or not second.paths:
+        return Match() if len(first) == len(second) else _no_match(first, second)
+    if agree_at_once(first, second):
+        return Match()
+    # Names that the quick form puts into another order need no slower one.
+    if (result := _match_at_once(first, second)).is_exact:
+        return result
+    best = _no_match(first, second)
+    for form in _forms(first, second):
+        if form.left == form.right and len(set(form.left)) == len(set(first.texts)) == len(set(second.texts)):
+            return Match()
+        if form.is_weak:
+            continue
+        result = match_keys(form.left, form.right)
+        if result.is_exact:
+            return result
+        if not result.repeat and result.num_missing < best.num_missing:
+            best = result
+    for names in (first, second):
+        if len(set(names.texts)) < len(names):
+            return Match(repeat=_repeat(names.texts))
+    return best
+
+
+def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> Match:
+    """Return which records of two sources have one key."""
+    numbers = dict(zip(second, range(len(second)), strict=True))
+    partners = np.fromiter(map(numbers.get, first, itertools.repeat(-1)), np.int64, len(first))
+    counts = np.bincount(partners[partners >= 0], minlength=len(second))
+    if len(numbers) < len(second):
+        return Match(repeat=_repeat(second))
+    if counts.max(initial=0) > 1 or len(set(first)) < len(first):
+        return Match(repeat=_repeat(first))
+    if len(first) == len(second) and np.array_equal(partners, np.arange(len(first))):
+        return Match()
+    return Match(partners, np.flatnonzero(counts == 0))
+
+
+def _no_match(first: RecordNames, second: RecordNames) -> Match:
+    return Match(np.full(len(first), -1, np.int64), np.arange(len(second)))
+
+
+def agree_at_once(first: RecordNames, second: RecordNames) -> bool:
+    """Return True if the names agree as they stand, by a few calls for all; False says nothing."""
+    if len(first) != len(second) or not len(first):
+        return False
+    if first.paths is second.paths:
+        return True
+    if first.joined_stems is not None and first.joined_stems == second.joined_stems:
+        return True
+    return first.joined_without_end is not None and first.joined_without_end == second.joined_without_end
+
+
+def _match_at_once(first: RecordNames, second: RecordNames) -> Match:
+    """Return which records have one name without suffix and shared end; an empty match where that takes more calls."""
+    if first.joined_without_end is None or second.joined_without_end is None:
+        return _no_match(first, second)
+    return match_keys(*(text.split(END)[1:-1] for text in (first.joined_without_end, second.joined_without_end)))
+
+
+def _repeat(keys: Sequence[Hashable]) -> str:
+    """Return the first key that comes a second time."""
+    visited = set[Hashable]()
+    for key in keys:
+        if key in visited:
+            return str(key)
+        visited.add(key)
+    return ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What of the names of two sources is compared.
+
+    Attributes:
+        left: of each name of the first source.
+        right: of the second.
+        is_weak: True if only names that agree as they stand count.
+    """
+
+    left: list[str]
+    right: list[str]
+    is_weak: bool = False
+
+
+def _forms(first: RecordNames, second: RecordNames) -> Iterator[Form]:
+    """Yield what of the names is compared, the least cut first."""
+    # Of names with one suffix each the next form says the same.
+    if first.suffix is None or second.suffix is None or first.suffix == second.suffix:
+        yield Form(first.texts, second.texts)
+    yield Form(first.stems, second.stems)
+    yield Form(_without_shared(first.stems), _without_shared(second.stems))
+    if _is_flat(first.stems) != _is_flat(second.stems):
+        left, right = ([stem.rpartition("/")[2] for stem in names.stems] for names in (first, second))
+        yield Form(left, right)
+        yield Form(_without_shared(left), _without_shared(right))
+    # Numbers that all names share, as a year, may be all that tells one source from the other. Without them names that
+    # stand in one order may stay so, but none is put into another order.
+    left, right = (_without_shared(names.stems, numbers=True) for names in (first, second))
+    yield Form(left, right, is_weak=True)
+
+
+def _is_flat(stems: Sequence[str]) -> bool:
+    return not any("/" in stem for stem in stems)
+
+
+def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
+    """Return names without what all of them share: of each part between slashes the beginning and the end.
+
+    A part that is the same in all goes, too, as ``image`` of ``1/image`` and ``2/image``.
+
+    Args:
+        stems: at least one name.
+        numbers: True: numbers that all share may go, too.
+    """
+    rows = [stem.split("/") for stem in stems]
+    if len(stems) < 2 or len(set(map(len, rows))) > 1:
+        return stems
+    columns = list[list[str]]()
+    for place in range(len(rows[0])):
+        column = [row[place] for row in rows]
+        if min(column) != max(column):
+            columns.append(_strip(column, numbers=numbers))
+        elif not numbers and column[0].isdigit():
+            columns.append(column)
+    return ["/".join(row) for row in zip(*columns, strict=True)] if columns else stems
+
+
+def _strip(values: list[str], *, numbers: bool) -> list[str]:
+    """Return different texts without the beginning and the end that all share, cut where words and numbers end."""
+    prefix = _shared(values)
+    begin = _last_border(prefix, {value[len(prefix) : len(prefix) + 1] for value in values})
+    if not numbers:
+        digits = re.search(r"\d", prefix[:begin])
+        begin = _last_border(prefix[: digits.start()], {digits[0]}) if digits else begin
+    rest = [value[begin:] for value in values]
+    length = _shared_end(rest, numbers=numbers)
+    return [value[: len(value) - length] for value in rest]
+
+
+def _shared_end(values: list[str], *, numbers: bool = False) -> int:
+    """Return how many characters at the end all of these share, cut where words and numbers end."""
+    backwards = [value[::-1] for value in values]
+    suffix = _shared(backwards)
+    length = _last_border(suffix, {value[len(suffix) : len(suffix) + 1] for value in backwards}, is_backwards=True)
+    return length if numbers else _before_numbers(suffix, length)
+
+
+def _shared(texts: Sequence[str]) -> str:
+    """Return what all texts begin with: what the first and the last in order begin with."""
+    first, last = min(texts), max(texts)
+    length = next(
+        (place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
+    )
+    return first[:length]
+
+
+def _last_border(shared: str, behind: set[str], *, is_backwards: bool = False) -> int:
+    """Return the last place in a shared text, or at its end, where a word or a number ends.
+
+    Args:
+        shared: the text.
+        behind: the characters that follow it; "" where a text ends there, of which something has to be left.
+        is_backwards: the characters stand in reverse.
+    """
+    for place in range(len(shared), 0, -1):
+        nexts = behind if place == len(shared) else {shared[place]}
+        if "" in nexts:
+            continue
+        pairs = [
+            (character, shared[place - 1]) if is_backwards else (shared[place - 1], character) for character in nexts
+        ]
+        if all(_is_border(left, right) for left, right in pairs):
+            return place
+    return 0
+
+
+def _is_border(left: str, right: str) -> bool:
+    """Return True if a word or a number ends between two characters: ``g1``, ``1_``, ``tM``."""
+    if not left.isalnum() or not right.isalnum():
+        return True
+    return left.isdigit() != right.isdigit() or (left.islower() and right.isupper())
+
+
+def _before_numbers(suffix: str, length: int) -> int:
+    """Return how much of a suffix, in reverse, stands behind its last number that stands alone."""
+    for number in re.finditer(r"(?<![^\W_])\d+(?![^\W_])", suffix[:length]):
+        return number.start() and _last_border(suffix[: number.start()], {number[0][0]}, is_backwards=True)
+    return length

@@ -1,0 +1,294 @@
+"""gl.zip by names: which records are put beside each other; worked by hand."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+import tarfile
+import time
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import SpecError
+from gpuload.sources.names import RecordNames, match
+from tests import imagefiles
+
+NUMBERS = range(1, 13)  # by text: 1 10 11 12 2 ...
+
+
+def write(folder, form, numbers=NUMBERS):
+    """Write NPY files of one value each, and return their source; the value is the number in the name."""
+    for number in numbers:
+        path = folder / form.format(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.array([number]))
+    return gl.npy(f"{folder}/**/*.npy", field=folder.name, record="file")
+
+
+def pairs_of(source):
+    """Return the values of each record."""
+    fields = source.read(range(len(source)))
+    return list(zip(*(fields[name].reshape(-1).tolist() for name in fields), strict=True))
+
+
+def together(source):
+    return all(len(set(values)) == 1 for values in pairs_of(source))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{}_mask.npy",
+        "mask_{}.npy",
+        "mask{}.npy",
+        "{}.npy",
+        "x/{}/mask.npy",
+        "x/{}/masks/a.npy",
+        "{}Mask.npy",
+        "{}_leftImg8bit.npy",
+        "{}.seg.npy",
+        "Ä {} (2)ß.npy",
+    ],
+)
+def test_records_whose_names_differ_by_what_all_share_are_joined(tmp_path, form):
+    joined = gl.zip(write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", form))
+
+    assert len(joined) == 12
+    assert together(joined)
+
+
+def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path):
+    for folder, suffix in (("a", ""), ("b", "_m")):
+        for number, name in enumerate(("cat/1", "dog/1", "dog/2")):
+            path = tmp_path / folder / f"{name}{suffix}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, number)
+    a, b = (gl.npy(f"{tmp_path}/{name}/*/*.npy", field=name, record="file") for name in "ab")
+
+    assert pairs_of(gl.zip(a, b.select([2, 0, 1]))) == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_the_sources_are_joined_as_they_are_where_names_stand_in_one_order(tmp_path):
+    a, b = write(tmp_path / "a", "{:02}.npy"), write(tmp_path / "b", "{:02}_mask.npy")
+
+    assert gl.zip(a, b).fingerprint() == gl.zip(a, b, by="place").fingerprint()
+    assert gl.zip(a, b)._parts == (a, b)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        # Worked by hand: the partner of each name of the first, None: as they stand.
+        (["img1.jpg", "img10.jpg"], ["mask10.png", "mask1.png"], [1, 0]),
+        (["img10.jpg", "img11.jpg"], ["mask0.png", "mask1.png"], [-1, -1]),  # img1 is not what img10 and img11 share
+        (["2020_1.png", "2020_2.png"], ["2021_2.png", "2021_1.png"], [-1, -1]),  # other years
+        (["2020_1.png", "2020_2.png"], ["2021_1.png", "2021_2.png"], None),
+        (["1_0.png", "2_0.png"], ["2_1.png", "1_1.png"], [-1, -1]),
+        (["c_001_0000.nii.gz", "c_002_0000.nii.gz"], ["c_001.nii.gz", "c_002.nii.gz"], None),
+        (["catmask.png", "dogmask.png"], ["dog.png", "cat.png"], [-1, -1]),  # words are not cut in two
+        (["img_0.5.jpg", "img_0.7.jpg"], ["img_0.7.png", "img_0.5.png"], [1, 0]),
+        (["1.jpg", "1.png"], ["1.png", "1.jpg"], [1, 0]),
+        (["1.jpg", "1.png"], ["1.bmp", "1.gif"], [-1, -1]),  # without suffixes they are one name
+        (["cat/1.png", "dog/2.png"], ["2.png", "1.png"], [1, 0]),  # the second has no folders
+        (["cat/1.png", "dog/1.png"], ["1.png", "2.png"], [-1, -1]),
+        (["cat/1.png", "dog/2.png"], ["cat/2.png", "dog/1.png"], [-1, -1]),  # both have, and these differ
+        (["1.png", "2.png"], ["02.png", "01.png"], [-1, -1]),
+        (["a/1_l.png", "b/1_l.png"], ["b/1_r.png", "a/1_r.png"], [1, 0]),
+    ],
+)
+def test_names_are_cut_only_where_that_is_safe(first, second, expected):
+    result = match(
+        *(
+            RecordNames.of_files([f"/{folder}/{name}" for name in names])
+            for folder, names in (("p", first), ("m", second))
+        )
+    )
+
+    assert (result.partners if result.partners is None else result.partners.tolist()) == expected
+    assert not result.repeat
+
+
+def test_a_record_without_partner_is_an_error_that_counts_and_names_and_whose_remedies_work(tmp_path, caplog):
+    a, b = write(tmp_path / "a", "{}.npy", [1, 2, 3, 4]), write(tmp_path / "b", "{}_mask.npy", [2, 3, 4, 5])
+
+    with pytest.raises(SpecError) as caught:
+        gl.zip(a, b)
+
+    text = str(caught.value)
+    assert (
+        "1 of 4 records of source 0 without partner: 1.npy, and 1 of 4 records of source 1 without partner: 5_mask"
+        in text
+    )
+    assert "missing='drop'" in text
+    assert "by='place'" in text
+    assert pairs_of(gl.zip(a, b, missing="drop")) == [(2, 2), (3, 3), (4, 4)]
+    assert "1 of the 4 records of source 1" in caplog.text
+    assert pairs_of(gl.zip(a, b, by="place")) == [(1, 2), (2, 3), (3, 4), (4, 5)]
+    assert pairs_of(gl.zip(a, b, by=lambda name: (int(name[0]) + 1) % 4)) == [(1, 5), (2, 2), (3, 3), (4, 4)]
+
+
+def test_other_lengths_are_an_error_of_names_where_there_are_some(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_mask.npy", range(1, 11))
+
+    with pytest.raises(SpecError, match=r"2 of 12 records of source 0 without partner: 11\.npy, 12\.npy\n"):
+        gl.zip(a, b)
+    with pytest.raises(SpecError, match=r"\[12, 10\] records(.|\n)*a\.select\(numbers\)"):
+        gl.zip(a, gl.arrays(x=np.zeros(10)))
+
+
+def test_names_follow_their_records(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "mask{}_x.npy")
+    mask = np.arange(12) % 3 != 1
+
+    def is_in(fields):
+        return np.isin(fields["c"][:, 0], pairs_of(a.filter(mask)))
+
+    for source in (
+        gl.zip(a[::-1], b),
+        gl.zip(a, b.select(np.random.default_rng(0).permutation(12))),
+        gl.zip(a.split(0.5, seed=1)[0], b, missing="drop"),
+        gl.zip(a.filter(mask), b.rename(b="c").filter(is_in, fields="c")),
+        gl.zip(gl.concat(a[6:], a[:6]), b.cache(memory="1MB")),
+        gl.zip(gl.zip(a, gl.arrays(z=a.read(range(12))["a"][:, 0])), b),
+        gl.zip(a, b, b.rename(b="c")[::-1]),
+    ):
+        assert together(source)
+        assert len(source) >= 6
+
+
+def test_three_sources_lose_what_one_of_them_lacks(tmp_path):
+    parts = [write(tmp_path / name, form, numbers) for name, form, numbers in (
+        ("a", "{}.npy", [1, 2, 3, 4]), ("b", "b{}.npy", [2, 3, 4, 5]), ("c", "{}-c.npy", [1, 2, 4]),
+    )]  # fmt: skip
+
+    assert pairs_of(gl.zip(*parts, missing="drop")) == [(2, 2, 2), (4, 4, 4)]
+
+
+def test_parts_of_one_source_are_joined_by_place(tmp_path):
+    a = write(tmp_path / "a", "{:02}.npy")
+    again = gl.npy(f"{tmp_path}/a/*.npy", field="b", record="file")
+
+    assert pairs_of(gl.zip(a[:-1], a[1:].rename(a="b")))[:2] == [(1, 2), (2, 3)]
+    assert pairs_of(gl.zip(a, again[::-1]))[0] == (1, 12)
+    assert pairs_of(gl.zip(a, a.select([3] * 12).rename(a="b")))[0] == (1, 4)
+    assert pairs_of(gl.zip(a[:6], again[6:]))[0] == (1, 7)
+    assert pairs_of(gl.zip(a, again[::-1], by="name"))[0] == (1, 1)
+
+
+def test_a_source_without_names_is_joined_by_place_if_that_is_clear(tmp_path):
+    a, b, rest = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_m.npy"), gl.arrays(z=np.arange(12))
+
+    assert gl.zip(a, rest)[0]["z"] == 0
+    with pytest.raises(
+        SpecError, match=r"record 0 is 1\.npy of source 0, and 10_m\.npy of source 1(.|\n)*gl\.zip\(gl\.zip"
+    ):
+        gl.zip(a, b, rest)
+    assert together(gl.zip(gl.zip(a, b), gl.arrays(z=a.read(range(12))["a"][:, 0])))
+    with pytest.raises(SpecError, match=r"source 1 is <gl\.arrays"):
+        gl.zip(a, rest, by="name")
+
+
+def test_names_that_come_twice_are_refused(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy", [1, 2, 3]), write(tmp_path / "b", "{}_m.npy", [1, 2, 3])
+
+    assert together(gl.zip(a.select([0, 0, 2]), b.select([0, 0, 2])))
+    with pytest.raises(SpecError, match=r"the name 1\.npy"):
+        gl.zip(a.select([0, 0, 2]), b.select([0, 2, 0]))
+    with pytest.raises(SpecError, match="the name None"):
+        gl.zip(a, b, by=lambda name: None)
+    with pytest.raises(SpecError, match="hashable"):
+        gl.zip(a, b, by=list)
+
+
+def test_samples_and_mixes_are_joined_only_where_their_records_go_together(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_m.npy")
+    weights = np.arange(12)[::-1]
+
+    with pytest.raises(SpecError, match=r"gl\.zip the parts, and mix or sample these"):
+        gl.zip(gl.mix({a: 1}), gl.mix({b: 1}))
+    with pytest.raises(SpecError):
+        gl.zip(a.sample(weights), b.sample(weights))
+    assert together(gl.zip(a.sample(weights), gl.zip(a, b).rename(a="c").sample(weights))[:])
+
+
+def test_the_order_survives_pickling_and_names_are_not_asked_for_again(tmp_path):
+    joined = gl.zip(
+        write(tmp_path / "a", "{}.npy"),
+        write(tmp_path / "b", "{}_m.npy"),
+        by=lambda name: name.split(".")[0].split("_")[0],
+    )
+    again = pickle.loads(pickle.dumps(joined))
+
+    assert again.fingerprint() == joined.fingerprint()
+    assert pairs_of(again) == pairs_of(joined)
+
+
+def test_a_manifest_knows_the_names(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_m.npy")
+    listed = gl.npy(b.index(tmp_path / "b.manifest"), field="b", record="file")
+
+    assert gl.zip(a, listed).fingerprint() == gl.zip(a, b).fingerprint()
+
+
+def test_images_and_keys_of_tars_and_archives_have_names(tmp_path):
+    (tmp_path / "photos").mkdir()
+    with tarfile.open(tmp_path / "masks.tar", "w") as tar:
+        for number in (2, 1):
+            (tmp_path / f"photos/img_{number}.5.png").write_bytes(imagefiles.png(3, number))
+            np.savez(tmp_path / f"{number}.npz", z=np.full(3, number))
+            for kind, data in (("mask", b"m"), ("cls", b"%d" % number)):
+                member = tarfile.TarInfo(f"x/img_{number}.{kind}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    photos = gl.images(tmp_path / "photos", labels=None)
+    archive = gl.webdataset(tmp_path / "masks.tar")
+
+    joined = gl.zip(gl.npz(f"{tmp_path}/*.npz", record="file"), archive.rename(mask="m"))
+
+    assert [(int(record["z"][0]), int(record["cls"])) for record in (joined[0], joined[1])] == [(1, 1), (2, 2)]
+    with pytest.raises(SpecError, match=r"img_1\.5\.png"):
+        gl.zip(photos, archive)
+    assert len(gl.zip(photos, archive, by=lambda name: name[4])) == 2
+
+
+def test_files_of_many_records_in_another_order_are_refused(tmp_path):
+    for number in range(1, 12):
+        np.save(tmp_path / f"{number}.npy", np.arange(3))
+        np.save(tmp_path / f"{number}_y.npy", np.arange(3))
+    x, y = (gl.npy([f"{tmp_path}/{number}{end}.npy" for number in sorted(map(str, range(1, 12)))], field=field)
+            for field, end in (("x", ""), ("y", "_y")))  # fmt: skip
+
+    assert len(gl.zip(x, y)) == 33
+    shuffled = gl.npy(sorted(map(str, tmp_path.glob("*_y.npy"))), field="y")
+    with pytest.raises(SpecError, match=r"1\.npy and .*10_y\.npy stand at one place"):
+        gl.zip(x, shuffled)
+    assert len(gl.zip(x, shuffled, by="place")) == len(gl.zip(x, shuffled, by_file=False)) == 33
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"by": "names"}, {"by": 3}, {"missing": "skip"}, {"by": "place", "missing": "drop"}]
+)
+def test_other_arguments_are_refused(arguments):
+    with pytest.raises(SpecError, match=r"by|missing"):
+        gl.zip(gl.arrays(x=np.zeros(1)), gl.arrays(y=np.zeros(1)), **arguments)
+
+
+def test_another_order_is_a_line_of_the_log(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "gpuload"):
+        gl.zip(write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_m.npy"))
+
+    (record,) = [record for record in caplog.records if "gl.zip" in record.message]
+    assert record.levelno == logging.INFO
+    assert "1_m.npy beside 1.npy" in record.message
+
+
+def test_many_names_take_a_moment():
+    names = [f"/p/class{number % 100:03}/IMG_{number:06}" for number in range(100_000)]
+    sides = [RecordNames.of_files([name + end for name in names]) for end in (".jpg", "_mask.png")]
+    start_s = time.process_time()
+
+    assert match(*sides).partners is None
+    assert time.process_time() - start_s < 1  # 0.08 s on a quiet machine
