@@ -1,0 +1,125 @@
+"""Samples of a TIFF as the file stores them: of kinds that DALI's decoder does not read; the importer of tifffile.
+
+Pillow    one channel of 2, 4 and 8 bits, int16, uint16, int32, uint32 or float32; gray with alpha, RGB and RGBA of 8
+          bits; in every compression that its libtiff has, ZSTD and LZMA among them.
+tifffile  all others: any number of channels of any dtype. Without the package imagecodecs it reads files without
+          compression and those by Deflate; the extra ``tiff`` brings both.
+Choice    by the kind of the file alone, so that values do not depend on what is installed: a missing package is an
+          error.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import signalsafe
+from gpuload.errors import MissingPackageError, missing_package
+from gpuload.images.heads import tiff
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError
+
+GRAY, RGB = (tiff.WHITE_IS_0, tiff.BLACK_IS_0), tiff.RGB
+OF_PILLOW = ("int16", "int32", "uint32", "float32")  # samples of one channel
+# That Pillow's libtiff reads: none, fax, LZW, JPEG, Deflate, PackBits, LZMA, ZSTD and WebP.
+PILLOW_COMPRESSIONS = {1, 2, 3, 4, 5, 7, 8, 32773, 32946, 34925, 50000, 50001}
+
+
+def is_of_pillow(layout: tiff.Layout, head: Head) -> bool:
+    """Return True if Pillow reads the samples of a file, all of them and unchanged."""
+    if layout.compression not in PILLOW_COMPRESSIONS or layout.is_planar:
+        return False
+    if layout.photometric in GRAY and layout.channels == 1:
+        is_white_0 = layout.photometric == tiff.WHITE_IS_0
+        if head.sample:
+            return head.sample in OF_PILLOW and not is_white_0
+        return layout.bits in (2, 4, 8) or (layout.bits == 16 and not is_white_0)
+    kinds = {(tiff.BLACK_IS_0, 2): ((tiff.UNASSOCIATED,),), (RGB, 3): ((),), (RGB, 4): ((tiff.UNASSOCIATED,),)}
+    return (
+        layout.bits == 8 and not head.sample and layout.extras in kinds.get((layout.photometric, layout.channels), ())
+    )
+
+
+def from_pillow(image: Any, layout: tiff.Layout, head: Head) -> NDArray[Any]:
+    """Return the samples of an image that Pillow has read, ``[height, width, channels]``."""
+    values = np.asarray(image)
+    if head.sample == "uint32":  # Pillow's mode I is int32, with the same bits
+        values = values.view(np.uint32)
+    elif layout.bits < 8:
+        values = values // (255 // (2**layout.bits - 1))  # Pillow makes the largest number white
+    if layout.photometric == tiff.WHITE_IS_0:  # Pillow inverts these
+        values = (2 ** min(layout.bits, 8) - 1) - values
+    return values.astype(head.dtype).reshape(*values.shape[:2], -1)
+
+
+def from_tifffile(data: NDArray[np.uint8], layout: tiff.Layout, head: Head) -> NDArray[Any]:
+    """Return the samples of the first page, ``[height, width, channels]``, not turned.
+
+    Raises:
+        MissingPackageError: tifffile, or imagecodecs for its compression, is not installed.
+        UnsupportedError: tifffile does not read this kind.
+        HeadError: it is damaged.
+    """
+    try:
+        library = signalsafe.import_package("tifffile")
+    except ImportError as error:
+        raise missing_package(
+            "tifffile", needed_for=f"decoding {about(layout, head)}", extra="tiff", error=error
+        ) from None
+    try:
+        with library.TiffFile(io.BytesIO(data.data)) as file:
+            page = file.pages[0]
+            values, axes = page.asarray(maxworkers=1), str(page.axes)
+    except (ImportError, ValueError) as error:
+        if "imagecodecs" not in str(error):
+            raise HeadError(f"its pixels are damaged: tifffile says {error}") from None
+        raise missing_package("imagecodecs", needed_for=f"decoding {about(layout, head)}", extra="tiff") from None
+    except NotImplementedError as error:
+        raise UnsupportedError(f"{about(layout, head)}: {error}") from None
+    except MissingPackageError:
+        raise
+    except Exception as error:  # of any codec
+        raise HeadError(f"its pixels are damaged: tifffile says {error!r}"[:200]) from None
+    if axes == "SYX":
+        values = np.moveaxis(values, 0, 2)
+    elif axes not in ("YX", "YXS"):
+        raise UnsupportedError(f"a TIFF with axes {axes}")
+    values = values.reshape(*values.shape[:2], -1)
+    stored_size = (head.width, head.height) if head.orientation > 4 else (head.height, head.width)
+    if values.shape != (*stored_size, layout.channels) or values.dtype.itemsize != np.dtype(head.dtype).itemsize:
+        raise UnsupportedError(f"{about(layout, head)}, which tifffile reads as {values.dtype} {list(values.shape)}")
+    return np.ascontiguousarray(values, head.dtype)
+
+
+def colours(samples: NDArray[Any], layout: tiff.Layout, head: Head) -> NDArray[Any]:
+    """Return samples as RGB, uint8 or uint16: 0 is black, and the largest value of the dtype white.
+
+    Raises:
+        UnsupportedError: they are no colours that can be brought to this scale.
+    """
+    is_gray = layout.photometric in GRAY
+    if head.sample or not (is_gray or layout.photometric == RGB) or layout.bits in (3, 5, 6, 7):
+        kind = about(layout, head) + ", which is no RGB image of 8 or 16 bits"
+        raise UnsupportedError(kind, f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps its {layout.channels} channels")
+    if tiff.ASSOCIATED in layout.extras:
+        raise UnsupportedError(
+            f"{about(layout, head)} whose colours were multiplied by its alpha",
+            f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps them as they are",
+        )
+    values = np.repeat(samples[..., :1], 3, axis=2) if is_gray else samples[..., :3].copy()
+    if layout.bits < 8:
+        values *= np.uint8(255 // (2**layout.bits - 1))
+    elif 8 < layout.bits < 16:
+        values <<= np.uint16(16 - layout.bits)
+    return ~values if layout.photometric == tiff.WHITE_IS_0 else values
+
+
+def about(layout: tiff.Layout, head: Head) -> str:
+    """Return the kind of a TIFF in words."""
+    colours = tiff.COLOURS.get(layout.photometric, "samples")
+    sample = head.sample or f"{layout.bits} bits"
+    channels = f"{layout.channels} channel{'s' * (layout.channels != 1)}"
+    packing = "" if layout.compression == tiff.PLAIN else f", {tiff.compression_name(layout.compression)}"
+    return f"a TIFF of {colours}, {channels} of {sample}{packing}"
