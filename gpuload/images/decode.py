@@ -58,7 +58,7 @@ from gpuload import signalsafe
 from gpuload.errors import MissingPackageError, SpecError, missing_package
 from gpuload.images import tiffs
 from gpuload.images.head import FORMATS, Head
-from gpuload.images.heads import jpeg, pnm, tiff, webp
+from gpuload.images.heads import jp2, jpeg, pnm, tiff, webp
 from gpuload.images.heads.base import UnsupportedError, as_stored
 from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
 
@@ -95,7 +95,7 @@ READERS = {  # the module of each reader of Pillow, and its class
     "avif": ("AvifImagePlugin", "AvifImageFile"),
 }
 TURNED = ("webp", "tiff", "avif")  # formats that have an orientation
-OF_PILLOW = ("default bits", webp.ANIMATION)  # forms that nvImageCodec does not decode
+OF_PILLOW = ("default bits", webp.ANIMATION, jp2.GRAYS)  # forms that nvImageCodec does not decode
 UNLIKE = {  # `Head.form` of files that Pillow reads in another way than DALI
     "palette": "a TIFF with a palette, whose colours have 16 bits,",
     "associated": "a TIFF whose colours were multiplied by its alpha",
@@ -193,8 +193,9 @@ def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict
     if head.form == pnm.SAMPLES:
         return _cut(_scaled_samples(data, head, dtype), region)
     if head.form == tiff.RARE:
-        samples, layout = _tiff_samples(data, head, orient)
-        return _cut(tiffs.colours(samples, layout, head), region)
+        layout = tiff.layout(data.data)
+        tiffs.check_colours(layout, head)
+        return _cut(tiffs.colours(_tiff_samples(data, head, orient), layout), region)
     if head.form == jpeg.STRAY_BYTES:
         clean = np.frombuffer(jpeg.without_stray_bytes(data.data), np.uint8)
         moved_end = head.scan_end - (len(data) - len(clean)) if head.scan_end else 0
@@ -215,22 +216,26 @@ def _stored(data: Pixels, head: Head, region: Region | None, dtype: str, strict:
     """Return the channels that a file stores, their numbers not scaled; the colours of a palette are looked up."""
     if not np.can_cast(head.dtype, dtype, "safe"):
         raise UnsupportedError(f"values of {head.dtype} as {dtype}", f"gl.ops.Decode('ANY', dtype={head.dtype!r})")
-    if head.form == pnm.SAMPLES:
+    if head.kind == "pnm":
         values = pnm.samples(data.data)[0]
-    elif head.kind == "tiff" and head.form != "palette" and (head.form or head.extra):
-        values = _tiff_samples(data, head, orient)[0]
+    elif head.kind == "tiff" and not _shows_samples(data, head):
+        values = _tiff_samples(data, head, orient)
     else:
         values = _stored_colours(data, head, strict, orient)
     return np.ascontiguousarray(_cut(values, region), dtype)
 
 
+def _shows_samples(data: Pixels, head: Head) -> bool:
+    """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its palette."""
+    layout = tiff.layout(data.data)
+    are_numbers = layout.photometric == tiff.INDEXED or (layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8)
+    return head.form in ("", "palette") and not head.extra and are_numbers
+
+
 def _stored_colours(data: Pixels, head: Head, strict: bool, orient: bool) -> NDArray[Any]:
     """Return gray or the colours of an image, and its alpha behind them, as they are stored."""
-    if head.kind in ("png", "bmp") and _small_bits(data, head):
-        raise UnsupportedError(
-            f"samples of {_small_bits(data, head)} bits as they are stored",
-            "gl.ops.Decode('GRAY') makes the largest number white, gl.ops.Decode('LABELS') keeps those of a PNG",
-        )
+    if head.kind == "png" and head.bits < 8 and int(data[25]) == GRAYSCALE:
+        return _labels(data, head, None, "uint8", strict, orient)
     if head.kind == "jpeg" and head.channels == 4:
         raise UnsupportedError("the four channels of a CMYK JPEG as they are stored", "gl.ops.Decode() makes RGB of it")
     if head.kind == "avif" and head.form:
@@ -246,12 +251,6 @@ def _stored_colours(data: Pixels, head: Head, strict: bool, orient: bool) -> NDA
     return values
 
 
-def _small_bits(data: Pixels, head: Head) -> int:
-    """Return the bits of a sample that stores less than 8, and is no index into a palette; else 0."""
-    is_gray_png = head.kind == "png" and int(data[25]) == GRAYSCALE
-    return head.bits if is_gray_png and head.bits < 8 else 0
-
-
 def _scaled_samples(data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
     """Return a PNM as RGB of a dtype."""
     if head.sample:
@@ -264,13 +263,13 @@ def _scaled_samples(data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
     return np.repeat(values, 3, axis=2) if head.channels == 1 else values
 
 
-def _tiff_samples(data: Pixels, head: Head, orient: bool) -> tuple[NDArray[Any], tiff.Layout]:
-    """Return the samples of a TIFF, turned, and how they lay."""
+def _tiff_samples(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
+    """Return the samples of a TIFF in the order of the head."""
     layout = tiff.layout(data.data)
     if tiffs.is_of_pillow(layout, head):
         pillow = _of_pillow("TIFF")
-        return pillow.take(data, head, lambda image: tiffs.from_pillow(image, layout, head), orient), layout
-    return _upright(tiffs.from_tifffile(np.ascontiguousarray(data), layout, head), head), layout
+        return pillow.take(data, head, lambda image: tiffs.from_pillow(image, layout, head), orient)
+    return _upright(tiffs.from_tifffile(np.ascontiguousarray(data), layout, head), head)
 
 
 def _alpha(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
@@ -279,11 +278,8 @@ def _alpha(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
     if head.kind == "png":
         return pillow.png_alpha(np.ascontiguousarray(data), head)
     if head.kind == "tiff":
-        samples, layout = _tiff_samples(data, head, orient)
-        if tiff.ASSOCIATED in layout.extras:
-            kind = f"{tiffs.about(layout, head)} whose colours were multiplied by its alpha, as RGBA"
-            raise UnsupportedError(kind, f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps them as they are")
-        return samples[..., -1]
+        tiffs.check_colours(tiff.layout(data.data), head)
+        return _tiff_samples(data, head, orient)[..., -1]
     if head.bits > 8:
         raise UnsupportedError(f"{FORMATS[head.kind].title} of 16 bits with alpha")
     return pillow.take(data, head, lambda image: np.array(image.convert("RGBA"))[..., 3], orient)
@@ -559,6 +555,9 @@ class _Pillow:
             with reader(io.BytesIO(data.data)) as image:
                 if (image.height, image.width) not in ((head.height, head.width), (head.width, head.height)):
                     raise ImageError(f"Pillow says {image.height} x {image.width} pixels, its header others")
+                if head.kind == "tiff" and not orient:  # Pillow turns it, so it is turned back
+                    turn_back = int(image.tag_v2.get(tiff.ORIENTATION, 1))
+                    return np.ascontiguousarray(_to_stored_order(convert(image), turn_back))
                 if head.kind not in TURNED or not orient:
                     return convert(image)
                 turn = signalsafe.import_package("PIL.ImageOps").exif_transpose

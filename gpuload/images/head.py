@@ -92,6 +92,7 @@ OTHER_READER = "imagecodecs.imread(path)"
 FORMS = {  # of `Head`, in words
     "plain": "with EXIF data in a place or form that DALI does not read",
     "animation": "animated",
+    "gray": "of gray with alpha, or without boxes",
     "stray bytes": "with stray bytes in front of a marker",
     "samples": "of floats, of another largest value than 255 and 65535, or of text that is not numbers alone",
 }

@@ -1,7 +1,7 @@
 """Samples of a TIFF as the file stores them: of kinds that DALI's decoder does not read; the importer of tifffile.
 
-Pillow    one channel of 2, 4 and 8 bits, int16, uint16, int32, uint32 or float32; gray with alpha, RGB and RGBA of 8
-          bits; in every compression that its libtiff has, ZSTD and LZMA among them.
+Pillow    one channel of 1, 2, 4 and 8 bits, uint16, and in little-endian files int16, int32, uint32 or float32; gray
+          with alpha, RGB and RGBA of 8 bits; in the compressions of its libtiff, ZSTD and LZMA among them.
 tifffile  all others: any number of channels of any dtype. Without the package imagecodecs it reads files without
           compression and those by Deflate; the extra ``tiff`` brings both.
 Choice    by the kind of the file alone, so that values do not depend on what is installed: a missing package is an
@@ -23,19 +23,22 @@ from gpuload.images.heads.base import Head, HeadError, UnsupportedError
 
 GRAY, RGB = (tiff.WHITE_IS_0, tiff.BLACK_IS_0), tiff.RGB
 OF_PILLOW = ("int16", "int32", "uint32", "float32")  # samples of one channel
-# That Pillow's libtiff reads: none, fax, LZW, JPEG, Deflate, PackBits, LZMA, ZSTD and WebP.
-PILLOW_COMPRESSIONS = {1, 2, 3, 4, 5, 7, 8, 32773, 32946, 34925, 50000, 50001}
+# That Pillow's libtiff reads: none, fax, LZW, JPEG, Deflate, PackBits, LZMA and ZSTD; of WebP it reads lossy data.
+PILLOW_COMPRESSIONS = {1, 2, 3, 4, 5, 7, 8, 32773, 32946, 34925, 50000}
 
 
 def is_of_pillow(layout: tiff.Layout, head: Head) -> bool:
     """Return True if Pillow reads the samples of a file, all of them and unchanged."""
     if layout.compression not in PILLOW_COMPRESSIONS or layout.is_planar:
         return False
+    # Of big-endian files, Pillow 13 leaves bytes in the wrong order where they were compressed, and reads no BigTIFF.
+    if not layout.is_little and (head.sample or layout.is_big):
+        return False
     if layout.photometric in GRAY and layout.channels == 1:
         is_white_0 = layout.photometric == tiff.WHITE_IS_0
         if head.sample:
             return head.sample in OF_PILLOW and not is_white_0
-        return layout.bits in (2, 4, 8) or (layout.bits == 16 and not is_white_0)
+        return layout.bits in (1, 2, 4, 8) or (layout.bits == 16 and not is_white_0)
     kinds = {(tiff.BLACK_IS_0, 2): ((tiff.UNASSOCIATED,),), (RGB, 3): ((),), (RGB, 4): ((tiff.UNASSOCIATED,),)}
     return (
         layout.bits == 8 and not head.sample and layout.extras in kinds.get((layout.photometric, layout.channels), ())
@@ -44,7 +47,7 @@ def is_of_pillow(layout: tiff.Layout, head: Head) -> bool:
 
 def from_pillow(image: Any, layout: tiff.Layout, head: Head) -> NDArray[Any]:
     """Return the samples of an image that Pillow has read, ``[height, width, channels]``."""
-    values = np.asarray(image)
+    values = np.asarray(image, np.uint8) * np.uint8(255) if image.mode == "1" else np.asarray(image)
     if head.sample == "uint32":  # Pillow's mode I is int32, with the same bits
         values = values.view(np.uint32)
     elif layout.bits < 8:
@@ -93,22 +96,24 @@ def from_tifffile(data: NDArray[np.uint8], layout: tiff.Layout, head: Head) -> N
     return np.ascontiguousarray(values, head.dtype)
 
 
-def colours(samples: NDArray[Any], layout: tiff.Layout, head: Head) -> NDArray[Any]:
+def check_colours(layout: tiff.Layout, head: Head) -> None:
+    """Raise ``UnsupportedError`` for samples that are no colours from black to white; before they are read."""
+    form = f"gl.ops.Decode('ANY', dtype={head.dtype!r})"
+    if head.sample or layout.photometric not in (*GRAY, RGB) or layout.bits in (3, 5, 6, 7):
+        raise UnsupportedError(f"{about(layout, head)} as an image of uint8 or uint16", f"{form} keeps its numbers")
+    if tiff.ASSOCIATED in layout.extras:
+        kind = f"{about(layout, head)} whose colours were multiplied by its alpha"
+        raise UnsupportedError(kind, f"{form} keeps them as they are")
+
+
+def colours(samples: NDArray[Any], layout: tiff.Layout) -> NDArray[Any]:
     """Return samples as RGB, uint8 or uint16: 0 is black, and the largest value of the dtype white.
 
-    Raises:
-        UnsupportedError: they are no colours that can be brought to this scale.
+    Args:
+        samples: ``[height, width, channels]``.
+        layout: of a file that ``check_colours`` has let pass.
     """
-    is_gray = layout.photometric in GRAY
-    if head.sample or not (is_gray or layout.photometric == RGB) or layout.bits in (3, 5, 6, 7):
-        kind = about(layout, head) + ", which is no RGB image of 8 or 16 bits"
-        raise UnsupportedError(kind, f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps its {layout.channels} channels")
-    if tiff.ASSOCIATED in layout.extras:
-        raise UnsupportedError(
-            f"{about(layout, head)} whose colours were multiplied by its alpha",
-            f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps them as they are",
-        )
-    values = np.repeat(samples[..., :1], 3, axis=2) if is_gray else samples[..., :3].copy()
+    values = np.repeat(samples[..., :1], 3, axis=2) if layout.photometric in GRAY else samples[..., :3].copy()
     if layout.bits < 8:
         values *= np.uint8(255 // (2**layout.bits - 1))
     elif 8 < layout.bits < 16:
@@ -118,8 +123,8 @@ def colours(samples: NDArray[Any], layout: tiff.Layout, head: Head) -> NDArray[A
 
 def about(layout: tiff.Layout, head: Head) -> str:
     """Return the kind of a TIFF in words."""
-    colours = tiff.COLOURS.get(layout.photometric, "samples")
+    kind = tiff.COLOURS.get(layout.photometric, "samples")
     sample = head.sample or f"{layout.bits} bits"
     channels = f"{layout.channels} channel{'s' * (layout.channels != 1)}"
     packing = "" if layout.compression == tiff.PLAIN else f", {tiff.compression_name(layout.compression)}"
-    return f"a TIFF of {colours}, {channels} of {sample}{packing}"
+    return f"a TIFF of {kind}, {channels} of {sample}{packing}"

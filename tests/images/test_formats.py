@@ -41,12 +41,11 @@ REFUSED = {  # with what must be said about each
     "gif/Pillow/no_palette.gif": "without a palette",
     "gif/image/issue_1455_oversized.gif": "first frame is 16 x 16",
     "jp2/Pillow/00r0_gray_l.jp2": "cut off",
-    "jp2/Pillow/16bit.cropped.j2k": "raw codestream of one channel",
 }  # fmt: skip
 RARE = {  # which DALI does not read: `test_samples` and `test_modes` do
     "tiff/Pillow/hopper_gray_4bpp.tif", "tiff/image/rgb32f_bw.tiff", "tiff/image/rgb32f_color.tiff",
     "tiff/imagecodecs/gray.f2.tif", "tiff/imagecodecs/gray.one.f2.tif", "tiff/imagecodecs/rgb.tiled.jpegxr.u1.tif",
-    "webp/Pillow/hopper_orientation_2.webp", "webp/Pillow/hopper_orientation_6.webp",
+    "jp2/Pillow/16bit.cropped.j2k", "webp/Pillow/hopper_orientation_2.webp", "webp/Pillow/hopper_orientation_6.webp",
 }  # fmt: skip
 
 
@@ -658,10 +657,13 @@ class TestJpeg2000:
         with pytest.raises(HeadError):
             heads.read(self.whole.replace(name, b"none"))
 
-    @pytest.mark.parametrize(("mode", "match"), [("LA", "2 channels")])
-    def test_gray_with_alpha_is_refused(self, mode, match):
-        with pytest.raises(HeadError, match=match):
-            heads.read(saved(photograph(channels=1).convert(mode), "JPEG2000"))
+    @pytest.mark.parametrize("options", [{}, {"no_jp2": True}])
+    def test_gray_without_boxes_and_with_alpha_is_not_left_to_dali(self, options):
+        image = photograph(channels=1)
+        data = saved(image.convert("LA") if not options else image, "JPEG2000", **options)
+
+        np.testing.assert_array_equal(decoded(data, "GRAY")[..., 0], np.asarray(image))
+        assert "of gray with alpha" in heads.foreign_to_dali(np.frombuffer(data, np.uint8))
 
 
 class TestFormatsOfPillow:

@@ -1,9 +1,10 @@
 """Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
 
-Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike.
-        Gray of 9 to 15 bits, by Pillow, which moves them up to 16 (form "12 bits").
-Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): gray codestreams without boxes, gray with alpha,
-        palettes, sYCC and other colours, channels of other sizes, an image that does not begin at 0, other depths.
+Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike. By
+        Pillow gray of 9 to 15 bits, which it moves up to 16 (form "12 bits"), gray with alpha of 8 bits, and raw
+        codestreams of gray (form "gray").
+Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other colours, channels of
+        other sizes, an image that does not begin at 0, colours of other depths.
 Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
         seen.
 Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts, for which a decoder
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
 
@@ -25,6 +27,7 @@ SIZES = struct.Struct(">HIIIIIIIIH")
 TILE_PART = struct.Struct(">HHIBB")
 BOX = struct.Struct(">I4s")
 SRGB, GRAY = 16, 17
+GRAYS = "gray"  # a form
 COLOURS = {12: "CMYK", 14: "L*a*b*", 18: "sYCC"}
 ENUMERATED, ICC = 1, 2
 MAX_RESOLUTIONS = 33
@@ -48,9 +51,7 @@ def read_jp2(view: memoryview) -> Head:
 def read_codestream(view: memoryview) -> Head:
     """Return the head of a raw codestream; see `images.head.read`."""
     head = _codestream(view)
-    if head.channels < 3:
-        raise UnsupportedError("a raw codestream of one channel; a JP2 file of it is decoded")
-    return head
+    return replace(head, form=head.form or GRAYS) if head.channels < 3 else head
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -91,10 +92,10 @@ def _check_header(view: memoryview, begin: int, end: int, head: Head) -> None:
     if colour is None:
         raise HeadError("it does not say its colours (box colr)")
     method, space = colour
-    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if head.channels == 1 else SRGB)):
+    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if head.channels < 3 else SRGB)):
         colours = COLOURS.get(space, f"of kind {space}") if method == ENUMERATED else f"given by method {method}"
         raise UnsupportedError(f"a JPEG 2000 image of {head.channels} channels that are {colours}")
-    if method == ICC and head.channels == 1:
+    if method == ICC and head.channels < 3:
         raise UnsupportedError("a JPEG 2000 image whose gray is given by a profile")
 
 
@@ -105,7 +106,7 @@ def _codestream(view: memoryview) -> Head:
     _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = SIZES.unpack_from(view, 6)
     if length != 38 + 3 * channels:
         raise HeadError(f"its size (SIZ) has {length} bytes, for {channels} channels")
-    if channels not in (1, 3, 4):
+    if channels not in (1, 2, 3, 4):
         raise UnsupportedError(f"a JPEG 2000 image of {channels} channels")
     if left or top or tile_left or tile_top:
         raise UnsupportedError(
@@ -120,6 +121,8 @@ def _codestream(view: memoryview) -> Head:
     if forms or form[1:] != b"\1\1" or depth not in ((8, *range(9, 17)) if channels == 1 else (8, 16)):
         depths = "or have other than 8 or 16 bits (of gray 8 to 16)"
         raise UnsupportedError(f"a JPEG 2000 image whose channels differ, or are signed, {depths}")
+    if channels == 2 and depth > 8:
+        raise UnsupportedError("a JPEG 2000 image of gray of 16 bits with alpha")
     num_tiles = -(-height // tile_height) * -(-width // tile_width)
     # Their numbers have 16 bits (SOT, A.4.2).
     if num_tiles > 65535:
@@ -135,7 +138,8 @@ def _codestream(view: memoryview) -> Head:
     if not {COD, QCD} <= markers:
         raise HeadError("its codestream says nothing of its coding (COD, QCD)")
     _check_tiles(coding, place, num_tiles)
-    attributes = {"form": f"{depth} bits" if depth % 8 else "", "extra": "alpha" if channels == 4 else ""}
+    plain_form = GRAYS if channels == 2 else ""
+    attributes = {"form": f"{depth} bits" if depth % 8 else plain_form, "extra": "" if channels % 2 else "alpha"}
     return upright("jp2", height, width, channels, 8 if depth == 8 else 16, 1, **attributes)
 
 

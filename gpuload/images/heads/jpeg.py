@@ -41,7 +41,7 @@ def read(view: memoryview) -> Head:
     place, frame, exif, settings = 2, None, [], []
     has_stray_bytes = False
     while True:
-        if view[place] != 0xFF:
+        if view[place] != 0xFF or view[place + 1] == 0:
             place, has_stray_bytes = _behind_stray_bytes(view, place), True
         marker, place = view[place + 1], place + 2
         if marker == 0xFF:
@@ -80,7 +80,7 @@ def without_stray_bytes(view: memoryview) -> bytes:
     """Return a JPEG that `read` has read, without the bytes in front of markers of its header."""
     parts, place = [view[:2]], 2
     while True:
-        if view[place] != 0xFF:
+        if view[place] != 0xFF or view[place + 1] == 0:
             place = _behind_stray_bytes(view, place)
         marker, behind = _filled_marker(view, place)
         if marker == SOS:

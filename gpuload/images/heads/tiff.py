@@ -5,8 +5,8 @@ Read    classic TIFF and BigTIFF, both byte orders, strips and tiles. By nvImage
         Deflate, LZW, PackBits, CCITT (fax) and JPEG.
 Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pillow or tifffile (`images.tiffs`): their
         form is "rare". They are floating point and signed samples, 32 bits, 2 or 4 bits of gray, gray with alpha, more
-        than one extra channel, planes of 16 bits or of four channels, white as 0 with more than 8 bits; ZSTD, LZMA,
-        WebP and others.
+        than one extra channel, planes of 16 bits, of four channels or in tiles, white as 0 with more than 8 bits; ZSTD,
+        LZMA, WebP and others; and images with alpha that are turned, whose colours DALI multiplies by the alpha.
 Pages   that are no small copy (reduced image) and no mask of another page are counted; the first is decoded.
 Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW or PackBits are
         gone through here (`compression`). PackBits runs across the rows of a strip are refused: libtiff cuts them off.
@@ -115,6 +115,8 @@ class Layout:
     compression: int
     is_planar: bool
     extras: tuple[int, ...]  # the kind of each channel beyond the colours
+    is_little: bool  # its byte order
+    is_big: bool  # a BigTIFF
 
 
 def layout(view: memoryview) -> Layout:
@@ -124,7 +126,8 @@ def layout(view: memoryview) -> Layout:
     return Layout(
         tags.first(PHOTOMETRIC, "kind of colours"), channels, _bits(tags, channels),
         tags.first(COMPRESSION, "compression", PLAIN), tags.first(PLANAR, "arrangement", 1) == 2 and channels > 1,
-        tuple(tags.values.get(EXTRA, np.empty(0, np.int64)).tolist()),
+        tuple(tags.values.get(EXTRA, np.empty(0, np.int64)).tolist()), tags.order == "<",
+        43 in bytes(view[2:4]),
     )  # fmt: skip
 
 
@@ -262,7 +265,9 @@ def _is_rare(tags: _Tags, kind: int, channels: int, bits: int, compression: int)
     return (
         compression not in {PLAIN, JPEG, PACKBITS, *FAX, *COUNTERS}
         or bits not in sound.get(kind, {}).get(channels, ())
-        or (is_planar and (kind, channels, bits) != (RGB, 3, 8))
+        or (is_planar and ((kind, channels, bits) != (RGB, 3, 8) or TILE_WIDTH in tags.values))
+        or (kind == WHITE_IS_0 and bits == 8 and TILE_WIDTH in tags.values)
+        or (_extra(tags, kind, channels) == "alpha" and tags.first(ORIENTATION, "orientation", 1) != 1)
         or predictor not in (1, 2)
         or (predictor == 2 and is_odd)
         or (compression == JPEG and bits != 8)
