@@ -223,7 +223,7 @@ class Decode(Op):
             x: the file.
             region: top, left, height and width, pixels; None for the whole image.
             image_head: its head, where that was read and checked before.
-            strict: see `images.decode`.
+            strict: see `images.decode`; then nothing is told of what is left out.
 
         Raises:
             RowError: it is damaged, or beyond a limit.
@@ -233,7 +233,8 @@ class Decode(Op):
             if image_head is None:
                 image_head = head.read(x)
                 kind = image_head.kind
-                self.tell_losses(x, image_head)
+                if not strict:
+                    self.tell_losses(x, image_head)
                 image_head = image_head if self.orient else head.as_stored(image_head)
                 self.check_heads(np.array([(image_head.height, image_head.width, image_head.scans)], np.int32))
             words: dict[str, Any] = {"dtype": self.dtype, "strict": strict, "orient": self.orient}
@@ -306,6 +307,22 @@ class Decode(Op):
         if self.dtype == "uint16":
             return _gray(dali, pixels)
         return dali.fn.color_space_conversion(pixels, image_type=rgb, output_type=gray)
+
+
+def suited_to(image_head: head.Head) -> Decode:
+    """Return the op that decodes an image of whose file this is the head: to RGB, or its own numbers if it has none."""
+    if image_head.sample:
+        return Decode(ANY, dtype=image_head.dtype, channels=image_head.channels)
+    return Decode()
+
+
+def check_file(x: Any) -> None:
+    """Decode the whole image of a file, whatever its numbers mean; raises ``RowError`` if it is damaged."""
+    try:
+        image_head = head.read(x)
+    except head.HeadError as error:
+        raise head.row_error(0, error) from None
+    suited_to(image_head).decode_file(x, strict=True)
 
 
 def decoder_on_gpu(ops: Iterable[Op]) -> str:

@@ -3,7 +3,7 @@
 Files     by Pillow with its options of saving, by OpenCV where samples have 16 bits or are floats, and by tifffile
           where it is installed. PNM as text is written here, by the rules of Netpbm.
 Expected  of files without loss the array that was written; of others what Pillow reads.
-Left out  palettes of TIFF, whose 16 bits Pillow cuts to 8 and DALI rounds; CMYK, of which DALI makes RGB in another way.
+Left out  palettes of TIFF, whose 16 bits Pillow cuts to 8 and DALI rounds; CMYK, of which DALI makes other RGB.
 """
 
 from __future__ import annotations
