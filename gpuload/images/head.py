@@ -84,8 +84,7 @@ FOREIGN = (
     ("ICO", 0, b"\0\0\1\0"), ("PDF", 0, b"%PDF"), ("SVG", 0, b"<svg"), ("Sun raster", 0, b"\x59\xa6\x6a\x95"),
 )  # fmt: skip
 # How others read files of a format: a call that gives an array, for a path.
-READERS = {"tiff": "tifffile.imread(path)", "png": "numpy.asarray(PIL.Image.open(path))"}
-READERS |= dict.fromkeys(("bmp", "gif", "pnm"), READERS["png"])
+READERS = {"tiff": "tifffile.imread(path)"}
 OTHER_READER = "imagecodecs.imread(path)"
 
 
