@@ -193,8 +193,8 @@ def _about_head(file: heads.Head) -> Iterator[str]:
     """Give what of an image is not usual: its numbers, its alpha, its pages."""
     if file.dtype != "uint8":
         yield f"of {file.dtype}"
-    if file.extra:
-        yield f"with {file.extra}"
+    if file.surplus:
+        yield f"with {file.surplus}"
     if file.pages > 1:
         yield f"of {file.pages} pages"
 

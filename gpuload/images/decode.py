@@ -59,7 +59,7 @@ from gpuload.errors import MissingPackageError, SpecError, missing_package
 from gpuload.images import tiffs
 from gpuload.images.head import FORMATS, Head
 from gpuload.images.heads import jp2, jpeg, pnm, tiff, webp
-from gpuload.images.heads.base import UnsupportedError, as_stored
+from gpuload.images.heads.base import UnsupportedError, without_turn
 from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
 
 Pixels = NDArray[np.uint8]
@@ -122,7 +122,7 @@ def decode(
 
     Args:
         data: the file, uint8 ``[num_bytes]``.
-        head: the result of `head.read` for it; where it is not turned, ``as_stored`` of that.
+        head: the result of `head.read` for it; where it is not turned, ``without_turn`` of that.
         mode: ``"RGB"``, ``"GRAY"``, ``"RGBA"``, ``"LABELS"`` or ``"ANY"``.
         region: top, left, height and width in the image; the result equals the same cut of the whole image.
         dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not scaled, nor is
@@ -144,7 +144,7 @@ def decode(
     if mode == "LABELS":
         return _labels(data, head, region, dtype, strict, orient)
     if mode == "ANY":
-        return _stored(data, head, region, dtype, strict, orient)
+        return _file_numbers(data, head, region, dtype, strict, orient)
     pixels = _colours(data, head, region, dtype, strict, orient)
     size = (head.height, head.width) if region is None else region[2:]
     if pixels.shape != (*size, 3) or pixels.dtype not in (head.dtype, dtype):  # callers trust the size
@@ -153,9 +153,11 @@ def decode(
     if mode == "RGB":
         return pixels
     if mode == "RGBA":
-        alpha = _alpha(data, head, orient) if head.extra == "alpha" else None
+        alpha = _alpha(data, head, orient) if head.surplus == "alpha" else None
         opaque = np.iinfo(pixels.dtype).max
-        plane = np.full((*size, 1), opaque, pixels.dtype) if alpha is None else _as_depth(_cut(alpha, region), dtype)
+        plane = (
+            np.full((*size, 1), opaque, pixels.dtype) if alpha is None else _as_depth(_cut_region(alpha, region), dtype)
+        )
         return np.concatenate([pixels, plane.reshape(*size, 1)], axis=2)
     # The weights add up to 1: where the three channels are equal, gray is any of them.
     return pixels[..., :1].copy() if head.channels < 3 else gray(pixels)
@@ -168,11 +170,11 @@ def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
         yield "pages", f"an image is a TIFF of {head.pages} pages, of which the first alone is decoded", form
     if mode not in ("RGB", "GRAY", "RGBA"):
         return
-    if head.extra == "alpha" and mode != "RGBA":
+    if head.surplus == "alpha" and mode != "RGBA":
         yield "alpha", f"an image has transparent pixels, and {mode} leaves their alpha out", "gl.ops.Decode('RGBA')"
-    elif head.extra not in ("", "alpha"):
+    elif head.surplus not in ("", "alpha"):
         form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}, channels={head.channels})"
-        yield "channels", f"an image has {head.extra} beyond its colours, which {mode} leaves out", form
+        yield "channels", f"an image has {head.surplus} beyond its colours, which {mode} leaves out", form
     is_deep = head.bits > 8 and head.form != "palette" and not head.sample
     if dtype == "uint8" and (is_deep or (head.kind == "avif" and head.form)):
         bits = head.form if head.form.endswith(" bits") and head.form[0].isdigit() else "16 bits"
@@ -191,19 +193,19 @@ def is_opaque(data: Pixels, head: Head) -> bool:
 def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool) -> NDArray[Any]:
     """Return an image as RGB, of uint16 where the head says so, else of uint8 or of the dtype."""
     if head.form == pnm.SAMPLES:
-        return _cut(_scaled_samples(data, head, dtype), region)
+        return _cut_region(_scaled_samples(data, head, dtype), region)
     if head.form == tiff.RARE:
         layout = tiff.layout(data.data)
         tiffs.check_colours(layout, head)
-        return _cut(tiffs.colours(_tiff_samples(data, head, orient), layout), region)
+        return _cut_region(tiffs.colours(_tiff_samples(data, head, orient), layout), region)
     if head.form == jpeg.STRAY_BYTES:
         clean = np.frombuffer(jpeg.without_stray_bytes(data.data), np.uint8)
         moved_end = head.scan_end - (len(data) - len(clean)) if head.scan_end else 0
         data, head = clean, replace(head, scan_end=moved_end, form="")
     elif head.form == webp.PLAIN:
         clean = np.frombuffer(webp.without_metadata(data.data), np.uint8)
-        pixels = _process_codec().decode(clean, replace(as_stored(head), form=""), None, dtype, strict, orient=False)
-        return _cut(_upright(pixels, head), region)
+        pixels = _process_codec().decode(clean, replace(without_turn(head), form=""), None, dtype, strict, orient=False)
+        return _cut_region(_upright(pixels, head), region)
     is_of_codec = FORMATS[head.kind].in_dali and head.form not in OF_PILLOW and not head.form.endswith(" bits")
     is_of_codec = is_of_codec or head.form == "odd bits"
     codec = _process_codec() if is_of_codec else _of_pillow(FORMATS[head.kind].title)
@@ -212,7 +214,9 @@ def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict
     return codec.decode(data, head, region, dtype, strict, orient)
 
 
-def _stored(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool) -> NDArray[Any]:
+def _file_numbers(
+    data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool
+) -> NDArray[Any]:
     """Return the channels that a file stores, their numbers not scaled; the colours of a palette are looked up."""
     if not np.can_cast(head.dtype, dtype, "safe"):
         raise UnsupportedError(f"values of {head.dtype} as {dtype}", f"gl.ops.Decode('ANY', dtype={head.dtype!r})")
@@ -222,14 +226,14 @@ def _stored(data: Pixels, head: Head, region: Region | None, dtype: str, strict:
         values = _tiff_samples(data, head, orient)
     else:
         values = _stored_colours(data, head, strict, orient)
-    return np.ascontiguousarray(_cut(values, region), dtype)
+    return np.ascontiguousarray(_cut_region(values, region), dtype)
 
 
 def _shows_samples(data: Pixels, head: Head) -> bool:
     """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its palette."""
     layout = tiff.layout(data.data)
     are_numbers = layout.photometric == tiff.INDEXED or (layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8)
-    return head.form in ("", "palette") and not head.extra and are_numbers
+    return head.form in ("", "palette") and not head.surplus and are_numbers
 
 
 def _stored_colours(data: Pixels, head: Head, strict: bool, orient: bool) -> NDArray[Any]:
@@ -245,7 +249,7 @@ def _stored_colours(data: Pixels, head: Head, strict: bool, orient: bool) -> NDA
         values = values[..., :1]
     if head.kind == "jp2" and head.form:
         values = values >> np.uint16(16 - head.stored_bits)
-    stores_alpha = head.extra == "alpha" and (head.kind != "png" or int(data[25]) in (INDEXED, GRAY_WITH_ALPHA, RGBA))
+    stores_alpha = head.surplus == "alpha" and (head.kind != "png" or int(data[25]) in (INDEXED, GRAY_WITH_ALPHA, RGBA))
     if stores_alpha:
         values = np.concatenate([values, _as_depth(_alpha(data, head, orient), head.dtype)[..., None]], axis=2)
     return values
@@ -294,7 +298,7 @@ def _upright(pixels: NDArray[Any], head: Head) -> NDArray[Any]:
     return result
 
 
-def _cut(pixels: NDArray[Any], region: Region | None) -> NDArray[Any]:
+def _cut_region(pixels: NDArray[Any], region: Region | None) -> NDArray[Any]:
     """Return a region of an image; a copy, for a view would keep the whole image in memory."""
     if region is None:
         return pixels
@@ -509,15 +513,15 @@ class _Pillow:
     ) -> NDArray[Any]:
         if head.kind in READERS:
             self._check_kind(head)
-            return _cut(self.take(data, head, lambda image: self._colours(image, head), orient), region)
+            return _cut_region(self.take(data, head, lambda image: self._colours(image, head), orient), region)
         data = np.ascontiguousarray(data)
-        return _cut(self._checked(lambda: self._decode(data, head, dtype, strict)), region)
+        return _cut_region(self._call_pillow(lambda: self._decode(data, head, dtype, strict)), region)
 
     def take(self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool) -> NDArray[Any]:
         """Return what a function makes of an image as Pillow's reader of its format sees it, upright or as stored."""
-        return self._checked(lambda: self._read(np.ascontiguousarray(data), head, convert, orient))
+        return self._call_pillow(lambda: self._read(np.ascontiguousarray(data), head, convert, orient))
 
-    def _checked(self, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    def _call_pillow(self, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """Return what a function makes of a file; what Pillow raises becomes ``ImageError``."""
         try:
             return make()
@@ -635,7 +639,7 @@ class _Pillow:
 
     def png_alpha(self, data: Pixels, head: Head) -> NDArray[Any]:
         """Return the transparency of a PNG, upright, uint8, or uint16 where its samples have 16 bits."""
-        return self._checked(lambda: self._png_alpha(data, head))
+        return self._call_pillow(lambda: self._png_alpha(data, head))
 
     def _png_alpha(self, data: Pixels, head: Head) -> NDArray[Any]:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
@@ -670,10 +674,10 @@ class _Pillow:
 
     def _hide(self, data: Pixels, head: Head, key: NDArray[Any], out: NDArray[Any], opaque: int) -> None:
         """Write 0 for the pixels of the one transparent colour of a PNG, else ``opaque``."""
-        pixels = self._decode(data, as_stored(head), "uint16" if head.bits > 8 else "uint8", strict=False)
+        pixels = self._decode(data, without_turn(head), "uint16" if head.bits > 8 else "uint8", strict=False)
         step = 255 // (2**head.bits - 1) if head.bits < 8 else 1
-        same = (pixels[..., : len(key)] == key * step).all(axis=2)
-        out[:] = np.where(same, 0, opaque)
+        matches = (pixels[..., : len(key)] == key * step).all(axis=2)
+        out[:] = np.where(matches, 0, opaque)
 
     def _bands(self, out: Pixels, mode: str, data: Any, *decoder: Any) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Give the rows of an image as arrays, some at a time: as one array they would be copied twice."""

@@ -25,7 +25,7 @@ from gpuload.images.heads.base import MAX_PIXELS as MAX_PIXELS
 from gpuload.images.heads.base import Head as Head
 from gpuload.images.heads.base import HeadError as HeadError
 from gpuload.images.heads.base import UnsupportedError as UnsupportedError
-from gpuload.images.heads.base import as_stored as as_stored
+from gpuload.images.heads.base import without_turn as without_turn
 from gpuload.ragged import Ragged
 
 COLUMNS = ("height", "width", "scans", "channels", "orientation", "scan_end")  # of the result of `read_heads`
@@ -207,10 +207,10 @@ def without_orientation(heads: NDArray[np.int32]) -> NDArray[np.int32]:
 
     JPEGs with an orientation are no longer known as such: the core, which would turn them, leaves them out.
     """
-    stored, is_turned = heads.copy(), heads[:, ORIENTATION] > 4
-    stored[is_turned, :2] = heads[is_turned, 1::-1]
-    stored[heads[:, ORIENTATION] > 1, CHANNELS] = 0
-    return stored
+    stored_heads, is_turned = heads.copy(), heads[:, ORIENTATION] > 4
+    stored_heads[is_turned, :2] = heads[is_turned, 1::-1]
+    stored_heads[heads[:, ORIENTATION] > 1, CHANNELS] = 0
+    return stored_heads
 
 
 def are_jpegs(heads: NDArray[np.int32]) -> NDArray[np.bool_]:

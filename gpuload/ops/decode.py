@@ -42,10 +42,10 @@ from gpuload.ops import arguments
 from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
 from gpuload.spec import Field
 
-LABELS, RGBA, ANY = "LABELS", "RGBA", "ANY"
-CHANNELS: dict[str, int | None] = {"RGB": 3, "GRAY": 1, RGBA: 4, LABELS: 1, ANY: None}
+LABELS, RGBA, FILE_NUMBERS = "LABELS", "RGBA", "ANY"
+CHANNELS: dict[str, int | None] = {"RGB": 3, "GRAY": 1, RGBA: 4, LABELS: 1, FILE_NUMBERS: None}
 DTYPES = ("uint8", "uint16")
-DTYPES_OF_ANY = (*DTYPES, "int8", "int16", "int32", "uint32", "float16", "float32", "float64")
+NUMBER_DTYPES = (*DTYPES, "int8", "int16", "int32", "uint32", "float16", "float32", "float64")
 MOST_CHANNELS = 2**16 - 1  # of a TIFF
 MOST_PROBES = 16  # images with alpha that are looked at, until one is transparent
 OPAQUE = "opaque"  # the number of these in `Decode._memory`
@@ -105,12 +105,12 @@ class Decode(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self, "mode", self.mode, CHANNELS)
-        dtypes = DTYPES_OF_ANY if self.mode == ANY else DTYPES
+        dtypes = NUMBER_DTYPES if self.mode == FILE_NUMBERS else DTYPES
         arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, dtypes))
         arguments.keep(self, orient=arguments.flag(self, "orient", self.orient))
         if self.channels is not None:
             arguments.keep(self, channels=arguments.whole(self, "channels", self.channels))
-            if self.mode != ANY:
+            if self.mode != FILE_NUMBERS:
                 number = CHANNELS[self.mode]
                 raise arguments.refuse(
                     self, "channels", self.channels, f"None: {self.mode} has {number}", 'write mode="ANY" for others'
@@ -136,7 +136,7 @@ class Decode(Op):
     @property
     def needs_numpy(self) -> bool:  # type: ignore[override]  # a constant of other ops
         """See ``Op``: True for labels, for transparency, and for numbers that are not scaled."""
-        return self.mode in (LABELS, RGBA, ANY)
+        return self.mode in (LABELS, RGBA, FILE_NUMBERS)
 
     @property
     def ignores_orientation(self) -> bool:
@@ -162,7 +162,7 @@ class Decode(Op):
                 remedy="leave Decode out (of a recipe: images='HWC'), or name the field that holds the files with on=; "
                 f"where its bytes are image files, mark it: source.mark({field.name}='encoded')",
             )
-        num_channels = self.channels if self.mode == ANY else CHANNELS[self.mode]
+        num_channels = self.channels if self.mode == FILE_NUMBERS else CHANNELS[self.mode]
         shape = (*(self.size or (None, None)), num_channels)
         return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")
 
@@ -235,7 +235,7 @@ class Decode(Op):
                 kind = image_head.kind
                 if not strict:
                     self.tell_losses(x, image_head)
-                image_head = image_head if self.orient else head.as_stored(image_head)
+                image_head = image_head if self.orient else head.without_turn(image_head)
                 self.check_heads(np.array([(image_head.height, image_head.width, image_head.scans)], np.int32))
             words: dict[str, Any] = {"dtype": self.dtype, "strict": strict, "orient": self.orient}
             pixels = decode.decode(x, image_head, self.mode, region, **words)
@@ -312,7 +312,7 @@ class Decode(Op):
 def suited_to(image_head: head.Head) -> Decode:
     """Return the op that decodes an image of whose file this is the head: to RGB, or its own numbers if it has none."""
     if image_head.sample:
-        return Decode(ANY, dtype=image_head.dtype, channels=image_head.channels)
+        return Decode(FILE_NUMBERS, dtype=image_head.dtype, channels=image_head.channels)
     return Decode()
 
 

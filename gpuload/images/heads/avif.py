@@ -59,8 +59,8 @@ def read(view: memoryview) -> Head:
     turn = view[places[b"irot"]] & 3 if b"irot" in places else 0
     mirror = view[places[b"imir"]] & 1 if b"imir" in places else None
     has_alpha = any(name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS for name, start, stop in properties)
-    extra = "alpha" if has_alpha else ""
-    return upright("avif", height, width, 3, 8, TURNS[turn, mirror], form=form, extra=extra)
+    surplus = "alpha" if has_alpha else ""
+    return upright("avif", height, width, 3, 8, TURNS[turn, mirror], form=form, surplus=surplus)
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:

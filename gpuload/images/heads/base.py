@@ -47,7 +47,7 @@ class Head:
     form: str = field(
         default="", compare=False
     )  # a property that a codec must know, too: a word of the format's module
-    extra: str = field(default="", compare=False)  # the channel that RGB and GRAY leave out: "alpha", say
+    surplus: str = field(default="", compare=False)  # the channel that RGB and GRAY leave out: "alpha", say
     pages: int = field(default=1, compare=False)  # images of their own in the file, of which the first is decoded
     sample: str = field(default="", compare=False)  # the dtype of samples that are no unsigned integers of 8 or 16 bits
 
@@ -79,7 +79,7 @@ def upright(
     return Head(kind, height, width, channels, bits, orientation, **attributes)
 
 
-def as_stored(head: Head) -> Head:
+def without_turn(head: Head) -> Head:
     """Return the head of the same image without its orientation: its pixels lie as they are stored."""
     if head.orientation <= 4:
         return replace(head, orientation=1)

@@ -58,7 +58,7 @@ def read(view: memoryview) -> Head:
         raise HeadError(f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off")
     form = "one colour" if bits == colours == 1 else ""
     has_alpha = compression == BITFIELDS and header in WITH_MASKS and struct.unpack_from("<I", view, 66) != (0,)
-    return upright("bmp", rows, width, 4 if bits == 32 else 3, 8, form=form, extra="alpha" if has_alpha else "")
+    return upright("bmp", rows, width, 4 if bits == 32 else 3, 8, form=form, surplus="alpha" if has_alpha else "")
 
 
 def _check_kind(bits: int, compression: int, header: int) -> None:

@@ -21,10 +21,10 @@ def read(view: memoryview) -> Head:
     width, height, flags = struct.unpack_from("<HHB", view, 6)
     place, has_palette = 13, bool(flags & 0x80)
     place += _palette_bytes(flags)
-    extra = ""
+    surplus = ""
     while (kind := view[place]) == EXTENSION:
         if view[place + 1] == CONTROL:
-            extra = "alpha" if view[place + 3] & TRANSPARENT else ""
+            surplus = "alpha" if view[place + 3] & TRANSPARENT else ""
         place = _behind_blocks(view, place + 2)
     if kind == TRAILER:
         raise HeadError("it holds no image")
@@ -42,7 +42,7 @@ def read(view: memoryview) -> Head:
         raise HeadError(f"its pixels have {view[place]} bits")
     end = _behind_blocks(view, place + 1)
     check_size(height * width, (end - place) * PIXELS_PER_BYTE)
-    return upright("gif", height, width, 3, 8, extra=extra)
+    return upright("gif", height, width, 3, 8, surplus=surplus)
 
 
 def _palette_bytes(flags: int) -> int:

@@ -139,7 +139,7 @@ def _codestream(view: memoryview) -> Head:
         raise HeadError("its codestream says nothing of its coding (COD, QCD)")
     _check_tiles(coding, place, num_tiles)
     plain_form = GRAYS if channels == 2 else ""
-    attributes = {"form": f"{depth} bits" if depth % 8 else plain_form, "extra": "" if channels % 2 else "alpha"}
+    attributes = {"form": f"{depth} bits" if depth % 8 else plain_form, "surplus": "" if channels % 2 else "alpha"}
     return upright("jp2", height, width, channels, 8 if depth == 8 else 16, 1, **attributes)
 
 

@@ -60,8 +60,8 @@ def read(view: memoryview) -> Head:
         if turn != 1:
             raise UnsupportedError("an animated PNG with an orientation, about which decoders differ")
         _check_animation(view, height, width, pixel_bits)
-    extra = "alpha" if colour in WITH_ALPHA or b"tRNS" in names else ""
-    return upright("png", height, width, CHANNELS[colour], bits, turn, extra=extra)
+    surplus = "alpha" if colour in WITH_ALPHA or b"tRNS" in names else ""
+    return upright("png", height, width, CHANNELS[colour], bits, turn, surplus=surplus)
 
 
 def _png_header(view: memoryview) -> tuple[int, int, int, int]:

@@ -84,7 +84,7 @@ def read(view: memoryview) -> Head:
     samples = 3 if kind == INDEXED else channels
     deep = 8 if bits <= 8 and kind != INDEXED else 16  # the colours of a palette have 16 bits
     attributes: dict[str, Any] = {
-        "form": RARE if is_rare else _form(tags, kind, channels, bits), "extra": _extra(tags, kind, channels),
+        "form": RARE if is_rare else _form(tags, kind, channels, bits), "surplus": _extra(tags, kind, channels),
         "sample": sample, "pages": tags.num_pages(view),
     }  # fmt: skip
     return upright("tiff", height, width, samples, bits if sample else deep, turn, **attributes)

@@ -54,7 +54,7 @@ def read(view: memoryview) -> Head:
     if canvas not in (None, size):
         raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
     check_size(size[0] * size[1])
-    return upright("webp", *size, channels, 8, turn, form=form, extra="alpha" if channels == 4 else "")
+    return upright("webp", *size, channels, 8, turn, form=form, surplus="alpha" if channels == 4 else "")
 
 
 def without_metadata(view: memoryview) -> bytes:
