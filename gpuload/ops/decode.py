@@ -29,7 +29,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -260,13 +259,16 @@ class Decode(Op):
         for word, text, remedy in decode.losses(image_head, self.mode, self.dtype):
             if word in self._memory or (word == "alpha" and self._is_opaque(x, image_head)):
                 continue
-            self._memory[word] = 1
-            log.warning("gl.ops.Decode(%r): %s; remedy: %s", self.mode, text, remedy)
+            token = object()
+            # Several threads come here at once; `setdefault` is one step, so that one of them tells it.
+            if self._memory.setdefault(word, token) is token:
+                log.warning("gl.ops.Decode(%r): %s; remedy: %s", self.mode, text, remedy)
 
-    @cached_property
-    def _memory(self) -> dict[str, int]:
+    @property
+    def _memory(self) -> dict[str, Any]:
         """The kinds of losses that were told, and how many opaque images were looked at."""
-        return {}
+        memory: dict[str, Any] = self.__dict__.setdefault("_losses", {})
+        return memory
 
     def _is_opaque(self, x: Any, image_head: head.Head) -> bool:
         """Return True for an image without transparent pixels, and for every one when so many of these were seen."""
