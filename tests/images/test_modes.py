@@ -205,6 +205,12 @@ class TestAsStored:
         np.testing.assert_array_equal(decode(array, head, "RGBA", orient=False)[..., :3], upright)
 
 
+def test_a_small_file_that_claims_samples_of_gigabytes_is_refused():
+    """The data of ZSTD are not gone through before they are decoded."""
+    with pytest.raises(heads.HeadError, match="its samples would take 2576800000000 bytes"):
+        heads.read(imagefiles.tiff(10_000, 10_000, 6442, 32, tags={259: (3, [50000])}, pieces=[b"x"]))
+
+
 class TestPages:
     def test_pages_are_counted_without_small_copies_and_masks(self):
         page = Image.fromarray(imagefiles.pixels(5, 6))

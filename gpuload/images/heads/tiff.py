@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.images.heads import compression as codecs
-from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, upright
+from gpuload.images.heads.base import MAX_PIXELS, Head, HeadError, UnsupportedError, check_size, upright
 
 SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = 254, 255, 256, 257, 258, 259, 262, 266
 OFFSETS, ORIENTATION, CHANNELS, ROWS_PER_STRIP, BYTE_COUNTS, PLANAR = 273, 274, 277, 278, 279, 284
@@ -55,6 +55,7 @@ COUNTERS: dict[int, Callable[[memoryview, int], int]] = {
 ASSOCIATED, UNASSOCIATED = 1, 2  # alpha that the colours were multiplied by, and any other
 REDUCED, MASK = 1, 4  # flags of a page that belongs to another one (TIFF 6.0, section 8, NewSubfileType)
 OLD_REDUCED = 2  # the same in the older tag SubfileType
+MOST_BYTES = 6 * MAX_PIXELS  # of all samples, as the largest image of three channels of 16 bits has
 MOST_PAGES = 1 << 10  # of a file with more no more are counted
 RARE = "rare"  # the form of a file that Pillow or tifffile reads
 UNSIGNED, SIGNED, FLOAT, UNKNOWN = 1, 2, 3, 4  # formats of samples
@@ -78,6 +79,9 @@ def read(view: memoryview) -> Head:
     sample = _sample(tags, bits)
     is_rare = sample != "" or _is_rare(tags, kind, channels, bits, compression)
     _check_kind(tags, kind, channels, bits, compression)
+    num_bytes = height * width * channels * -(-bits // 8)
+    if num_bytes > MOST_BYTES:  # the compressed data of some kinds are not gone through: a small file may claim it
+        raise HeadError(f"its samples would take {num_bytes} bytes; at most {MOST_BYTES} are decoded")
     _check_pixels(view, tags, height, width, channels, bits, compression)
     turn = tags.first(ORIENTATION, "orientation", 1)
     turn = turn if 1 <= turn <= 8 else 1
