@@ -4,8 +4,8 @@ Pillow    one channel of 1, 2, 4 and 8 bits, uint16, and in little-endian files 
           with alpha, RGB and RGBA of 8 bits; in the compressions of its libtiff, ZSTD and LZMA among them.
 tifffile  all others: any number of channels of any dtype. Without the package imagecodecs it reads files without
           compression and those by Deflate; the extra ``tiff`` brings both.
-Choice    by the kind of the file alone, so that values do not depend on what is installed: a missing package is an
-          error.
+Choice    by the kind of the file alone, so that values do not depend on what is installed: without its package, a file
+          is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import signalsafe
-from gpuload.errors import MissingPackageError, missing_package
+from gpuload.errors import install_command
 from gpuload.images.heads import tiff
 from gpuload.images.heads.base import Head, HeadError, UnsupportedError
 
@@ -61,29 +61,22 @@ def from_tifffile(data: NDArray[np.uint8], layout: tiff.Layout, head: Head) -> N
     """Return the samples of the first page, ``[height, width, channels]``, not turned.
 
     Raises:
-        MissingPackageError: tifffile, or imagecodecs for its compression, is not installed.
-        UnsupportedError: tifffile does not read this kind.
+        UnsupportedError: tifffile does not read this kind; or it is not installed, or imagecodecs for its compression.
         HeadError: it is damaged.
     """
     try:
         library = signalsafe.import_package("tifffile")
     except ImportError as error:
-        raise missing_package(
-            "tifffile", needed_for=f"decoding {about(layout, head)}", extra="tiff", error=error
-        ) from None
+        raise _without("tifffile", layout, head) from error
     try:
         with library.TiffFile(io.BytesIO(data.data)) as file:
             page = file.pages[0]
             values, axes = page.asarray(maxworkers=1), str(page.axes)
-    except (ImportError, ValueError) as error:
-        if "imagecodecs" not in str(error):
-            raise HeadError(f"its pixels are damaged: tifffile says {error}") from None
-        raise missing_package("imagecodecs", needed_for=f"decoding {about(layout, head)}", extra="tiff") from None
     except NotImplementedError as error:
         raise UnsupportedError(f"{about(layout, head)}: {error}") from None
-    except MissingPackageError:
-        raise
     except Exception as error:  # of any codec
+        if "imagecodecs" in str(error) and not signalsafe.is_installed("imagecodecs"):
+            raise _without("imagecodecs", layout, head) from None
         raise HeadError(f"its pixels are damaged: tifffile says {error!r}"[:200]) from None
     if axes == "SYX":
         values = np.moveaxis(values, 0, 2)
@@ -94,6 +87,11 @@ def from_tifffile(data: NDArray[np.uint8], layout: tiff.Layout, head: Head) -> N
     if values.shape != (*stored_size, layout.channels) or values.dtype.itemsize != np.dtype(head.dtype).itemsize:
         raise UnsupportedError(f"{about(layout, head)}, which tifffile reads as {values.dtype} {list(values.shape)}")
     return np.ascontiguousarray(values, head.dtype)
+
+
+def _without(package: str, layout: tiff.Layout, head: Head) -> UnsupportedError:
+    """Return the error of a file that a package would read; it is the file's, which alone may need the package."""
+    return UnsupportedError(f"{about(layout, head)}, without the package {package!r}", install_command("tiff"))
 
 
 def check_colours(layout: tiff.Layout, head: Head) -> None:

@@ -368,6 +368,7 @@ class TestTiff:
             ({"bits": 64, "tags": {339: (3, [2, 2, 2])}}, "not supported: a TIFF of signed samples of 64 bits"),
             ({"bits": 64, "tags": {339: (3, [6, 6, 6])}}, "not supported: a TIFF of complex samples of 64 bits"),
             ({"tags": {258: (3, [8, 8, 4])}}, "bits per sample"),
+            ({"tags": {259: (3, [1792])}}, "not supported: a TIFF of compression 1792"),
             ({"channels": 1, "tags": {262: (3, [2])}}, "1 channels, and its colours are RGB"),
             ({"tags": {256: None}}, "no width"), ({"tags": {256: (4, [0])}}, "x 0 pixels"),
             ({"tags": {277: None}}, "for 1 channels"), ({"tags": {254: (4, [1])}}, "small copy"),

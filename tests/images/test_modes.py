@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpuload.errors import MissingPackageError
 from gpuload.images import decode as decoding
 from gpuload.images import head as heads
 from gpuload.images import tiffs
@@ -118,7 +117,8 @@ class TestMeasurements:
         monkeypatch.setattr(tiffs.signalsafe, "import_package", refuse)
         data = imagefiles.tiff(channels=5)
 
-        with pytest.raises(MissingPackageError, match="a TIFF of RGB, 5 channels of 8 bits needs") as error:
+        match = "not supported: a TIFF of RGB, 5 channels of 8 bits, without the package 'tifffile'"
+        with pytest.raises(UnsupportedError, match=match) as error:
             decoded(data, "ANY")
         assert error.value.remedy == 'pip install "gpuload[tiff]"'
 

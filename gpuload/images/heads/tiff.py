@@ -44,9 +44,11 @@ COLOURS |= {32844: "LogL", 32845: "LogLuv", 34892: "raw colours", WHITE_IS_0: "g
 COLOURS |= {INDEXED: "a palette"}
 PLAIN, HUFFMAN, FAX3, FAX4, LZW, JPEG, DEFLATE, OLD_DEFLATE, PACKBITS = 1, 2, 3, 4, 5, 7, 8, 32946, 32773
 FAX = {HUFFMAN, FAX3, FAX4}
-COMPRESSIONS = {2: "fax", 3: "fax", 4: "fax", 5: "LZW", 7: "JPEG", 8: "Deflate", 32946: "Deflate", 32773: "PackBits"}
-COMPRESSIONS |= {6: "old JPEG", 34712: "JPEG 2000", 34925: "LZMA", 34933: "PNG", 34934: "JPEG XR", 50000: "ZSTD"}
+COMPRESSIONS = {6: "old JPEG", 34712: "JPEG 2000", 34925: "LZMA", 34933: "PNG", 34934: "JPEG XR", 50000: "ZSTD"}
 COMPRESSIONS |= {50001: "WebP", 50002: "JPEG XL", 22610: "JPEG XR", 34661: "JBIG", 34887: "LERC", 32809: "ThunderScan"}
+COMPRESSIONS |= {HUFFMAN: "fax", FAX3: "fax", FAX4: "fax", LZW: "LZW", JPEG: "JPEG", DEFLATE: "Deflate"}
+COMPRESSIONS |= {OLD_DEFLATE: "Deflate", PACKBITS: "PackBits", 52546: "JPEG XL", 33003: "JPEG 2000", 33005: "JPEG 2000"}
+COMPRESSIONS |= {34892: "JPEG", 65000: "EER", 65001: "EER", 65002: "EER"}
 COUNTERS: dict[int, Callable[[memoryview, int], int]] = {
     DEFLATE: codecs.deflate_bytes,
     OLD_DEFLATE: codecs.deflate_bytes,
@@ -137,7 +139,7 @@ def layout(view: memoryview) -> Layout:
 
 def compression_name(number: int) -> str:
     """Return the name of a compression."""
-    return COMPRESSIONS.get(number, f"compression {number}")
+    return COMPRESSIONS.get(number, str(number))
 
 
 def _extra(tags: _Tags, kind: int, channels: int) -> str:
@@ -285,6 +287,8 @@ def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: i
         raise UnsupportedError("a TIFF that is a volume of several slices")
     if tags.first(SUBFILE, "kind", 0) & REDUCED:
         raise UnsupportedError("a TIFF whose first page is a small copy of another one, as in raw files of cameras")
+    if compression not in COMPRESSIONS and compression != PLAIN:
+        raise UnsupportedError(f"a TIFF of compression {compression}")
     least = COLOUR_CHANNELS.get(kind)
     if least is None or (kind == YCBCR and compression != JPEG):
         raise UnsupportedError(f"a TIFF of {COLOURS.get(kind, f'colours of kind {kind}')}")
