@@ -9,10 +9,14 @@ Pillow        for machines without the first (macOS, Windows). Only its decoders
 Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same, or Pillow's are
               refused (`UNLIKE`): of TIFF with a palette, with alpha that was multiplied in, or 10 to 14 bits, and of
               colours of 16 bits in TIFF, PNM and JPEG 2000, of which it keeps 8. GIF and AVIF are Pillow's in any case,
-              and so is a TIFF that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
+              as are animated WebP and gray JPEG 2000 of 10 to 15 bits, without boxes or with alpha, and so is a TIFF
+              that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
 Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
               A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, for every kind of file.
+RGBA          those pixels, and the alpha of the file, by Pillow's decoders.
+ANY           the samples that a file stores, not scaled: of PNM by `heads.pnm`, of TIFF by `tiffs`; of others the
+              colours at their own depth, and the alpha.
 LABELS        the numbers that a PNG stores: without its palette it is a gray image of the numbers of its colours.
 Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
               process. Decoders have no threads of their own, so that a child of fork can decode too.

@@ -95,13 +95,34 @@ class TestMeasurements:
         with pytest.raises(heads.HeadError, match="cut off"):
             heads.read(data[:-1])
 
-    @pytest.mark.parametrize("depth", [9, 10, 12, 15])
-    def test_jpeg_2000_of_9_to_15_bits(self, depth):
-        # Pillow writes the 16 bits of I;16; a codestream that says fewer, of smaller numbers, is what a scanner writes.
-        cv2 = pytest.importorskip("cv2")
+    @pytest.mark.parametrize("depth", [10, 12, 15])
+    def test_gray_jpeg_2000_of_10_to_15_bits(self, depth):
+        library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
         numbers = np.random.default_rng(0).integers(0, 2**depth, (64, 48)).astype(np.uint16)
-        _, data = cv2.imencode(".jp2", numbers, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])
-        assert decoded(data.tobytes(), "ANY", "uint16")[..., 0].tolist() == numbers.tolist()
+        data = library.jpeg2k_encode(numbers, level=0, codecformat="jp2", bitspersample=depth, reversible=True)
+
+        assert heads.read(data).form == f"{depth} bits"
+        np.testing.assert_array_equal(decoded(data, "ANY", "uint16")[..., 0], numbers)
+        np.testing.assert_array_equal(decoded(data, "GRAY", "uint16")[..., 0], numbers << (16 - depth))
+
+    def test_jpeg_2000_of_9_bits_is_refused_for_pillow_keeps_8(self):
+        library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
+        numbers = np.zeros((64, 48), np.uint16)
+
+        with pytest.raises(UnsupportedError, match="JPEG 2000"):
+            heads.read(library.jpeg2k_encode(numbers, level=0, codecformat="jp2", bitspersample=9))
+
+    @pytest.mark.parametrize("depth", [10, 12])
+    def test_avif_of_10_and_12_bits_is_rounded_to_8_and_refused_for_16(self, depth):
+        library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
+        y, x = np.mgrid[:32, :48]
+        numbers = np.repeat(((x + y) * (2**depth - 1) // 78)[..., None], 3, axis=2).astype(np.uint16)
+        data = library.avif_encode(numbers, level=100, bitspersample=depth)
+
+        nearest = np.rint(library.avif_decode(data) * (255 / (2**depth - 1)))
+        assert np.abs(decoded(data, "RGB") - nearest).max() <= 1  # libavif rounds on the way from YUV
+        with pytest.raises(UnsupportedError, match=f"an AVIF of {depth} bits"):
+            decoded(data, "RGB", "uint16")
 
     def test_numbers_of_fewer_than_8_bits_are_not_scaled(self):
         image = Image.fromarray(np.uint8([[0, 255, 255]])).convert("1")

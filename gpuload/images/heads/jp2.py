@@ -1,8 +1,8 @@
 """Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
 
 Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike. By
-        Pillow gray of 9 to 15 bits, which it moves up to 16 (form "12 bits"), gray with alpha of 8 bits, and raw
-        codestreams of gray (form "gray").
+        Pillow gray of 10 to 15 bits, which it moves up to 16 (form "12 bits"), gray with alpha of 8 bits, and raw
+        codestreams of gray (form "gray"). Of 9 bits, Pillow 13 keeps 8.
 Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other colours, channels of
         other sizes, an image that does not begin at 0, colours of other depths.
 Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
@@ -118,8 +118,8 @@ def _codestream(view: memoryview) -> Head:
     forms = {bytes(view[place : place + 3]) for place in range(42, 42 + 3 * channels, 3)}
     form = forms.pop()
     depth = form[0] + 1
-    if forms or form[1:] != b"\1\1" or depth not in ((8, *range(9, 17)) if channels == 1 else (8, 16)):
-        depths = "or have other than 8 or 16 bits (of gray 8 to 16)"
+    if forms or form[1:] != b"\1\1" or depth not in ((8, *range(10, 17)) if channels == 1 else (8, 16)):
+        depths = "or have other than 8 or 16 bits (of gray 10 to 15, too)"
         raise UnsupportedError(f"a JPEG 2000 image whose channels differ, or are signed, {depths}")
     if channels == 2 and depth > 8:
         raise UnsupportedError("a JPEG 2000 image of gray of 16 bits with alpha")
