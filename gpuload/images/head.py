@@ -73,21 +73,19 @@ SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes
 TITLES = ", ".join(form.title for form in FORMATS.values())
 # The first bytes that show the format of a file whose beginning is damaged: its reader gives the better error.
 SHORT_MAGICS = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
-
-
 # Formats that are known and not decoded: the name, and bytes at a place.
 FOREIGN = (
     *(("HEIF (HEIC)", 4, b"ftyp" + brand) for brand in (b"heic", b"heix", b"mif1", b"msf1", b"hevc")),
     *(("JPEG XL", 0, magic) for magic in (b"\xff\x0a", b"\0\0\0\x0cJXL ")),
     ("DICOM", 128, b"DICM"), ("OpenEXR", 0, b"v/1\x01"), ("Radiance HDR", 0, b"#?RADIANCE"), ("FITS", 0, b"SIMPLE  ="),
-    ("Photoshop", 0, b"8BPS"), ("DDS", 0, b"DDS "), ("JPEG XR", 0, b"II\xbc"), ("QOI", 0, b"qoif"), ("PAM", 0, b"P7\n"),
-    ("ICO", 0, b"\0\0\1\0"), ("PDF", 0, b"%PDF"), ("SVG", 0, b"<svg"), ("Sun raster", 0, b"\x59\xa6\x6a\x95"),
+    ("Photoshop", 0, b"8BPS"), ("DDS", 0, b"DDS "), ("JPEG XR", 0, b"II\xbc"), ("QOI", 0, b"qoif"),
+    ("ICO", 0, b"\0\0\1\0"),
 )  # fmt: skip
 # How others read files of a format: a call that gives an array, for a path.
-READERS = {"tiff": "tifffile.imread(path)"}
+READERS = {"tiff": "tifffile.imread(path)", "DICOM": "pydicom.dcmread(path).pixel_array"}
+READERS |= {"FITS": "astropy.io.fits.getdata(path)"}
+READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO"), "numpy.asarray(PIL.Image.open(path))")
 OTHER_READER = "imagecodecs.imread(path)"
-
-
 FORMS = {  # of `Head`, in words
     "plain": "with EXIF data in a place or form that DALI does not read",
     "animation": "animated",
@@ -167,12 +165,14 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
     )
     if kind is None:
         if foreign := next((name for name, place, magic in FOREIGN if view[place : place + len(magic)] == magic), ""):
-            raise UnsupportedError(f"a file of the format {foreign}; the formats are {TITLES}")
+            error = UnsupportedError(f"a file of the format {foreign}; the formats are {TITLES}")
+            error.file_kind = foreign
+            raise error
         raise HeadError(f"it is no image file of these formats: {TITLES}; it begins with {beginning[:8].hex(' ')}")
     try:
         return FORMATS[kind].read(view)
-    except UnsupportedError as error:
-        error.file_kind = kind
+    except UnsupportedError as unsupported:
+        unsupported.file_kind = kind
         raise
     except scans.ScanError as error:
         raise HeadError(str(error)) from None
