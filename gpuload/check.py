@@ -40,7 +40,7 @@ from gpuload.formats import FORMATS
 from gpuload.formats.base import ImagesIn, Salvage
 from gpuload.open import folders_or_files, open_folder, recognize, without_companions
 from gpuload.open import open as open_paths
-from gpuload.ops.decode import Decode
+from gpuload.ops.decode import check_file
 from gpuload.order import check_count
 from gpuload.progress import Progress
 from gpuload.redaction import printable, redact
@@ -296,7 +296,7 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
     for place, number in enumerate(numbers.tolist()):
         try:
             for image in images_in(fields, place):
-                Decode().decode_file(image, strict=True)
+                check_file(image)
         except RowError as error:
             yield _of_record(source, number, error, is_whole)
 

@@ -61,6 +61,7 @@ OWNERS = {
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
     "tensorflow": ("bridges/tensorflow/*", "cli/bench_peers.py", "cli/demo*"),
+    "tifffile": ("images/tiffs.py",),
     "timm": ("cli/parity*",),
     "torch": ("bridges/torch.py", "cli/bench_peers.py", "cli/parity*"),
     "torchvision": ("cli/parity*",),

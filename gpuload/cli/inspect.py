@@ -31,6 +31,7 @@ from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
 from gpuload.open import open_with_title
+from gpuload.ops.decode import Decode, suited_to
 from gpuload.preview import write_file
 from gpuload.redaction import message, printable
 from gpuload.sources.base import Source
@@ -164,11 +165,11 @@ def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels
         if record in records:
             try:
                 image = _image(source, record)
-            except MissingPackageError as error:
+            except (MissingPackageError, RecordError) as error:
                 picture_problem = f"{error.what}; {error.remedy}"
         inspection = Inspection(
             title, call, len(source), len(files), total_bytes(files), source.describe(), fields,
-            len(records) + len(damage), damage, record, place, _code(source, paths, call), picture_problem,
+            len(records) + len(damage), damage, record, place, _code(source, paths, call, records), picture_problem,
         )  # fmt: skip
         return inspection, image
 
@@ -191,6 +192,16 @@ def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tup
     return records, tuple(damage)
 
 
+def _about_head(file: heads.Head) -> Iterator[str]:
+    """Give what of an image is not usual: its numbers, its alpha, its pages."""
+    if file.dtype != "uint8":
+        yield f"of {file.dtype}"
+    if file.surplus:
+        yield f"with {file.surplus}"
+    if file.pages > 1:
+        yield f"of {file.pages} pages"
+
+
 def _report(source: Source, field: Field, records: dict[int, dict[str, Any]], record: int) -> FieldReport:
     values = {number: fields[field.name] for number, fields in records.items()}
     about = _about(source, field, list(values.values())) if values else ""
@@ -206,7 +217,9 @@ def _about(source: Source, field: Field, values: list[Any]) -> str:
         kinds = Counter(heads.FORMATS[file.kind].title for file in files)
         size = f"{_span([file.height for file in files])} x {_span([file.width for file in files])} pixels"
         least, largest = _bytes(min(map(len, values))), _bytes(max(map(len, values)))
-        return f"{', '.join(kinds)}; {size}; {least if least == largest else f'{least} to {largest}'}"
+        about = dict.fromkeys(word for file in files for word in _about_head(file))
+        sizes = least if least == largest else f"{least} to {largest}"
+        return "; ".join([", ".join(kinds), size, sizes, *about])
     parts = []
     arrays = [np.asarray(value) for value in values]
     if not field.uniform:
@@ -296,15 +309,22 @@ def _image(source: Source, record: int) -> Pixels | None:
     return cell.pictures[0][1]
 
 
-def _code(source: Source, paths: str | list[str], call: str) -> str:
-    """Return lines of Python that load the records."""
+def _decode_form(field: Field, records: dict[int, dict[str, Any]], on: str) -> str:
+    """Return the op that decodes the files of a field, as text, by the first one that was read."""
+    op = suited_to(heads.read(next(iter(records.values()))[field.name])) if records else Decode()
+    words = [repr(op.mode), f"dtype={op.dtype!r}", f"channels={op.channels}"] if op.mode != Decode().mode else []
+    return f"gl.ops.Decode({', '.join(filter(None, [*words, on]))})"
+
+
+def _code(source: Source, paths: str | list[str], call: str, records: dict[int, dict[str, Any]]) -> str:
+    """Return lines of Python that load the records, of which some were read."""
     names = source.spec.names
     files = [field for field in source.spec if field.encoded]
     ops = []
     for field in files:
         on = "" if field.name == "image" or len(names) == 1 else f"on={field.name!r}"
         ops += [
-            f"gl.ops.Decode({on})",
+            _decode_form(field, records, on),
             f"gl.ops.RandomResizedCrop({', '.join(filter(None, [str(SIDE), str(SIDE), on]))})",
         ]
     lines = [f"source = gl.open({paths!r})"]

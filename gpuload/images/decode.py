@@ -9,10 +9,14 @@ Pillow        for machines without the first (macOS, Windows). Only its decoders
 Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same, or Pillow's are
               refused (`UNLIKE`): of TIFF with a palette, with alpha that was multiplied in, or 10 to 14 bits, and of
               colours of 16 bits in TIFF, PNM and JPEG 2000, of which it keeps 8. GIF and AVIF are Pillow's in any case,
-              and so is a TIFF that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
+              as are animated WebP and gray JPEG 2000 of 10 to 15 bits, without boxes or with alpha, and so is a TIFF
+              that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
 Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
               A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, for every kind of file.
+RGBA          those pixels, and the alpha of the file, by Pillow's decoders.
+ANY           the samples that a file stores, not scaled: of PNM by `heads.pnm`, of TIFF by `tiffs`; of others the
+              colours at their own depth, and the alpha.
 LABELS        the numbers that a PNG stores: without its palette it is a gray image of the numbers of its colours.
 Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
               process. Decoders have no threads of their own, so that a child of fork can decode too.
@@ -56,13 +60,16 @@ from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.errors import MissingPackageError, SpecError, missing_package
+from gpuload.images import tiffs
 from gpuload.images.head import FORMATS, Head
+from gpuload.images.heads import jp2, jpeg, pnm, tiff, webp
+from gpuload.images.heads.base import UnsupportedError, without_turn
 from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
 
 Pixels = NDArray[np.uint8]
 Region = tuple[int, int, int, int]
 
-MODES = ("RGB", "GRAY", "LABELS")
+MODES = ("RGB", "GRAY", "RGBA", "LABELS", "ANY")
 
 BLOCK_VALUES = 1 << 20  # that are converted at a time; with fewer, Pillow would be slower
 GRAY_WEIGHTS = (9798, 19235, 3735)  # .299, .587, .114 in 1 / 32768
@@ -81,7 +88,7 @@ DAMAGE_TEXT = "its pixels cannot be decoded: the file is damaged behind its head
 SHORT_TEXT = f"{DAMAGE_TEXT}, most likely because the data of its scan ends before the image is complete"
 UNIT_ROWS = 16  # of a JPEG whose colours have half the rows; programs do not write a quarter
 START_OF_SCAN, APP14 = 0xDA, 0xEE
-GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA = 0, 2, 4  # colour types of a PNG
+GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA, RGBA = 0, 2, 4, 6  # colour types of a PNG
 READERS = {  # the module of each reader of Pillow, and its class
     "webp": ("WebPImagePlugin", "WebPImageFile"),
     "tiff": ("TiffImagePlugin", "TiffImageFile"),
@@ -92,6 +99,7 @@ READERS = {  # the module of each reader of Pillow, and its class
     "avif": ("AvifImagePlugin", "AvifImageFile"),
 }
 TURNED = ("webp", "tiff", "avif")  # formats that have an orientation
+OF_PILLOW = ("default bits", webp.ANIMATION, jp2.GRAYS)  # forms that nvImageCodec does not decode
 UNLIKE = {  # `Head.form` of files that Pillow reads in another way than DALI
     "palette": "a TIFF with a palette, whose colours have 16 bits,",
     "associated": "a TIFF whose colours were multiplied by its alpha",
@@ -105,53 +113,221 @@ class ImageError(ValueError):
 
 
 def decode(
-    data: Pixels, head: Head, mode: str, region: Region | None = None, *, dtype: str = "uint8", strict: bool = False
+    data: Pixels,
+    head: Head,
+    mode: str,
+    region: Region | None = None,
+    *,
+    dtype: str = "uint8",
+    strict: bool = False,
+    orient: bool = True,
 ) -> NDArray[Any]:
-    """Return the pixels of an encoded image, upright, ``[height, width, 3 or 1]``, C order.
+    """Return the pixels of an encoded image, ``[height, width, channels]``, C order.
 
     Args:
         data: the file, uint8 ``[num_bytes]``.
-        head: the result of `head.read` for it.
-        mode: ``"RGB"``, ``"GRAY"`` or ``"LABELS"``.
-        region: top, left, height and width in the upright image; the result equals the same cut of the whole image.
-        dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not scaled.
+        head: the result of `head.read` for it; where it is not turned, ``without_turn`` of that.
+        mode: ``"RGB"``, ``"GRAY"``, ``"RGBA"``, ``"LABELS"`` or ``"ANY"``.
+        region: top, left, height and width in the image; the result equals the same cut of the whole image.
+        dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not scaled, nor is
+            ``"ANY"``, which takes any dtype that holds all values of the file's.
         strict: True to look at each JPEG twice, and refuse one whose data end early also if that left no trace in the
             last pixels. Decoding a region may find such damage without it.
+        orient: False for the pixels as they are stored, else they are turned upright.
 
     Raises:
         ImageError: the bytes are damaged, or the codec that is there does not decode such a file.
+        HeadError: the same; `UnsupportedError` where it is of another kind.
         SpecError: the mode is another one, or the region is empty or reaches beyond the image.
-        MissingPackageError: neither nvImageCodec nor Pillow is installed; of GIF and AVIF, Pillow.
+        MissingPackageError: neither nvImageCodec nor Pillow is installed; of other kinds, Pillow or tifffile.
     """
     if mode not in MODES:
         raise SpecError(f"mode {mode!r}", cause=f"images are decoded to one of {MODES}", remedy="take one of these")
     if region is not None:
         _check_region(region, head)
     if mode == "LABELS":
-        return _labels(data, head, region, dtype, strict)
-    in_codec = FORMATS[head.kind].in_dali and head.form != "default bits"
-    codec = _process_codec() if in_codec else _of_pillow(FORMATS[head.kind].title)
-    pixels = codec.decode(data, head, region, dtype, strict)
-    size, depth = (head.height, head.width) if region is None else region[2:], np.uint16 if head.bits > 8 else np.uint8
-    if pixels.shape != (*size, 3) or pixels.dtype not in (depth, dtype):  # callers trust the size
+        return _labels(data, head, region, dtype, strict, orient)
+    if mode == "ANY":
+        return _file_numbers(data, head, region, dtype, strict, orient)
+    pixels = _colours(data, head, region, dtype, strict, orient)
+    size = (head.height, head.width) if region is None else region[2:]
+    if pixels.shape != (*size, 3) or pixels.dtype not in (head.dtype, dtype):  # callers trust the size
         raise ImageError(f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}")
-    if pixels.dtype != dtype:
-        pixels = _convert(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
+    pixels = _as_depth(pixels, dtype)
     if mode == "RGB":
         return pixels
+    if mode == "RGBA":
+        alpha = _alpha(data, head, orient) if head.surplus == "alpha" else None
+        opaque = np.iinfo(pixels.dtype).max
+        plane = (
+            np.full((*size, 1), opaque, pixels.dtype) if alpha is None else _as_depth(_cut_region(alpha, region), dtype)
+        )
+        return np.concatenate([pixels, plane.reshape(*size, 1)], axis=2)
     # The weights add up to 1: where the three channels are equal, gray is any of them.
     return pixels[..., :1].copy() if head.channels < 3 else gray(pixels)
 
 
-def _labels(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool) -> NDArray[Any]:
+def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
+    """Yield what decoding leaves out of an image: a word for the kind of loss, a sentence, and the form to write."""
+    if head.pages > 1:
+        form = 'gl.records(len(paths), lambda numbers: {"image": [tifffile.imread(paths[n]) for n in numbers]})'
+        yield "pages", f"an image is a TIFF of {head.pages} pages, of which the first alone is decoded", form
+    if mode not in ("RGB", "GRAY", "RGBA"):
+        return
+    if head.surplus == "alpha" and mode != "RGBA":
+        yield "alpha", f"an image has transparent pixels, and {mode} leaves their alpha out", "gl.ops.Decode('RGBA')"
+    elif head.surplus not in ("", "alpha"):
+        form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}, channels={head.channels})"
+        yield "channels", f"an image has {head.surplus} beyond its colours, which {mode} leaves out", form
+    is_deep = head.bits > 8 and head.form != "palette" and not head.sample
+    if dtype == "uint8" and (is_deep or (head.kind == "avif" and head.form)):
+        bits = head.form if head.form.endswith(" bits") and head.form[0].isdigit() else "16 bits"
+        form = f"gl.ops.Decode({mode!r}, dtype='uint16')".replace("'RGB', ", "")
+        if head.kind == "avif":
+            form = 'gl.records(len(paths), lambda numbers: {"image": [imagecodecs.imread(paths[n]) for n in numbers]})'
+        yield "bits", f"an image has {bits} for a sample, which are rounded to the 8 of uint8", form
+
+
+def is_opaque(data: Pixels, head: Head) -> bool:
+    """Return True if no pixel of an image with alpha is transparent."""
+    alpha = _alpha(data, head, orient=True)
+    return bool((alpha == np.iinfo(alpha.dtype).max).all())
+
+
+def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool) -> NDArray[Any]:
+    """Return an image as RGB, of uint16 where the head says so, else of uint8 or of the dtype."""
+    if head.form == pnm.SAMPLES:
+        return _cut_region(_scaled_samples(data, head, dtype), region)
+    if head.form == tiff.RARE:
+        layout = tiff.layout(data.data)
+        tiffs.check_colours(layout, head)
+        return _cut_region(tiffs.colours(_tiff_samples(data, head, orient), layout), region)
+    if head.form == jpeg.STRAY_BYTES:
+        clean = np.frombuffer(jpeg.without_stray_bytes(data.data), np.uint8)
+        moved_end = head.scan_end - (len(data) - len(clean)) if head.scan_end else 0
+        data, head = clean, replace(head, scan_end=moved_end, form="")
+    elif head.form == webp.PLAIN:
+        clean = np.frombuffer(webp.without_metadata(data.data), np.uint8)
+        pixels = _process_codec().decode(clean, replace(without_turn(head), form=""), None, dtype, strict, orient=False)
+        return _cut_region(_upright(pixels, head), region)
+    is_of_codec = FORMATS[head.kind].in_dali and head.form not in OF_PILLOW and not head.form.endswith(" bits")
+    is_of_codec = is_of_codec or head.form == "odd bits"
+    codec = _process_codec() if is_of_codec else _of_pillow(FORMATS[head.kind].title)
+    if head.form.endswith(" bits") and head.kind == "avif" and dtype != "uint8":
+        raise UnsupportedError(f"an AVIF of {head.form} to {dtype}", "gl.ops.Decode() rounds it to uint8")
+    return codec.decode(data, head, region, dtype, strict, orient)
+
+
+def _file_numbers(
+    data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool
+) -> NDArray[Any]:
+    """Return the channels that a file stores, their numbers not scaled; the colours of a palette are looked up."""
+    if not np.can_cast(head.dtype, dtype, "safe"):
+        raise UnsupportedError(f"values of {head.dtype} as {dtype}", f"gl.ops.Decode('ANY', dtype={head.dtype!r})")
+    if head.kind == "pnm":
+        values = pnm.samples(data.data)[0]
+    elif head.kind == "tiff" and not _shows_samples(data, head):
+        values = _tiff_samples(data, head, orient)
+    else:
+        values = _stored_colours(data, head, strict, orient)
+    return np.ascontiguousarray(_cut_region(values, region), dtype)
+
+
+def _shows_samples(data: Pixels, head: Head) -> bool:
+    """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its palette."""
+    layout = tiff.layout(data.data)
+    are_numbers = layout.photometric == tiff.INDEXED or (layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8)
+    return head.form in ("", "palette") and not head.surplus and are_numbers
+
+
+def _stored_colours(data: Pixels, head: Head, strict: bool, orient: bool) -> NDArray[Any]:
+    """Return gray or the colours of an image, and its alpha behind them, as they are stored."""
+    if head.kind == "png" and head.bits < 8 and int(data[25]) == GRAYSCALE:
+        return _labels(data, head, None, "uint8", strict, orient)
+    if head.kind == "jpeg" and head.channels == 4:
+        raise UnsupportedError("the four channels of a CMYK JPEG as they are stored", "gl.ops.Decode() makes RGB of it")
+    if head.kind == "avif" and head.form:
+        raise UnsupportedError(f"an AVIF of {head.form} as it is stored", "gl.ops.Decode() rounds it to uint8")
+    values = _colours(data, head, None, head.dtype, strict, orient)
+    if head.channels < 3:
+        values = values[..., :1]
+    if head.kind == "jp2" and head.form:
+        values = values >> np.uint16(16 - head.stored_bits)
+    stores_alpha = head.surplus == "alpha" and (head.kind != "png" or int(data[25]) in (INDEXED, GRAY_WITH_ALPHA, RGBA))
+    if stores_alpha:
+        values = np.concatenate([values, _as_depth(_alpha(data, head, orient), head.dtype)[..., None]], axis=2)
+    return values
+
+
+def _scaled_samples(data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
+    """Return a PNM as RGB of a dtype."""
+    if head.sample:
+        raise UnsupportedError("a PFM, whose samples are float32, as an image", "gl.ops.Decode('ANY', dtype='float32')")
+    values, largest = pnm.samples(data.data)
+    white = np.iinfo(dtype).max
+    values = np.rint(values.astype(np.float64) * white / largest).astype(dtype)
+    if data[1] in pnm.BITS:  # where 1 is black
+        values = white - values
+    return np.repeat(values, 3, axis=2) if head.channels == 1 else values
+
+
+def _tiff_samples(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
+    """Return the samples of a TIFF in the order of the head."""
+    layout = tiff.layout(data.data)
+    if tiffs.is_of_pillow(layout, head):
+        pillow = _of_pillow("TIFF")
+        return pillow.take(data, head, lambda image: tiffs.from_pillow(image, layout, head), orient)
+    return _upright(tiffs.from_tifffile(np.ascontiguousarray(data), layout, head), head)
+
+
+def _alpha(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
+    """Return the transparency of an image that has one, ``[height, width]``, uint8 or uint16; 0 is transparent."""
+    pillow = _of_pillow(FORMATS[head.kind].title)
+    if head.kind == "png":
+        return pillow.png_alpha(np.ascontiguousarray(data), head)
+    if head.kind == "tiff":
+        tiffs.check_colours(tiff.layout(data.data), head)
+        return _tiff_samples(data, head, orient)[..., -1]
+    if head.bits > 8:
+        raise UnsupportedError(f"{FORMATS[head.kind].title} of 16 bits with alpha")
+    return pillow.take(data, head, lambda image: np.array(image.convert("RGBA"))[..., 3], orient)
+
+
+def _upright(pixels: NDArray[Any], head: Head) -> NDArray[Any]:
+    """Return pixels that lie as they are stored in the order of the head."""
+    if head.orientation == 1:
+        return pixels
+    result = np.empty((head.height, head.width, pixels.shape[2]), pixels.dtype)
+    _to_stored_order(result, head.orientation)[:] = pixels
+    return result
+
+
+def _cut_region(pixels: NDArray[Any], region: Region | None) -> NDArray[Any]:
+    """Return a region of an image; a copy, for a view would keep the whole image in memory."""
+    if region is None:
+        return pixels
+    top, left, height, width = region
+    return pixels[top : top + height, left : left + width].copy()
+
+
+def _as_depth(pixels: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return uint8 or uint16 as one of these, scaled."""
+    return (
+        pixels if pixels.dtype == dtype else _convert(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
+    )
+
+
+def _labels(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool) -> NDArray[Any]:
     """Return the numbers that a PNG stores for its pixels, not scaled; see ``decode``."""
     if head.kind != "png" or (int(data[25]) not in (GRAYSCALE, INDEXED)):
-        raise ImageError("it has no number for each pixel: labels are stored in PNG files, gray or with a palette")
+        reason = "labels of a file with no number for each pixel: they are stored in PNG files, gray or with a palette"
+        raise UnsupportedError(reason, f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps the numbers of other files")
     if head.bits > 8 and dtype == "uint8":
-        raise ImageError("its labels have 16 bits, write gl.ops.Decode('LABELS', dtype='uint16')")
+        raise UnsupportedError("labels of 16 bits as uint8", "gl.ops.Decode('LABELS', dtype='uint16')")
     if int(data[25]) == INDEXED:
         data, head = _without_palette(data), replace(head, channels=1)
-    pixels = decode(data, head, "GRAY", region, dtype="uint16" if head.bits > 8 else "uint8", strict=strict)
+    depth = "uint16" if head.bits > 8 else "uint8"
+    pixels = decode(data, head, "GRAY", region, dtype=depth, strict=strict, orient=orient)
     step = 255 // (2**head.bits - 1) if head.bits < 8 else 1  # a codec makes the largest number white
     return (pixels // step).astype(dtype, copy=False)
 
@@ -214,7 +390,9 @@ def _check_region(region: Region, head: Head) -> None:
 class _Codec(Protocol):
     name: str
 
-    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
+    def decode(
+        self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False, orient: bool = True
+    ) -> NDArray[Any]:
         """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is damaged.
 
         They have the dtype, or are uint16 where the head says more than 8 bits, else uint8.
@@ -236,7 +414,7 @@ def _process_codec() -> _Codec:
         ) from None
 
 
-def _of_pillow(title: str) -> _Codec:
+def _of_pillow(title: str) -> _Pillow:
     """Return the codec of a format that nvImageCodec does not decode."""
     try:
         return _pillow()
@@ -251,25 +429,33 @@ class _NvImageCodec:
         self.name = f"nvimgcodec {library.__version__}"
         self.folder = os.path.dirname(str(library.__file__))
         self._library = library
-        self._eight_bits = library.DecodeParams()  # RGB, uint8, by the EXIF orientation
-        self._own_depth = library.DecodeParams(allow_any_depth=True)
+        self._params = {  # RGB; of uint8 or of its own depth, and by the EXIF orientation or as it is stored
+            (is_deep, orient): library.DecodeParams(apply_exif_orientation=orient, allow_any_depth=is_deep)
+            for is_deep in (False, True)
+            for orient in (False, True)
+        }
         self._of_thread = threading.local()
 
-    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
+    def decode(
+        self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False, orient: bool = True
+    ) -> NDArray[Any]:
         if not head.scan_end:
-            return self._decode(data, head, region)
+            return self._decode(data, head, region, orient)
         endless = np.concatenate([data[: head.scan_end], STRICT_END])
         if not _reaches_the_end(region, head):
-            return self._decode(endless, head, region, has_end=False)  # the end is not needed: this is as fast
-        pixels, filler = self._decode(data, head, region), FILL if head.channels < 4 else FILL // 2
+            # The end is not needed: this is as fast.
+            return self._decode(endless, head, region, orient, has_end=False)
+        pixels, filler = self._decode(data, head, region, orient), FILL if head.channels < 4 else FILL // 2
         if strict or _is_level(_to_stored_order(pixels, head.orientation)[-1, -1], filler):
-            again = self._decode(endless, head, region, has_end=False)
+            again = self._decode(endless, head, region, orient, has_end=False)
             if head.channels < 4 and not np.array_equal(again, pixels):  # of four, OpenCV makes other colours
                 raise ImageError(SHORT_TEXT)
         return pixels
 
-    def _decode(self, data: Pixels, head: Head, region: Region | None, has_end: bool = True) -> NDArray[Any]:
-        library, params = self._library, self._own_depth if head.bits > 8 else self._eight_bits
+    def _decode(
+        self, data: Pixels, head: Head, region: Region | None, orient: bool, has_end: bool = True
+    ) -> NDArray[Any]:
+        library, params = self._library, self._params[head.bits > 8, orient]
         try:
             stream = library.CodeStream(np.ascontiguousarray(data))
             if region is not None:
@@ -326,19 +512,27 @@ class _Pillow:
         self.name = f"Pillow {library.__version__}"
         self._library = library
 
-    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
+    def decode(
+        self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False, orient: bool = True
+    ) -> NDArray[Any]:
+        if head.kind in READERS:
+            self._check_kind(head)
+            return _cut_region(self.take(data, head, lambda image: self._colours(image, head), orient), region)
         data = np.ascontiguousarray(data)
+        return _cut_region(self._call_pillow(lambda: self._decode(data, head, dtype, strict)), region)
+
+    def take(self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool) -> NDArray[Any]:
+        """Return what a function makes of an image as Pillow's reader of its format sees it, upright or as stored."""
+        return self._call_pillow(lambda: self._read(np.ascontiguousarray(data), head, convert, orient))
+
+    def _call_pillow(self, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """Return what a function makes of a file; what Pillow raises becomes ``ImageError``."""
         try:
-            pixels = self._read(data, head) if head.kind in READERS else self._decode(data, head, dtype, strict)
-        except (ImageError, MemoryError, SpecError, MissingPackageError):
+            return make()
+        except (ImageError, UnsupportedError, MemoryError, SpecError, MissingPackageError):
             raise
         except (ValueError, OSError) as error:
             raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
-        if region is None:
-            return pixels
-        top, left, height, width = region
-        # A copy: a view would keep the whole image in memory.
-        return pixels[top : top + height, left : left + width].copy()
 
     def _decode(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:
         """Return a JPEG or PNG, by the decoders alone."""
@@ -350,11 +544,13 @@ class _Pillow:
             self._png(data, head, stored_order)
         return pixels
 
-    def _read(self, data: Pixels, head: Head) -> NDArray[Any]:
-        """Return an image of another format, by its reader, which may raise anything for a damaged file."""
+    def _check_kind(self, head: Head) -> None:
         if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
             form = UNLIKE.get(head.form, "colours of more than 8 bits")
             raise ImageError(f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with DALI")
+
+    def _read(self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool) -> NDArray[Any]:
+        """Return a part of an image of another format, by its reader, which may raise anything for a damaged file."""
         files = signalsafe.import_package("PIL.ImageFile")
         if files.LOAD_TRUNCATED_IMAGES:
             raise SpecError(
@@ -367,11 +563,14 @@ class _Pillow:
             with reader(io.BytesIO(data.data)) as image:
                 if (image.height, image.width) not in ((head.height, head.width), (head.width, head.height)):
                     raise ImageError(f"Pillow says {image.height} x {image.width} pixels, its header others")
-                if head.kind in TURNED:
-                    turn = signalsafe.import_package("PIL.ImageOps").exif_transpose
-                    image.load()  # a TIFF is turned by that alone
-                    return self._colours(turn(image), head)
-                return self._colours(image, head)
+                if head.kind == "tiff" and not orient:  # Pillow turns it, so it is turned back
+                    turn_back = int(image.tag_v2.get(tiff.ORIENTATION, 1))
+                    return np.ascontiguousarray(_to_stored_order(convert(image), turn_back))
+                if head.kind not in TURNED or not orient:
+                    return convert(image)
+                turn = signalsafe.import_package("PIL.ImageOps").exif_transpose
+                image.load()  # a TIFF is turned by that alone
+                return convert(turn(image))
         except self._library.DecompressionBombError as error:
             raise ImageError(f"Pillow refuses it ({error}); PIL.Image.MAX_IMAGE_PIXELS is the limit") from None
         except (SyntaxError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
@@ -427,7 +626,7 @@ class _Pillow:
                 out[rows] = convert(values)
 
         if colour == INDEXED or bits < 8:
-            colours: NDArray[Any] = _colours(palette, bits)
+            colours: NDArray[Any] = _palette_colours(palette, bits)
             fill("P", f"P;{bits}" if bits < 8 else "P", lambda values: np.take(colours, values, axis=0))
         elif bits == 8:
             fill(*2 * ({0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}[colour],), _three)
@@ -441,6 +640,48 @@ class _Pillow:
             fill(mode, f"{mode};16B", _three)
             for rows, low in self._bands(out, mode, stream, "zip", f"{mode};16L", interlace):
                 out[rows] = _of(out[rows].astype(np.uint16) << np.uint16(8) | _three(low), out.dtype)
+
+    def png_alpha(self, data: Pixels, head: Head) -> NDArray[Any]:
+        """Return the transparency of a PNG, upright, uint8, or uint16 where its samples have 16 bits."""
+        return self._call_pillow(lambda: self._png_alpha(data, head))
+
+    def _png_alpha(self, data: Pixels, head: Head) -> NDArray[Any]:
+        bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
+        parts, _ = _parts(data.data, has_palette=False)
+        stream = b"".join(parts)
+        result = np.empty((head.height, head.width), np.uint16 if bits > 8 else np.uint8)
+        out = _to_stored_order(result[..., None], head.orientation)[..., 0]
+
+        def fill(mode: str, order: str, convert: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+            for rows, values in self._bands(out, mode, stream, "zip", order, interlace):
+                out[rows] = convert(values)
+
+        if colour in (GRAY_WITH_ALPHA, RGBA) and bits == 8:
+            fill(*2 * ("LA" if colour == GRAY_WITH_ALPHA else "RGBA",), lambda values: values[..., -1])
+        elif colour == GRAY_WITH_ALPHA:
+            fill("RGBA", "RGBA", lambda values: values.view(">u2")[..., 1])
+        elif colour == RGBA:
+            fill("RGBA", "RGBA;16B", lambda values: values[..., 3])
+            for rows, low in self._bands(out, "RGBA", stream, "zip", "RGBA;16L", interlace):
+                out[rows] = out[rows] << np.uint16(8) | low[..., 3]
+        else:
+            key = _chunk(data.data, b"tRNS")
+            opaque = np.iinfo(out.dtype).max
+            if colour == INDEXED:
+                table = np.full(256, 255, np.uint8)
+                table[: len(key)] = np.frombuffer(key, np.uint8)[:256]
+                fill("P", f"P;{bits}" if bits < 8 else "P", lambda values: np.take(table, values))
+            else:
+                numbers = np.frombuffer(key, ">u2")[: 1 if colour == GRAYSCALE else 3]
+                self._hide(data, head, numbers, out, opaque)
+        return result
+
+    def _hide(self, data: Pixels, head: Head, key: NDArray[Any], out: NDArray[Any], opaque: int) -> None:
+        """Write 0 for the pixels of the one transparent colour of a PNG, else ``opaque``."""
+        pixels = self._decode(data, without_turn(head), "uint16" if head.bits > 8 else "uint8", strict=False)
+        step = 255 // (2**head.bits - 1) if head.bits < 8 else 1
+        matches = (pixels[..., : len(key)] == key * step).all(axis=2)
+        out[:] = np.where(matches, 0, opaque)
 
     def _bands(self, out: Pixels, mode: str, data: Any, *decoder: Any) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Give the rows of an image as arrays, some at a time: as one array they would be copied twice."""
@@ -554,7 +795,17 @@ def _parts(view: memoryview, has_palette: bool) -> tuple[list[memoryview], memor
     return pixel_parts, palette
 
 
-def _colours(palette: memoryview, bits: int) -> Pixels:
+def _chunk(view: memoryview, name: bytes) -> memoryview:
+    """Return the content of the first chunk of a PNG with a name; `head` has found it."""
+    place, chunk_name = 8, b""
+    while True:
+        length, chunk_name = CHUNK.unpack_from(view, place)
+        if chunk_name == name:
+            return view[place + 8 : place + 8 + length]
+        place += 12 + length
+
+
+def _palette_colours(palette: memoryview, bits: int) -> Pixels:
     """Return the colour of each value of a pixel, ``[256, 3]``: the palette, or levels of gray where there is none."""
     if len(palette) == 0:
         levels = np.arange(256, dtype=np.uint8) * np.uint8(255 // (2**bits - 1))

@@ -24,9 +24,12 @@ from gpuload.images.heads import avif, bmp, gif, jp2, jpeg, png, pnm, tiff, webp
 from gpuload.images.heads.base import MAX_PIXELS as MAX_PIXELS
 from gpuload.images.heads.base import Head as Head
 from gpuload.images.heads.base import HeadError as HeadError
+from gpuload.images.heads.base import UnsupportedError as UnsupportedError
+from gpuload.images.heads.base import without_turn as without_turn
 from gpuload.ragged import Ragged
 
 COLUMNS = ("height", "width", "scans", "channels", "orientation", "scan_end")  # of the result of `read_heads`
+CHANNELS, ORIENTATION = COLUMNS.index("channels"), COLUMNS.index("orientation")
 LOOKED_AT_BYTES = 18  # by which a format is told
 
 
@@ -57,8 +60,8 @@ FORMATS = {
     "bmp": Format("BMP", (".bmp", ".dib"), (b"BM",), bmp.read),
     "pnm": Format(
         "PNM",
-        (".pnm", ".pbm", ".pgm", ".ppm"),
-        tuple(b"P%d" % kind + white for kind in range(1, 7) for white in (b" ", b"\n", b"\r", b"\t")),
+        (".pnm", ".pbm", ".pgm", ".ppm", ".pfm"),
+        tuple(b"P%c" % kind + white for kind in b"123456fF" for white in (b" ", b"\n", b"\r", b"\t")),
         pnm.read,
     ),
     "jp2": Format("JPEG 2000", (".jp2", ".jpx"), (jp2.SIGNATURE,), jp2.read_jp2),
@@ -70,6 +73,45 @@ SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes
 TITLES = ", ".join(form.title for form in FORMATS.values())
 # The first bytes that show the format of a file whose beginning is damaged: its reader gives the better error.
 SHORT_MAGICS = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
+# Formats that are known and not decoded: the name, and bytes at a place.
+FOREIGN = (
+    *(("HEIF (HEIC)", 4, b"ftyp" + brand) for brand in (b"heic", b"heix", b"mif1", b"msf1", b"hevc")),
+    *(("JPEG XL", 0, magic) for magic in (b"\xff\x0a", b"\0\0\0\x0cJXL ")),
+    ("DICOM", 128, b"DICM"), ("OpenEXR", 0, b"v/1\x01"), ("Radiance HDR", 0, b"#?RADIANCE"), ("FITS", 0, b"SIMPLE  ="),
+    ("Photoshop", 0, b"8BPS"), ("DDS", 0, b"DDS "), ("JPEG XR", 0, b"II\xbc"), ("QOI", 0, b"qoif"),
+    ("ICO", 0, b"\0\0\1\0"),
+)  # fmt: skip
+# How others read files of a format: a call that gives an array, for a path.
+READERS = {"tiff": "tifffile.imread(path)", "DICOM": "pydicom.dcmread(path).pixel_array"}
+READERS |= {"FITS": "astropy.io.fits.getdata(path)"}
+READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO"), "numpy.asarray(PIL.Image.open(path))")
+OTHER_READER = "imagecodecs.imread(path)"
+FORMS = {  # of `Head`, in words
+    "plain": "with EXIF data in a place or form that DALI does not read",
+    "animation": "animated",
+    "gray": "of gray with alpha, or without boxes",
+    "stray bytes": "with stray bytes in front of a marker",
+    "samples": "of floats, of another largest value than 255 and 65535, or of text that is not numbers alone",
+}
+
+
+def row_error(row: int, error: ValueError) -> RowError:
+    """Return the error of a row whose file is not decoded: damaged, or of a kind that is not supported.
+
+    Args:
+        row: its place in the batch.
+        error: `HeadError`, or what `images.decode` raises.
+    """
+    if not isinstance(error, UnsupportedError):
+        return RowError(row, str(error))
+    call = READERS.get(error.file_kind, OTHER_READER)
+    form = f'gl.records(len(paths), lambda numbers: {{"image": [{call} for path in map(paths.__getitem__, numbers)]}})'
+    return RowError(
+        row,
+        str(error),
+        cause="the file may be sound, but gpuload does not decode this kind",
+        remedy=f"{error.remedy}; or read it by another library: {form}" if error.remedy else form,
+    )
 
 
 def kind_of(beginning: bytes) -> str | None:
@@ -83,13 +125,26 @@ def kind_of(beginning: bytes) -> str | None:
     return next((kind for kind, form in FORMATS.items() if beginning.startswith(form.beginnings)), None)
 
 
-def foreign_to_dali(data: NDArray[Any]) -> str:
-    """Return the kind of an image file that DALI has no codec for; "" for any other."""
+def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
+    """Return the kind of an image file that DALI has no codec for; "" for any other.
+
+    Args:
+        data: the file.
+        may_be_jpeg: False for a file that may be a JPEG only if the core has declined it; then it is looked at, too.
+    """
     kind = kind_of(bytes(data[:LOOKED_AT_BYTES]))
     if kind is not None and not FORMATS[kind].in_dali:
         return FORMATS[kind].title
-    if kind == "tiff" and not tiff.gives_bits(memoryview(cast(Any, data))):
-        return "TIFF without BitsPerSample"
+    view = memoryview(cast(Any, data))
+    if kind == "tiff":
+        return tiff.foreign_to_dali(view)
+    if kind in ("webp", "pnm", "jp2", "j2k") or (kind == "jpeg" and not may_be_jpeg):
+        try:
+            form = FORMATS[kind].read(view).form
+        except (HeadError, scans.ScanError, IndexError, struct.error):
+            return ""  # DALI says what is wrong
+        is_of_dali = form in ("", "one colour")
+        return "" if is_of_dali else f"{FORMATS[kind].title} ({FORMS.get(form, form)})"
     return ""
 
 
@@ -109,9 +164,16 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
         (name for start, name in SHORT_MAGICS.items() if beginning.startswith(start)), None
     )
     if kind is None:
+        if foreign := next((name for name, place, magic in FOREIGN if view[place : place + len(magic)] == magic), ""):
+            error = UnsupportedError(f"a file of the format {foreign}; the formats are {TITLES}")
+            error.file_kind = foreign
+            raise error
         raise HeadError(f"it is no image file of these formats: {TITLES}; it begins with {beginning[:8].hex(' ')}")
     try:
         return FORMATS[kind].read(view)
+    except UnsupportedError as unsupported:
+        unsupported.file_kind = kind
+        raise
     except scans.ScanError as error:
         raise HeadError(str(error)) from None
     except (IndexError, struct.error):
@@ -121,7 +183,8 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
 def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]:
     """Return numbers of the heads of encoded images, int32 ``[N, 6]``, a column for each name in ``COLUMNS``.
 
-    The last three are of JPEGs that the core has read, and 0 for all other files: ``jpeg_head`` makes a `Head` of them.
+    Channels and the end of the scan are of JPEGs that the core has read, and 0 for all other files: ``jpeg_head`` makes
+    a `Head` of them.
 
     Raises:
         RowError: the bytes of a file are not one whole image that can be decoded; it names the first such row.
@@ -133,14 +196,26 @@ def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]
         try:
             head = read(files[row])
         except HeadError as error:
-            raise RowError(row, str(error)) from None
+            raise row_error(row, error) from None
         heads[row, :3] = head.height, head.width, head.scans
+        heads[row, ORIENTATION] = head.orientation
     return heads
+
+
+def without_orientation(heads: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the result of `read_heads` for images that are not turned: of their sizes as they are stored.
+
+    JPEGs with an orientation are no longer known as such: the core, which would turn them, leaves them out.
+    """
+    stored_heads, is_turned = heads.copy(), heads[:, ORIENTATION] > 4
+    stored_heads[is_turned, :2] = heads[is_turned, 1::-1]
+    stored_heads[heads[:, ORIENTATION] > 1, CHANNELS] = 0
+    return stored_heads
 
 
 def are_jpegs(heads: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return which rows of `read_heads` are known to be of JPEGs, boolean ``[N]``; those of others may be, too."""
-    return np.asarray(heads[:, COLUMNS.index("channels")] > 0)
+    return np.asarray(heads[:, CHANNELS] > 0)
 
 
 def jpeg_head(numbers: NDArray[np.int32]) -> Head | None:

@@ -6,6 +6,10 @@ Meaning  DALI's CPU decoder, which equals libjpeg-turbo (accurate DCT, fancy ups
          side by side in one scale, and a 16-bit file keeps its values in uint16.
 GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, for every kind of file:
          DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
+RGBA     the same colours, and the alpha of the file behind them, in the same scale; opaque where it has none. It runs
+         on the host.
+ANY      the channels that the file stores, their numbers not scaled, as DALI and OpenCV call it: for measurements. The
+         dtype is that of the file, or one that holds all of its values. It runs on the host.
 LABELS   the numbers that a PNG stores, gray or with a palette, not scaled: Pillow's modes "L" and "P", for masks as
          those of Pascal VOC. DALI has no such form, so it runs on the host.
 Formats  `images.head.FORMATS`. DALI has no codec for GIF and AVIF, so that its executor refuses them by name
@@ -22,6 +26,7 @@ Region   Where a crop follows, only the region that it uses is decoded: equal to
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -30,20 +35,27 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import DeviceError, SpecError
+from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.images import decode, head, scans
 from gpuload.ops import arguments
 from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
 from gpuload.spec import Field
 
-LABELS = "LABELS"
-CHANNELS = {"RGB": 3, "GRAY": 1, LABELS: 1}
+LABELS, RGBA, FILE_NUMBERS = "LABELS", "RGBA", "ANY"
+CHANNELS: dict[str, int | None] = {"RGB": 3, "GRAY": 1, RGBA: 4, LABELS: 1, FILE_NUMBERS: None}
 DTYPES = ("uint8", "uint16")
+NUMBER_DTYPES = (*DTYPES, "int8", "int16", "int32", "uint32", "float16", "float32", "float64")
+MOST_CHANNELS = 2**16 - 1  # of a TIFF
+MOST_PROBES = 16  # images with alpha that are looked at, until one is transparent
+OPAQUE = "opaque"  # the number of these in `Decode._memory`
 # nvImageCodec 0.9.0 is reported (its issue 55) to end the process on H100 and B200 where a region of a JPEG is decoded
 # on the GPU, and to fail with its error 8 on A100. 0.8.0 is fine, but DALI 2.4 takes 0.9 alone.
 REGIONS_ON_GPU = "whole images are decoded and cut there: nvImageCodec 0.9.0 ends the process at a region of a JPEG"
 # In a region of one column of a 4:2:0 JPEG, libjpeg-turbo has no neighbour to make the colours of: see Region, above.
 LEAST_PIXELS = 2  # of a region along each side, where the image has as many
+
+
+log = logging.getLogger("gpuload")
 
 
 @dataclass(frozen=True)
@@ -54,10 +66,18 @@ class Decode(Op):
         ``gl.ops.Decode()``
 
     Args:
-        mode: ``"RGB"`` (three channels) or ``"GRAY"`` (one). ``"LABELS"`` (one): the numbers that a PNG stores, with a
-            palette or gray; for masks. An image that stores no such numbers is an error.
+        mode: ``"RGB"`` (three channels), ``"GRAY"`` (one) or ``"RGBA"`` (four; a file without alpha is opaque).
+            ``"LABELS"`` (one): the numbers that a PNG stores, with a palette or gray; for masks. An image that
+            stores no such numbers is an error. ``"ANY"``: the channels and numbers that a file stores, not scaled,
+            for measurements: ``Decode("ANY", dtype="float32", channels=1)``.
         dtype: ``"uint8"`` or ``"uint16"``. Files of more bits are rounded to uint8, and those of 8 bits multiplied by
-            257 for uint16: 0 is black, and the largest value of the dtype white. Labels are not scaled.
+            257 for uint16: 0 is black, and the largest value of the dtype white. Labels are not scaled. For
+            ``"ANY"`` any dtype of numbers; a file whose values it does not hold is an error.
+        channels: of ``"ANY"``: how many all images have; another number is an error. None: as many as each has; then
+            a batch is a list.
+        orient: True to turn images upright, as their EXIF orientation says. False leaves the pixels as they are stored:
+            for boxes and masks that were drawn on these, as torchvision and OpenCV's ``IMREAD_IGNORE_ORIENTATION`` see
+            them.
         max_pixels: the largest images that are decoded, 2**28 at most. Decoding takes 6 bytes for each
             pixel in each thread, 12 of 16 bits or a progressive JPEG of four channels, some 20 of JPEG 2000 and TIFF.
         max_scans: the most scans of a JPEG that is decoded; 2**16 means any number. libjpeg writes 10 (18 of four
@@ -72,6 +92,8 @@ class Decode(Op):
 
     mode: str = "RGB"
     dtype: str = field(default="uint8", kw_only=True)
+    channels: int | None = field(default=None, kw_only=True)
+    orient: bool = field(default=True, kw_only=True)
     max_pixels: int = field(default=2**27, kw_only=True)
     max_scans: int = field(default=50, kw_only=True)
     size: tuple[int, int] | None = field(default=None, kw_only=True)
@@ -82,7 +104,18 @@ class Decode(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self, "mode", self.mode, CHANNELS)
-        arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES))
+        dtypes = NUMBER_DTYPES if self.mode == FILE_NUMBERS else DTYPES
+        arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, dtypes))
+        arguments.keep(self, orient=arguments.flag(self, "orient", self.orient))
+        if self.channels is not None:
+            arguments.keep(self, channels=arguments.whole(self, "channels", self.channels))
+            if self.mode != FILE_NUMBERS:
+                number = CHANNELS[self.mode]
+                raise arguments.refuse(
+                    self, "channels", self.channels, f"None: {self.mode} has {number}", 'write mode="ANY" for others'
+                )
+            if self.channels > MOST_CHANNELS:
+                raise arguments.refuse(self, "channels", self.channels, f"at most {MOST_CHANNELS}")
         if self.size is not None:
             if not isinstance(self.size, (tuple, list)) or len(self.size) != 2:
                 raise arguments.refuse(self, "size", self.size, "height and width, two numbers", "write size=(48, 64)")
@@ -101,8 +134,13 @@ class Decode(Op):
 
     @property
     def needs_numpy(self) -> bool:  # type: ignore[override]  # a constant of other ops
-        """See ``Op``: True for labels."""
-        return self.mode == LABELS
+        """See ``Op``: True for labels, for transparency, and for numbers that are not scaled."""
+        return self.mode in (LABELS, RGBA, FILE_NUMBERS)
+
+    @property
+    def ignores_orientation(self) -> bool:
+        """See ``Op``."""
+        return not self.orient
 
     @property
     def takes_region(self) -> bool:
@@ -123,7 +161,8 @@ class Decode(Op):
                 remedy="leave Decode out (of a recipe: images='HWC'), or name the field that holds the files with on=; "
                 f"where its bytes are image files, mark it: source.mark({field.name}='encoded')",
             )
-        shape = (*(self.size or (None, None)), CHANNELS[self.mode])
+        num_channels = self.channels if self.mode == FILE_NUMBERS else CHANNELS[self.mode]
+        shape = (*(self.size or (None, None)), num_channels)
         return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")
 
     def covering(self, region: Draw, size: Sizes) -> Draw:
@@ -183,18 +222,64 @@ class Decode(Op):
             x: the file.
             region: top, left, height and width, pixels; None for the whole image.
             image_head: its head, where that was read and checked before.
-            strict: see `images.decode`.
+            strict: see `images.decode`; then nothing is told of what is left out.
 
         Raises:
             RowError: it is damaged, or beyond a limit.
         """
+        kind = ""
         try:
             if image_head is None:
                 image_head = head.read(x)
+                kind = image_head.kind
+                if not strict:
+                    self.tell_losses(x, image_head)
+                image_head = image_head if self.orient else head.without_turn(image_head)
                 self.check_heads(np.array([(image_head.height, image_head.width, image_head.scans)], np.int32))
-            return decode.decode(x, image_head, self.mode, region, dtype=self.dtype, strict=strict)
+            words: dict[str, Any] = {"dtype": self.dtype, "strict": strict, "orient": self.orient}
+            pixels = decode.decode(x, image_head, self.mode, region, **words)
         except (head.HeadError, decode.ImageError) as error:
-            raise RowError(0, str(error)) from None
+            if isinstance(error, head.UnsupportedError):
+                error.file_kind = error.file_kind or kind
+            raise head.row_error(0, error) from None
+        if self.channels not in (None, pixels.shape[2]):
+            form = f"gl.ops.Decode('ANY', dtype={self.dtype!r}, channels={pixels.shape[2]})"
+            raise RowError(
+                0,
+                f"it has {pixels.shape[2]} channels, and {self} is for {self.channels}",
+                cause="all images of a batch have one number of channels",
+                remedy=f"{form} for files of so many; without channels= each image has as many as its file",
+            )
+        return pixels
+
+    def tell_losses(self, x: Any, image_head: head.Head) -> None:
+        """Log, once for each kind of loss, what of an image this op leaves out: alpha, bits, pages."""
+        if image_head.kind == "jpeg":
+            return
+        for word, text, remedy in decode.losses(image_head, self.mode, self.dtype):
+            if word in self._memory or (word == "alpha" and self._is_opaque(x, image_head)):
+                continue
+            token = object()
+            # Several threads come here at once; `setdefault` is one step, so that one of them tells it.
+            if self._memory.setdefault(word, token) is token:
+                log.warning("gl.ops.Decode(%r): %s; remedy: %s", self.mode, text, remedy)
+
+    @property
+    def _memory(self) -> dict[str, Any]:
+        """The kinds of losses that were told, and how many opaque images were looked at."""
+        memory: dict[str, Any] = self.__dict__.setdefault("_losses", {})
+        return memory
+
+    def _is_opaque(self, x: Any, image_head: head.Head) -> bool:
+        """Return True for an image without transparent pixels, and for every one when so many of these were seen."""
+        if self._memory.get(OPAQUE, 0) >= MOST_PROBES:
+            return True
+        try:
+            is_opaque = decode.is_opaque(x, image_head)
+        except (head.HeadError, decode.ImageError, MissingPackageError):
+            return False  # of damage the decoder tells itself
+        self._memory[OPAQUE] = self._memory.get(OPAQUE, 0) + is_opaque
+        return is_opaque
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``decoders.image``, or ``image_slice`` of a region, so that the pixels do not depend on the batch.
@@ -205,6 +290,8 @@ class Decode(Op):
         settings: dict[str, Any] = {"device": "cpu", "jpeg_fancy_upsampling": True}
         if self.dtype == "uint16":
             settings["dtype"] = dali.types.UINT16
+        if not self.orient:
+            settings["adjust_orientation"] = False
         if device == "gpu":
             # With affine=True each of the codec's threads would keep to a core, beside our own threads there.
             settings.update(device="mixed", affine=False, hw_decoder_load=self.hw_decoder_load)
@@ -222,6 +309,22 @@ class Decode(Op):
         if self.dtype == "uint16":
             return _gray(dali, pixels)
         return dali.fn.color_space_conversion(pixels, image_type=rgb, output_type=gray)
+
+
+def suited_to(image_head: head.Head) -> Decode:
+    """Return the op that decodes an image of whose file this is the head: to RGB, or its own numbers if it has none."""
+    if image_head.sample:
+        return Decode(FILE_NUMBERS, dtype=image_head.dtype, channels=image_head.channels)
+    return Decode()
+
+
+def check_file(x: Any) -> None:
+    """Decode the whole image of a file, whatever its numbers mean; raises ``RowError`` if it is damaged."""
+    try:
+        image_head = head.read(x)
+    except head.HeadError as error:
+        raise head.row_error(0, error) from None
+    suited_to(image_head).decode_file(x, strict=True)
 
 
 def decoder_on_gpu(ops: Iterable[Op]) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from gpuload import rng, synonyms
 from gpuload.errors import RowError, SpecError, UnknownFieldError
-from gpuload.images.head import COLUMNS, read_heads
+from gpuload.images.head import COLUMNS, read_heads, without_orientation
 from gpuload.ops import beside, follow, images
 from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
 from gpuload.spec import INSTANCES, MASK, Field, Spec
@@ -199,6 +199,7 @@ class Graph:
             SpecError: an op mixes, and there are no partners.
             RowError: an op cannot draw for the size of a record's image, or refuses to decode it.
         """
+        sizes = self._without_orientation(sizes)
         self._check_heads(sizes)
         for name in self._varying_images:
             images.check_pixels(name, sizes[name])
@@ -275,6 +276,27 @@ class Graph:
         for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
             for name in on if op.codec else ():
                 op.check_heads(sizes[files.get(name, name)][:, :3])
+
+    def _without_orientation(self, sizes: Mapping[str, Sizes]) -> Mapping[str, Sizes]:
+        """Return the heads of files that are not turned upright with the sizes that they are decoded to."""
+        heads = {name: sizes[name] for name in self._stored_files if sizes[name].shape[1] == len(COLUMNS)}
+        return {**sizes, **{name: without_orientation(rows) for name, rows in heads.items()}} if heads else sizes
+
+    @cached_property
+    def _stored_files(self) -> tuple[str, ...]:
+        """The fields of files that ops decode as they are stored."""
+        by_file: dict[str, set[bool]] = {}
+        for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
+            for name in on if op.codec else ():
+                by_file.setdefault(files.get(name, name), set()).add(op.ignores_orientation)
+        mixed_name = next((name for name, ways in by_file.items() if len(ways) > 1), None)
+        if mixed_name is not None:
+            raise SpecError(
+                f"the images {mixed_name!r} are decoded upright and as they are stored",
+                cause="ops behind would see images of two sizes in one record",
+                remedy="give all Decode ops of a field the same orient=",
+            )
+        return tuple(name for name, ways in by_file.items() if ways == {True})
 
     @cached_property
     def _varying_images(self) -> tuple[str, ...]:

@@ -38,10 +38,15 @@ def turned(value, order="<"):
 
 
 def by_python(file):
-    """Return the row of `read_heads` that the reader in Python makes; None for a file that it refuses."""
+    """Return the row of `read_heads` that the reader in Python makes; None for a file that it refuses.
+
+    None as well for stray bytes in front of a marker, which the core leaves to Python.
+    """
     try:
         head = heads.read(file)
     except heads.HeadError:
+        return None
+    if head.form == "stray bytes":
         return None
     jpeg = [head.channels, head.orientation, head.scan_end] if head.kind == "jpeg" else [0, 0, 0]
     return [head.height, head.width, head.scans, *jpeg]

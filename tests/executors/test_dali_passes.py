@@ -117,7 +117,7 @@ def test_the_heads_of_jpegs_that_were_read_to_draw_are_not_read_again(monkeypatc
     sizes = {"image": image_sizes(FILES["image"], files, 4)}
     draws = graph.draw(seed=0, epoch=0, records=np.arange(4), sizes=sizes)
     sizes = []
-    monkeypatch.setattr(program.head, "foreign_to_dali", lambda file: sizes.append(file.size) or "")
+    monkeypatch.setattr(program.head, "foreign_to_dali", lambda file, **words: sizes.append(file.size) or "")
 
     program.Program(dali, graph, None).check({"image": files}, draws, 4)
 

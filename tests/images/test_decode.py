@@ -362,7 +362,7 @@ class TestDamage:
                                         np.zeros((5, 6, 1), np.uint8), np.zeros((5, 6), np.uint8),
                                         np.zeros((5, 6, 3), np.uint16)])  # fmt: skip
     def test_pixels_that_are_not_as_the_header_says_are_refused(self, monkeypatch, pixels, mode):
-        liar = types.SimpleNamespace(decode=lambda data, head, region, dtype, strict: pixels)
+        liar = types.SimpleNamespace(decode=lambda *arguments: pixels)
         monkeypatch.setattr(decoding, "_process_codec", lambda: liar)
         empty, head = np.empty(0, np.uint8), Head("jpeg", 5, 6, 3, 8, 1)
 

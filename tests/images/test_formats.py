@@ -38,18 +38,14 @@ REFUSED = {  # with what must be said about each
     **{f"bmp/image/{name}.bmp": "16 bits for a pixel" for name in (
         "V3_A1_R5_G5_B5", "V3_A4_R4_G4_B4", "V3_A4_R4_G4_B4_Top_Down", "V3_R5_G6_B5", "V3_R5_G6_B5_Top_Down",
         "V4_R5_G6_B5", "rgb16", "rgb16-231", "rgb16-565", "rgb16-880")},
-    "gif/Pillow/no_palette.gif": "no palette",
+    "gif/Pillow/no_palette.gif": "without a palette",
     "gif/image/issue_1455_oversized.gif": "first frame is 16 x 16",
     "jp2/Pillow/00r0_gray_l.jp2": "cut off",
-    "jp2/Pillow/16bit.cropped.j2k": "raw codestream of one channel",
-    "tiff/Pillow/hopper_gray_4bpp.tif": "4 bits",
-    "tiff/image/rgb32f_bw.tiff": "floating-point",
-    "tiff/image/rgb32f_color.tiff": "floating-point",
-    "tiff/imagecodecs/gray.f2.tif": "floating-point",
-    "tiff/imagecodecs/gray.one.f2.tif": "floating-point",
-    "tiff/imagecodecs/rgb.tiled.jpegxr.u1.tif": "JPEG XR",
-    "webp/Pillow/hopper_orientation_2.webp": "orientation 2",
-    "webp/Pillow/hopper_orientation_6.webp": "orientation 6",
+}  # fmt: skip
+RARE = {  # which DALI does not read: `test_samples` and `test_modes` do
+    "tiff/Pillow/hopper_gray_4bpp.tif", "tiff/image/rgb32f_bw.tiff", "tiff/image/rgb32f_color.tiff",
+    "tiff/imagecodecs/gray.f2.tif", "tiff/imagecodecs/gray.one.f2.tif", "tiff/imagecodecs/rgb.tiled.jpegxr.u1.tif",
+    "jp2/Pillow/16bit.cropped.j2k", "webp/Pillow/hopper_orientation_2.webp", "webp/Pillow/hopper_orientation_6.webp",
 }  # fmt: skip
 
 
@@ -57,7 +53,7 @@ def name_of(path):
     return path.relative_to(GOLDEN).as_posix()
 
 
-READ = [path for path in FILES if name_of(path) not in REFUSED]
+READ = [path for path in FILES if name_of(path) not in REFUSED and name_of(path) not in RARE]
 SMALL = [path for path in READ if path.stat().st_size < 5000]
 
 
@@ -365,24 +361,22 @@ class TestTiff:
     @pytest.mark.parametrize(
         ("options", "match"),
         [
-            ({"channels": 1, "bits": 2}, "2 bits"), ({"channels": 1, "bits": 32}, "32 bits"),
-            ({"channels": 2}, "2 channels"),
-            ({"channels": 5}, "5 channels"), ({"channels": 3, "bits": 16, "planar": True}, "one after the other"),
-            ({"channels": 4, "planar": True}, "one after the other"), ({"channels": 1, "bits": 15}, "15 bits"),
-            ({"channels": 1, "bits": 16, "tags": {262: (3, [0])}}, "gray with 1 channels of 16"),
-            ({"tags": {262: (3, [6])}}, "YCbCr"), ({"tags": {262: (3, [8])}}, r"L\*a\*b\*"),
-            ({"tags": {262: (3, [32803])}}, "colour filter"), ({"tags": {262: None}}, "kind of colours"),
-            ({"tags": {339: (3, [3, 3, 3])}}, "floating-point"), ({"tags": {339: (3, [2, 2, 2])}}, "signed"),
-            ({"tags": {259: (3, [50000])}}, "ZSTD"), ({"tags": {259: (3, [6])}}, "old JPEG"),
-            ({"tags": {258: (3, [8, 8, 4])}}, "bits per sample"), ({"tags": {258: None}}, "3 channels of 1 bits"),
+            ({"tags": {262: (3, [6])}}, "not supported: a TIFF of YCbCr"),
+            ({"tags": {262: (3, [32803])}}, "not supported: a TIFF of a colour filter"),
+            ({"tags": {262: None}}, "kind of colours"),
+            ({"tags": {339: (3, [3, 3, 3])}}, "not supported: a TIFF of floating-point samples of 8 bits"),
+            ({"bits": 64, "tags": {339: (3, [2, 2, 2])}}, "not supported: a TIFF of signed samples of 64 bits"),
+            ({"bits": 64, "tags": {339: (3, [6, 6, 6])}}, "not supported: a TIFF of complex samples of 64 bits"),
+            ({"tags": {258: (3, [8, 8, 4])}}, "bits per sample"),
+            ({"tags": {259: (3, [1792])}}, "not supported: a TIFF of compression 1792"),
+            ({"channels": 1, "tags": {262: (3, [2])}}, "1 channels, and its colours are RGB"),
             ({"tags": {256: None}}, "no width"), ({"tags": {256: (4, [0])}}, "x 0 pixels"),
             ({"tags": {277: None}}, "for 1 channels"), ({"tags": {254: (4, [1])}}, "small copy"),
             ({"tags": {32997: (4, [3])}}, "volume"), ({"tags": {279: None}}, "0 lengths"),
             ({"tags": {279: (4, [2**31])}}, "cut off"), ({"tags": {279: (4, [100])}}, "100 of 819"),
             ({"tags": {273: (4, [2**31])}, "pieces": [b""]}, "damaged|cut off"), ({"tags": {278: (4, [0])}}, "no rows"),
             ({"rows": 1, "tags": {279: (4, [200] * 9 + [63] * 4)}}, "in one another"),
-            ({"tags": {278: (4, [5])}}, "1 places and 1 lengths for 3"), ({"tags": {317: (3, [2]), 259: (3, [8])},
-            "channels": 1, "bits": 12, "pack": zlib.compress}, "predictor"), ({"tags": {266: (3, [2])}}, "reverse"),
+            ({"tags": {278: (4, [5])}}, "1 places and 1 lengths for 3"), ({"tags": {266: (3, [2])}}, "reverse"),
             ({"channels": 1, "tags": {262: (3, [3])}}, "palette has 0"), ({"tags": {256: (12, [1.0])}}, "type 12"),
             ({"tags": {322: (3, [15]), 323: (3, [16])}}, "multiples of 16"),
             ({"tags": {322: (4, [2**31 - 16]), 323: (4, [2**31 - 16])}}, "pixels; at most"),
@@ -482,18 +476,18 @@ class TestPnm:
     @pytest.mark.parametrize(
         ("data", "match"),
         [
-            (imagefiles.pnm(5, most=100), "largest value is 100"),
-            (imagefiles.pnm(2, most=1023), "largest value is 1023"),
+            (imagefiles.pnm(5, most=0, values=np.zeros((13, 21, 1), np.int64)), "largest value is 0"),
+            (imagefiles.pnm(5, most=100, values=np.full((13, 21, 1), 101)), "sample of it is 101"),
             (imagefiles.pnm(5)[:-1], "272 bytes, of 273"), (imagefiles.pnm(4)[:-1], "cut off"),
             (imagefiles.pnm(2)[:-2], "272 of 273"),
             (imagefiles.pnm(2)[:-1], "272 of 273"), (imagefiles.pnm(1)[:-3], "of 273"),
-            (b"P1 3 2\n101010\n", "more than 5 digits"),
+            (b"P1 3 2\n10101\n", "5 of 6"),
             (b"P1 3 2\n1 0 2 0 1 0\n", "sample of it is 2"), (b"P2 3 2 255\n1 0 1 0 300 1\n", "sample of it is 300"),
-            (b"P2 3 2 255\n1 0 1 0 -3 1\n", "stands b'-'"), (b"P2 3 2 255\n1 0 1#c\n 0 3 1\n", "stands b'#c'"),
+            (b"P2 3 2 255\n1 0 1 0 -3 1\n", "stands b'-3'"), (b"P2 3 2 255\n1 0 1#c\n 0 3 \n", "5 of 6"),
             (b"P5 3 2 255\r\n123456", "two bytes"), (b"P5 21#c\n 13\n255\n" + bytes(273), "no width"),
             (b"P5 0 2 255\n", "x 0 pixels"), (b"P5 -3 2 255\n123456", "no width"), (b"P5 3 2 255", "no largest"),
             (b"P5 99999 99999 255\n" + bytes(100), "at most"), (b"P5 " + bytes(70_000), "no width"),
-            (b"P5 " + b"#" * 70_000, "no width"), (b"P2 3 2 255\n" + b"1" * 3_000_000, "does not end|0 of 6"),
+            (b"P5 " + b"#" * 70_000, "no width"), (b"P2 3 2 255\n" + b"1" * 3_000_000, "stands b'11111111'|0 of 6"),
         ],
     )  # fmt: skip
     def test_others_are_refused(self, data, match):
@@ -515,10 +509,33 @@ class TestWebp:
         np.testing.assert_array_equal(decoded(data), by_dali(data))
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
 
-    def test_a_block_that_dali_does_not_read_is_refused_if_it_matters(self):
-        with pytest.raises(HeadError, match="orientation 6"):
-            heads.read(self.extended(8, (b"EXIF", b"Exif\0\0" + self.exif)))
-        assert heads.read(self.extended(8, (b"EXIF", b"Exif\0\0" + imagefiles.exif(imagefiles.turned(1))))).height == 30
+    @pytest.mark.parametrize("turn", range(1, 9))
+    def test_a_block_that_dali_does_not_read_turns_it_too(self, codec_name, turn):
+        data = self.extended(8, (b"EXIF", b"Exif\0\0" + imagefiles.exif(imagefiles.turned(turn))))
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+        np.testing.assert_array_equal(decoded(data, region=(3, 5, 7, 9)), by_pillow(data)[3:10, 5:14])
+        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)) == ("" if turn == 1 else
+            "WebP (with EXIF data in a place or form that DALI does not read)")  # fmt: skip
+
+    @pytest.mark.parametrize("turn", [1, 6])
+    @pytest.mark.parametrize("width", range(5, 15))
+    def test_a_chunk_of_an_odd_number_of_bytes_may_stand_before_others(self, codec_name, width, turn):
+        image, exif = Image.fromarray(imagefiles.pixels(5, width)), Image.Exif()
+        exif[0x112] = turn
+        data = saved(image, "WEBP", lossless=True, exif=exif)
+
+        expected = np.rot90(np.asarray(image), -1) if turn == 6 else np.asarray(image)  # a quarter turn clockwise
+
+        np.testing.assert_array_equal(decoded(data), expected)
+
+    def test_of_an_animated_one_the_first_frame_is_taken(self, codec_name):
+        frames = [photograph(), photograph().rotate(180)]
+        data = saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+
+        assert heads.read(data).form == "animation"
+        np.testing.assert_array_equal(decoded(data), np.asarray(frames[0]))
+        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)) == "WebP (animated)"
 
     def test_transparency_is_dropped(self, codec_name):
         data = saved(photograph(channels=4), "WEBP", lossless=True, exact=True)
@@ -529,7 +546,6 @@ class TestWebp:
     @pytest.mark.parametrize(
         ("data", "match"),
         [
-            (saved(photograph(), "WEBP", save_all=True, append_images=[photograph().rotate(180)]), "animated"),
             (lossy[:-1], "cut off"), (imagefiles.webp(imagefiles.webp_chunk(lossy), length=10**9), "cut off"),
             (imagefiles.webp((b"VP8 ", bytes(30))), "key frame"), (imagefiles.webp((b"VP8L", bytes(30))), "0x2f"),
             (imagefiles.webp((b"EXIF", bytes(30))), "no chunk VP8"),
@@ -642,10 +658,13 @@ class TestJpeg2000:
         with pytest.raises(HeadError):
             heads.read(self.whole.replace(name, b"none"))
 
-    @pytest.mark.parametrize(("mode", "match"), [("LA", "2 channels")])
-    def test_gray_with_alpha_is_refused(self, mode, match):
-        with pytest.raises(HeadError, match=match):
-            heads.read(saved(photograph(channels=1).convert(mode), "JPEG2000"))
+    @pytest.mark.parametrize("options", [{}, {"no_jp2": True}])
+    def test_gray_without_boxes_and_with_alpha_is_not_left_to_dali(self, options):
+        image = photograph(channels=1)
+        data = saved(image.convert("LA") if not options else image, "JPEG2000", **options)
+
+        np.testing.assert_array_equal(decoded(data, "GRAY")[..., 0], np.asarray(image))
+        assert "of gray with alpha" in heads.foreign_to_dali(np.frombuffer(data, np.uint8))
 
 
 class TestFormatsOfPillow:

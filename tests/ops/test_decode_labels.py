@@ -85,11 +85,11 @@ def test_a_region_is_the_same_cut_of_all_labels(codec):
     ("data", "words"),
     [
         (png(Image.fromarray(RNG.integers(0, 256, (*SIZE, 3), np.uint8))), "no number for each pixel"),
-        (FILES["16 bits"][0], "dtype='uint16'"),
+        (FILES["16 bits"][0], "not supported: labels of 16 bits as uint8"),
     ],
 )
 def test_a_file_without_such_numbers_is_refused(data, words):
-    with pytest.raises(decode.ImageError, match=words):
+    with pytest.raises(head.UnsupportedError, match=words):
         decode.decode(data, head.read(data), "LABELS")
 
 

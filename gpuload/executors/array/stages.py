@@ -32,7 +32,7 @@ from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
 from gpuload.executors.checks import Checks
 from gpuload.images import native
-from gpuload.images.head import read_heads
+from gpuload.images.head import read_heads, without_orientation
 from gpuload.ops import resampling, walk
 from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
 from gpuload.ops.edits import Edits
@@ -671,6 +671,7 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
+        heads = without_orientation(heads) if op.ignores_orientation else heads
         op.check_heads(heads[:, :3])
     regions, size = NO_BOXES, heads[:, :2]
     if "start" in draw:

@@ -16,6 +16,7 @@ import re
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from types import ModuleType
@@ -30,6 +31,7 @@ from gpuload.executors.base import Array, Fields, Values
 from gpuload.executors.checks import Checks
 from gpuload.images import head
 from gpuload.ops.base import HEADS, Draw, Op, RowError
+from gpuload.ops.decode import Decode
 from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Shape
@@ -56,6 +58,7 @@ class Program:
         self._checked_inputs = [(place, name) for place, name in checks if not self._is_made(place, name)]
         self._checked_outputs = [(place, name) for place, name in checks if self._is_made(place, name)]
         self._mirrors = self._mirror_places()
+        self._seen_files: set[str] = set()  # fields of files of which one batch was looked at
         self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
 
     @property
@@ -106,6 +109,7 @@ class Program:
                 raise UnknownFieldError(f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it")
             if self.graph.spec_in[name].encoded:
                 _check_formats(fields[name], self._heads(name, draws))
+                self._tell_losses(name, fields[name])
             values[source.name] = source, fields[name]
         for sources, draw in zip(self.draws, draws, strict=True):
             values |= {source.name: (source, draw[key]) for key, source in sources.items()}
@@ -141,6 +145,18 @@ class Program:
             name: _values(self._xp, self.graph.spec_out[name], output, reads)
             for name, output in zip(self.names, outputs[: len(self.names)], strict=True)
         }
+
+    def _tell_losses(self, name: str, files: Any) -> None:
+        """Have the op that decodes a field look at its first batch, once, and tell what it leaves out of images."""
+        if name in self._seen_files:
+            return
+        self._seen_files.add(name)
+        for op, on in zip(self.graph.ops, self.graph.targets, strict=True):
+            if not isinstance(op, Decode) or name not in on:
+                continue
+            for file in files:
+                with suppress(head.HeadError):  # DALI says what is wrong
+                    op.tell_losses(file, head.read(file))
 
     def _heads(self, name: str, draws: Sequence[Draw]) -> NDArray[np.int32] | None:
         """Return the heads of the images of a field, where they were read to draw; see ``read_heads``."""
@@ -323,11 +339,11 @@ def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
     """
     rows = range(len(files)) if heads is None else np.flatnonzero(~head.are_jpegs(heads)).tolist()
     for row in rows:
-        if title := head.foreign_to_dali(files[row]):
+        if title := head.foreign_to_dali(files[row], may_be_jpeg=heads is None):
             raise RowError(
                 row,
                 f"it is of the format {title}",
-                cause=f"DALI has no codec for {title}; the array executor decodes it with Pillow",
+                cause=f"DALI has no codec for {title}; the array executor decodes it",
                 remedy='make the loader with device="cpu", executor="array", or store the image as PNG',
             )
 

@@ -1,7 +1,7 @@
 """Head of an AVIF: the properties of its primary item.
 
-Read    still images of 8 bits; 10 and 12 bits would be cut to 8 by Pillow. Turned and mirrored as ``irot`` and ``imir``
-        say; an EXIF block does not count.
+Read    still images of 8 bits; of 10 and 12 bits, which libavif rounds to 8 for Pillow (form "10 bits"). Turned and
+        mirrored as ``irot`` and ``imir`` say; an EXIF block does not count.
 Whole   is left to the decoder, libavif, which refuses files that were cut off.
 Source  ISO/IEC 23008-12 (HEIF), sections 6.5 and 8.11; AV1 Image File Format 1.1.
 """
@@ -11,10 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
 
 BOX = struct.Struct(">I4s")
 STILL = b"avif"
+HIGH_DEPTH, TWELVE_BITS = 0x40, 0x20  # of the configuration of AV1 (AV1 in ISOBMFF, section 2.3)
+ALPHAS = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
 # EXIF orientation of a quarter-turn count (anticlockwise) and a mirror axis; None is no mirror, 0 top to bottom.
 TURNS = {(0, None): 1, (1, None): 8, (2, None): 3, (3, None): 6, (0, 1): 2, (0, 0): 4, (1, 0): 5, (3, 1): 5}
 TURNS |= {(1, 1): 7, (3, 0): 7, (2, 0): 2, (2, 1): 4}
@@ -23,7 +25,7 @@ TURNS |= {(1, 1): 7, (3, 0): 7, (2, 0): 2, (2, 1): 4}
 def read(view: memoryview) -> Head:
     """Return the head of an AVIF; see `images.head.read`."""
     if view[8:12] != STILL:
-        raise HeadError(f"its brand is {printable_name(bytes(view[8:12]))}; still images (avif) are decoded")
+        raise UnsupportedError(f"an AVIF of brand {printable_name(bytes(view[8:12]))}; still images (avif) are decoded")
     meta = next(((begin + 4, end) for name, begin, end in _boxes(view, 0, len(view)) if name == b"meta"), None)
     if meta is None:
         raise HeadError("it has no box meta")
@@ -50,14 +52,15 @@ def read(view: memoryview) -> Head:
     if not height or not width:
         raise HeadError(f"it would be {height} x {width} pixels")
     check_size(height * width)
-    # The bit high_bitdepth of the configuration of AV1 (AV1 in ISOBMFF, section 2.3).
-    if b"av1C" in places and view[places[b"av1C"] + 2] & 0x40:
-        raise HeadError("it has more than 8 bits per sample, which would be cut")
+    setting = view[places[b"av1C"] + 2] if b"av1C" in places else 0
+    form = ("12 bits" if setting & TWELVE_BITS else "10 bits") if setting & HIGH_DEPTH else ""
     if b"clap" in places:
-        raise HeadError("it is to be cut (clap), which decoders do or do not")
+        raise UnsupportedError("an AVIF that is to be cut (clap), which decoders do or do not")
     turn = view[places[b"irot"]] & 3 if b"irot" in places else 0
     mirror = view[places[b"imir"]] & 1 if b"imir" in places else None
-    return upright("avif", height, width, 3, 8, TURNS[turn, mirror])
+    has_alpha = any(name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS for name, start, stop in properties)
+    surplus = "alpha" if has_alpha else ""
+    return upright("avif", height, width, 3, 8, TURNS[turn, mirror], form=form, surplus=surplus)
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 MAX_PIXELS = 2**28  # 0.8 GB as RGB; OpenCV, with which DALI decodes all but JPEG, ends at 2**30
 
 
 class HeadError(ValueError):
     """The bytes are no whole image that can be decoded; says why."""
+
+
+class UnsupportedError(HeadError):
+    """The bytes are an image of a kind that is not supported; says which.
+
+    Args:
+        kind: the kind, in words: ``"a lossless JPEG"``.
+        remedy: another form of `gl.ops.Decode` that decodes it; "" where none does.
+
+    Attributes:
+        file_kind: the format of the file, a name in `images.head.FORMATS`; "" if it is none of these.
+    """
+
+    file_kind = ""
+
+    def __init__(self, kind: str, remedy: str = "") -> None:
+        super().__init__(f"not supported: {kind}")
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -18,8 +37,8 @@ class Head:
     kind: str  # a name in `images.head.FORMATS`
     height: int
     width: int
-    channels: int  # as stored: 1, 2, 3 or 4; of an image with a palette 3
-    bits: int  # per sample; more than 8 are decoded to 16; of a palette those of its colours
+    channels: int  # as stored; of an image with a palette 3
+    bits: int  # per sample; 9 to 15 are decoded to 16; of a palette those of its colours
     orientation: int  # EXIF 1 to 8
     scans: int = 1  # how often a decoder goes over the pixels, up to `scans.MAX_SCANS`
     scan_end: int = field(
@@ -28,6 +47,19 @@ class Head:
     form: str = field(
         default="", compare=False
     )  # a property that a codec must know, too: a word of the format's module
+    surplus: str = field(default="", compare=False)  # the channel that RGB and GRAY leave out: "alpha", say
+    pages: int = field(default=1, compare=False)  # images of their own in the file, of which the first is decoded
+    sample: str = field(default="", compare=False)  # the dtype of samples that are no unsigned integers of 8 or 16 bits
+
+    @property
+    def dtype(self) -> str:
+        """The NumPy name of the dtype of the samples that the file stores."""
+        return self.sample or ("uint16" if self.bits > 8 else "uint8")
+
+    @property
+    def stored_bits(self) -> int:
+        """The bits of a sample that the file stores, where `bits` are those of its decoded values."""
+        return int(self.form.removesuffix(" bits")) if self.form.endswith(" bits") else self.bits
 
 
 def check_size(pixels: int, capacity: int | None = None) -> None:
@@ -39,21 +71,19 @@ def check_size(pixels: int, capacity: int | None = None) -> None:
 
 
 def upright(
-    kind: str,
-    height: int,
-    width: int,
-    channels: int,
-    bits: int,
-    orientation: int = 1,
-    *,
-    num_scans: int = 1,
-    scan_end: int = 0,
-    form: str = "",
+    kind: str, height: int, width: int, channels: int, bits: int, orientation: int = 1, **attributes: Any
 ) -> Head:
-    """Return the head of an image whose sides are given as they are stored."""
+    """Return the head of an image whose sides are as they are stored; ``attributes`` are the others of `Head`."""
     if orientation > 4:  # a quarter turn
         height, width = width, height
-    return Head(kind, height, width, channels, bits, orientation, num_scans, scan_end, form)
+    return Head(kind, height, width, channels, bits, orientation, **attributes)
+
+
+def without_turn(head: Head) -> Head:
+    """Return the head of the same image without its orientation: its pixels lie as they are stored."""
+    if head.orientation <= 4:
+        return replace(head, orientation=1)
+    return replace(head, height=head.width, width=head.height, orientation=1)
 
 
 def printable_name(name: bytes) -> str:

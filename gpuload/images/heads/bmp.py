@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from gpuload.images.heads.base import Head, HeadError, check_size, upright
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, upright
 
 HEADERS = (12, 40, 52, 56, 64, 108, 124)
 WITH_MASKS = (56, 108, 124)  # headers whose own masks OpenCV follows; for others it takes BGR
@@ -42,7 +42,9 @@ def read(view: memoryview) -> Head:
         masks = struct.unpack_from("<III", view, 54)
         behind += 12 if header == 40 else 0
         if masks != BGR and (header not in WITH_MASKS or len({*masks} & {*BYTES}) != 3):
-            raise HeadError(f"its masks are {', '.join(map(hex, masks))}, which decoders read differently")
+            raise UnsupportedError(
+                f"a BMP whose masks are {', '.join(map(hex, masks))}, which decoders read differently"
+            )
     if bits <= 8:
         if colours > 2**bits:
             raise HeadError(f"its palette has {colours} colours, for {bits} bits")
@@ -55,14 +57,15 @@ def read(view: memoryview) -> Head:
     elif begin + rows * ((width * bits + 31) // 32 * 4) > len(view):
         raise HeadError(f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off")
     form = "one colour" if bits == colours == 1 else ""
-    return upright("bmp", rows, width, 4 if bits == 32 else 3, 8, form=form)
+    has_alpha = compression == BITFIELDS and header in WITH_MASKS and struct.unpack_from("<I", view, 66) != (0,)
+    return upright("bmp", rows, width, 4 if bits == 32 else 3, 8, form=form, surplus="alpha" if has_alpha else "")
 
 
 def _check_kind(bits: int, compression: int, header: int) -> None:
     sound = {PLAIN: (1, 4, 8, 24, 32), RLE8: (8,), BITFIELDS: (32,)}
     if bits not in sound.get(compression, ()) or (header in (12, 64) and (compression or bits == 32)):
         how = NAMES.get(compression, f"compression {compression}") if compression else "no compression"
-        raise HeadError(f"it is a BMP of {bits} bits for a pixel with {how}, which is not decoded")
+        raise UnsupportedError(f"a BMP of {bits} bits for a pixel with {how}")
 
 
 def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:

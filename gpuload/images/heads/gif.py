@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 
-from gpuload.images.heads.base import Head, HeadError, check_size, upright
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, upright
 
 EXTENSION, FRAME, TRAILER = 0x21, 0x2C, 0x3B
+CONTROL, TRANSPARENT = 0xF9, 1  # the extension in front of a frame (GIF89a, section 23), and a flag in it
 PIXELS_PER_BYTE = 4096  # a code of 9 bits and more stands for as many at most, of 3 to 8 bits for fewer
 
 
@@ -20,7 +21,10 @@ def read(view: memoryview) -> Head:
     width, height, flags = struct.unpack_from("<HHB", view, 6)
     place, has_palette = 13, bool(flags & 0x80)
     place += _palette_bytes(flags)
+    surplus = ""
     while (kind := view[place]) == EXTENSION:
+        if view[place + 1] == CONTROL:
+            surplus = "alpha" if view[place + 3] & TRANSPARENT else ""
         place = _behind_blocks(view, place + 2)
     if kind == TRAILER:
         raise HeadError("it holds no image")
@@ -28,15 +32,17 @@ def read(view: memoryview) -> Head:
         raise HeadError(f"byte {place} is {kind:#04x}, where a frame must begin")
     left, top, wide, high, flags = struct.unpack_from("<HHHHB", view, place + 1)
     if not has_palette and not flags & 0x80:
-        raise HeadError("it has no palette, so that its colours are not known")
+        raise UnsupportedError("a GIF without a palette, whose colours are not known")
     if (left, top, wide, high) != (0, 0, width, height) or not width or not height:
-        raise HeadError(f"its first frame is {high} x {wide} pixels at {top}, {left} of a screen of {height} x {width}")
+        raise UnsupportedError(
+            f"a GIF whose first frame is {high} x {wide} pixels at {top}, {left} of a screen of {height} x {width}"
+        )
     place += 10 + _palette_bytes(flags)
     if not 1 <= view[place] <= 8:
         raise HeadError(f"its pixels have {view[place]} bits")
     end = _behind_blocks(view, place + 1)
     check_size(height * width, (end - place) * PIXELS_PER_BYTE)
-    return upright("gif", height, width, 3, 8)
+    return upright("gif", height, width, 3, 8, surplus=surplus)
 
 
 def _palette_bytes(flags: int) -> int:

@@ -1,8 +1,10 @@
 """Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
 
-Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike.
-Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): gray codestreams without boxes, gray with alpha,
-        palettes, sYCC and other colours, channels of other sizes, an image that does not begin at 0, other depths.
+Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike. By
+        Pillow gray of 10 to 15 bits, which it moves up to 16 (form "12 bits"), gray with alpha of 8 bits, and raw
+        codestreams of gray (form "gray"). Of 9 bits, Pillow 13 keeps 8.
+Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other colours, channels of
+        other sizes, an image that does not begin at 0, colours of other depths.
 Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
         seen.
 Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts, for which a decoder
@@ -14,8 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
-from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
 
 SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
 SOC, SIZ, COD, COC, QCD, QCC = 0xFF4F, 0xFF51, 0xFF52, 0xFF53, 0xFF5C, 0xFF5D
@@ -24,6 +27,7 @@ SIZES = struct.Struct(">HIIIIIIIIH")
 TILE_PART = struct.Struct(">HHIBB")
 BOX = struct.Struct(">I4s")
 SRGB, GRAY = 16, 17
+GRAYS = "gray"  # a form
 COLOURS = {12: "CMYK", 14: "L*a*b*", 18: "sYCC"}
 ENUMERATED, ICC = 1, 2
 MAX_RESOLUTIONS = 33
@@ -47,9 +51,7 @@ def read_jp2(view: memoryview) -> Head:
 def read_codestream(view: memoryview) -> Head:
     """Return the head of a raw codestream; see `images.head.read`."""
     head = _codestream(view)
-    if head.channels < 3:
-        raise HeadError("it is a raw codestream of one channel, which DALI does not decode; a JP2 file of it is")
-    return head
+    return replace(head, form=head.form or GRAYS) if head.channels < 3 else head
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -58,7 +60,7 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
         length, name = BOX.unpack_from(view, begin)
         inside = begin + 8
         if length == 1:
-            raise HeadError(f"its box {printable_name(name)} has a length of 64 bits, which DALI does not read")
+            raise UnsupportedError(f"a JP2 whose box {printable_name(name)} has a length of 64 bits")
         behind = begin + length if length else end
         if behind < inside or behind > end:
             raise HeadError(f"its box {printable_name(name)} does not end inside the file: it was cut off")
@@ -74,27 +76,27 @@ def _check_header(view: memoryview, begin: int, end: int, head: Head) -> None:
     for name, start, stop in _boxes(view, begin, end):
         if name == b"ihdr":
             height, width, channels, bits = struct.unpack_from(">IIHB", view, start)
-            if (height, width, channels, bits) != (head.height, head.width, head.channels, head.bits - 1):
+            if (height, width, channels, bits) != (head.height, head.width, head.channels, head.stored_bits - 1):
                 raise HeadError(f"its header says {height} x {width} pixels of {channels} channels, its pixels others")
         elif name == b"colr" and colour is None:
             colour = view[start], int.from_bytes(view[start + 3 : min(start + 7, stop)], "big")
         elif name in (b"pclr", b"cmap"):
-            raise HeadError("it has a palette, which is not decoded")
+            raise UnsupportedError("a JPEG 2000 image with a palette")
         elif name == b"cdef":
             count = struct.unpack_from(">H", view, start)[0]
             for number in range(count):
                 channel, kind, of = struct.unpack_from(">HHH", view, start + 2 + 6 * number)
                 in_order = (kind, of) == (0, channel + 1) or channel >= 3 or head.channels < 3
                 if not in_order or channel >= head.channels:
-                    raise HeadError("its channels are in another order")
+                    raise UnsupportedError("a JPEG 2000 image whose channels are in another order")
     if colour is None:
         raise HeadError("it does not say its colours (box colr)")
     method, space = colour
-    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if head.channels == 1 else SRGB)):
+    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if head.channels < 3 else SRGB)):
         colours = COLOURS.get(space, f"of kind {space}") if method == ENUMERATED else f"given by method {method}"
-        raise HeadError(f"its {head.channels} channels are {colours}; gray and sRGB are decoded")
-    if method == ICC and head.channels == 1:
-        raise HeadError("its gray is given by a profile, which is not decoded")
+        raise UnsupportedError(f"a JPEG 2000 image of {head.channels} channels that are {colours}")
+    if method == ICC and head.channels < 3:
+        raise UnsupportedError("a JPEG 2000 image whose gray is given by a profile")
 
 
 def _codestream(view: memoryview) -> Head:
@@ -102,17 +104,25 @@ def _codestream(view: memoryview) -> Head:
         raise HeadError("its codestream does not begin with its size (SIZ)")
     length = struct.unpack_from(">H", view, 4)[0]
     _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = SIZES.unpack_from(view, 6)
-    if length != 38 + 3 * channels or channels not in (1, 3, 4):
-        raise HeadError(f"it has {channels} channels; 1, 3 or 4 are decoded")
+    if length != 38 + 3 * channels:
+        raise HeadError(f"its size (SIZ) has {length} bytes, for {channels} channels")
+    if channels not in (1, 2, 3, 4):
+        raise UnsupportedError(f"a JPEG 2000 image of {channels} channels")
     if left or top or tile_left or tile_top:
-        raise HeadError(f"its image begins at {top}, {left} and its tiles at {tile_top}, {tile_left}, and not at 0")
+        raise UnsupportedError(
+            f"a JPEG 2000 image that begins at {top}, {left}, and its tiles at {tile_top}, {tile_left}"
+        )
     if not height or not width or not tile_height or not tile_width:
         raise HeadError(f"it would be {height} x {width} pixels in tiles of {tile_height} x {tile_width}")
     check_size(height * width)
     forms = {bytes(view[place : place + 3]) for place in range(42, 42 + 3 * channels, 3)}
     form = forms.pop()
-    if forms or form[0] not in (7, 15) or form[1:] != b"\1\1":
-        raise HeadError("its channels differ, or are signed, or have other than 8 or 16 bits")
+    depth = form[0] + 1
+    if forms or form[1:] != b"\1\1" or depth not in ((8, *range(10, 17)) if channels == 1 else (8, 16)):
+        depths = "or have other than 8 or 16 bits (of gray 10 to 15, too)"
+        raise UnsupportedError(f"a JPEG 2000 image whose channels differ, or are signed, {depths}")
+    if channels == 2 and depth > 8:
+        raise UnsupportedError("a JPEG 2000 image of gray of 16 bits with alpha")
     num_tiles = -(-height // tile_height) * -(-width // tile_width)
     # Their numbers have 16 bits (SOT, A.4.2).
     if num_tiles > 65535:
@@ -128,7 +138,9 @@ def _codestream(view: memoryview) -> Head:
     if not {COD, QCD} <= markers:
         raise HeadError("its codestream says nothing of its coding (COD, QCD)")
     _check_tiles(coding, place, num_tiles)
-    return upright("jp2", height, width, channels, form[0] + 1)
+    plain_form = GRAYS if channels == 2 else ""
+    attributes = {"form": f"{depth} bits" if depth % 8 else plain_form, "surplus": "" if channels % 2 else "alpha"}
+    return upright("jp2", height, width, channels, 8 if depth == 8 else 16, 1, **attributes)
 
 
 def _marker(view: memoryview, place: int) -> int:

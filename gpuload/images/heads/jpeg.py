@@ -1,6 +1,9 @@
 """Head of a JPEG: segments up to the first scan, and the scans as far as their bytes show (`scans`).
 
 Read    baseline, extended and progressive, 8 bits, 1, 3 or 4 channels, up to the end-of-image marker.
+Stray   bytes in front of a marker, which some cameras and programs leave there, are passed over, as by libjpeg. DALI
+        and nvImageCodec refuse such a file; its form is "stray bytes", and `without_stray_bytes` makes one that they
+        read.
 Scans   are counted: each costs a decoder a pass over all pixels, however short it is.
 EXIF    APP1 segments.
 Source  ITU-T T.81 annex B; the parser of nvImageCodec.
@@ -12,7 +15,7 @@ import struct
 from typing import NoReturn
 
 from gpuload.images import scans
-from gpuload.images.heads.base import Head, HeadError, check_size, upright
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, upright
 from gpuload.images.heads.exif import orientation
 
 MAX_SIDE = 65500  # JPEG_MAX_DIMENSION of libjpeg-turbo
@@ -28,15 +31,20 @@ OTHER_FRAMES = {
 }
 SEGMENTS = {*FRAMES, 0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE}  # and DHT, DAC, DQT, DNL, DRI, APPn, COM
 MAX_FILL = 65536  # bytes 0xFF in front of a marker
+MAX_STRAY = 65536  # bytes in front of a marker that are passed over
+STRAY_BYTES = "stray bytes"  # a form
 EXIF = b"Exif\0\0"
 
 
 def read(view: memoryview) -> Head:
     """Return the head of a JPEG; see `images.head.read`."""
     place, frame, exif, settings = 2, None, [], []
+    has_stray_bytes = False
     while True:
+        if view[place] != 0xFF or view[place + 1] == 0:
+            place, has_stray_bytes = _behind_stray_bytes(view, place), True
         marker, place = view[place + 1], place + 2
-        if marker == 0xFF or view[place - 2] != 0xFF:
+        if marker == 0xFF:
             marker, place = _filled_marker(view, place - 2)
         if marker == SOS:
             break
@@ -64,13 +72,37 @@ def read(view: memoryview) -> Head:
     if len(set(exif)) > 1:
         raise HeadError(f"its EXIF blocks give different orientations: {exif}")
     turn = exif[0] if exif else 1
-    return upright("jpeg", height, width, channels, 8, turn, num_scans=scan_info.number, scan_end=scan_info.end)
+    attributes = {"scans": scan_info.number, "scan_end": scan_info.end, "form": STRAY_BYTES if has_stray_bytes else ""}
+    return upright("jpeg", height, width, channels, 8, turn, **attributes)
+
+
+def without_stray_bytes(view: memoryview) -> bytes:
+    """Return a JPEG that `read` has read, without the bytes in front of markers of its header."""
+    parts, place = [view[:2]], 2
+    while True:
+        if view[place] != 0xFF or view[place + 1] == 0:
+            place = _behind_stray_bytes(view, place)
+        marker, behind = _filled_marker(view, place)
+        if marker == SOS:
+            return b"".join([*parts, view[place:]])
+        end = behind + int.from_bytes(view[behind : behind + 2], "big")
+        parts.append(view[place:end])
+        place = end
+
+
+def _behind_stray_bytes(view: memoryview, place: int) -> int:
+    """Return where the next marker begins: 0xFF that is not followed by 0 (libjpeg's ``next_marker``)."""
+    # A JPEG begins with two markers, without anything between them.
+    match = scans.FILLED_MARKER.search(view, place, place + MAX_STRAY) if place > 2 else None
+    while match is not None and match[0][-1] == 0:
+        match = scans.FILLED_MARKER.search(view, match.end(), place + MAX_STRAY)
+    if match is None:
+        raise HeadError(f"byte {place} of its header is {view[place]:#04x}, where a marker must begin")
+    return match.start()
 
 
 def _filled_marker(view: memoryview, place: int) -> tuple[int, int]:
     """Return the marker that follows fill bytes at a place, and the place after it."""
-    if view[place] != 0xFF:
-        raise HeadError(f"byte {place} of its header is {view[place]:#04x}, where a marker must begin")
     marker, after = view[place + 1], place + 2
     while marker == 0xFF:
         marker, after = view[after], after + 1
@@ -85,11 +117,11 @@ def _frame(view: memoryview, place: int, length: int) -> tuple[int, int, int]:
         raise HeadError(f"its frame header is {length} bytes long")
     bits, height, width, channels = struct.unpack_from(">BHHB", view, place + 2)
     if bits != 8:
-        raise HeadError(f"it has {bits} bits per sample; JPEG files of 8 bits can be decoded")
+        raise UnsupportedError(f"a JPEG of {bits} bits per sample; of 8 it is decoded")
     if channels not in (1, 3, 4) or length != 8 + 3 * channels:
         raise HeadError(f"its frame header is {length} bytes long and gives {channels} channels; it has 1, 3 or 4")
     if height == 0:
-        raise HeadError("its height is 0: it would be given after the image (DNL), which no decoder here reads")
+        raise UnsupportedError("a JPEG whose height stands after the image (DNL); in its header it is 0")
     if width == 0 or max(height, width) > MAX_SIDE:
         raise HeadError(f"it would be {height} x {width} pixels; a side of a JPEG has 1 to {MAX_SIDE}")
     return height, width, channels
@@ -105,7 +137,7 @@ def _refuse(marker: int) -> NoReturn:
     if marker in FRAMES:
         raise HeadError("its header gives the size twice")
     if marker in OTHER_FRAMES:
-        raise HeadError(f"it is {OTHER_FRAMES[marker]}, which no decoder here reads")
+        raise UnsupportedError(OTHER_FRAMES[marker])
     if marker == EOI:
         raise HeadError("it ends (end-of-image marker) before any image")
     raise HeadError(f"marker {marker:#04x} has no place in the header of a JPEG file")

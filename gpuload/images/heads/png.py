@@ -12,7 +12,7 @@ import struct
 import zlib
 from typing import NoReturn
 
-from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
 from gpuload.images.heads.compression import DEFLATE_RATIO, inflate_parts
 from gpuload.images.heads.exif import orientation
 
@@ -22,6 +22,7 @@ MAX_FILTER = 4  # the last of the filters of a PNG row
 CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # of a PNG colour type; a palette has colours
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel as stored
 INDEXED = 3  # the colour type with a palette
+WITH_ALPHA = (4, 6)  # colour types
 SMALL = 0x20  # the bit of a small letter: the first of a name says that the chunk is unnecessary, the third is capital
 LENGTHS = {b"acTL": (8,), b"fcTL": (26,), b"bKGD": (1, 2, 6)}
 DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -57,9 +58,10 @@ def read(view: memoryview) -> Head:
     check_size(height * width, DEFLATE_RATIO * len(view) // -(-width * pixel_bits // 8) * width)
     if b"acTL" in names:
         if turn != 1:
-            raise HeadError("it is an animated PNG with an orientation: decoders differ about it")
+            raise UnsupportedError("an animated PNG with an orientation, about which decoders differ")
         _check_animation(view, height, width, pixel_bits)
-    return upright("png", height, width, CHANNELS[colour], bits, turn)
+    surplus = "alpha" if colour in WITH_ALPHA or b"tRNS" in names else ""
+    return upright("png", height, width, CHANNELS[colour], bits, turn, surplus=surplus)
 
 
 def _png_header(view: memoryview) -> tuple[int, int, int, int]:
@@ -148,7 +150,7 @@ def _check_frame_control(content: memoryview, height: int, width: int, is_first:
 
 
 def _refuse_animation(reason: str) -> NoReturn:
-    raise HeadError(f"it is an animated PNG that decoders differ about: {reason}")
+    raise UnsupportedError(f"an animated PNG that decoders differ about: {reason}")
 
 
 def check_pixels(pixel_parts: list[memoryview], height: int, width: int, pixel_bits: int, interlace: int) -> None:

@@ -1,72 +1,173 @@
-"""Head of a PNM: PBM (P1, P4), PGM (P2, P5) and PPM (P3, P6).
+"""Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6) and PFM (Pf, PF); and its samples.
 
-Read    a largest value of 255 or 65535: for others OpenCV, and so DALI, scales plain samples only (4.13). Comments
-        stand behind white space in the header. Behind the last number of plain samples stands white space.
+Read    any largest value; PFM of either byte order. Comments stand behind white space in the header, and among plain
+        samples. Behind the last number of plain samples stands white space; those of PBM need none between them.
+Form    "" for files that OpenCV, and so DALI, reads (4.13): a largest value of 255 or 65535, and plain samples without
+        comments, with white space behind each. For any other "samples": its pixels are made of `samples` here.
 Whole   all samples are there.
-Source  Netpbm, pbm(5), pgm(5), ppm(5).
+Source  Netpbm, pbm(5), pgm(5), ppm(5), pfm(5).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload.images.heads.base import Head, HeadError, check_size, upright
 
 HEADER_BYTES = 1 << 16  # within which a header ends, comments too
 NUMBER = re.compile(rb"(?:\s|\s#[^\r\n]*[\r\n])+([0-9]{1,9})(?=\s)")
-PLAIN, BITS = (1, 2, 3), (1, 4)
+SCALE = re.compile(rb"\s+([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)(?=\s)")
+COMMENT = re.compile(rb"#[^\r\n]*")
+PLAIN, BITS, COLOURS = b"123", b"14", b"36F"
+FLOATS = b"fF"  # Pf and PF
 WHITE, DIGITS = b" \t\n\v\f\r", b"0123456789"
 TEXT_BYTES = 1 << 20  # of plain samples that are looked at, at a time
+SAMPLES = "samples"  # the form of a file that codecs read in another way, or not
+
+
+@dataclass(frozen=True)
+class _Header:
+    kind: int  # the second letter of the file
+    width: int
+    height: int
+    largest: int
+    scale: float  # of PFM: negative for little-endian floats
+    begin: int  # of the samples
+
+    @property
+    def channels(self) -> int:
+        return 3 if self.kind in COLOURS else 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the samples in the file, where they are no text and no bits."""
+        if self.kind in FLOATS:
+            return np.dtype("<f4" if self.scale < 0 else ">f4")
+        return np.dtype(">u2" if self.largest > 255 else "u1")
+
+    @property
+    def num_bytes(self) -> int:
+        if self.kind == ord("4"):
+            return -(-self.width // 8) * self.height
+        return self.height * self.width * self.channels * self.dtype.itemsize
 
 
 def read(view: memoryview) -> Head:
     """Return the head of a PNM; see `images.head.read`."""
-    kind, place = view[1] - ord("0"), 2
-    header, numbers = bytes(view[:HEADER_BYTES]), []
-    for name in ("width", "height") if kind in BITS else ("width", "height", "largest value"):
-        match = NUMBER.match(header, place)
+    header, form = _header(view), ""
+    if not header.width or not header.height:
+        raise HeadError(f"it would be {header.height} x {header.width} pixels")
+    check_size(header.height * header.width)
+    bits = 16 if header.largest > 255 else 8
+    if header.kind in FLOATS:
+        bits, form = 32, SAMPLES
+    elif header.kind not in BITS and header.largest not in (255, 65535):
+        form = SAMPLES
+    if header.kind in PLAIN:
+        form = form or ("" if _is_read_by_codecs(view, header) else SAMPLES)
+    elif len(view) - header.begin < header.num_bytes:
+        have = len(view) - header.begin
+        raise HeadError(f"its pixels are {have} bytes, of {header.num_bytes}: it was cut off")
+    if form and header.kind not in FLOATS:
+        _numbers(view, header)
+    sample = "float32" if header.kind in FLOATS else ""
+    return upright("pnm", header.height, header.width, header.channels, bits, form=form, sample=sample)
+
+
+def samples(view: memoryview) -> tuple[NDArray[Any], int]:
+    """Return the numbers of a file that `read` has read, ``[height, width, channels]``, and the largest value.
+
+    Of bits, 1 is black. Of PFM, the first row is the upper one.
+    """
+    header = _header(view)
+    shape = header.height, header.width, header.channels
+    if header.kind in FLOATS:
+        values = np.frombuffer(view, header.dtype, int(np.prod(shape)), header.begin).reshape(shape)
+        return values[::-1].astype(np.float32), 1
+    return _numbers(view, header).reshape(shape), header.largest
+
+
+def _header(view: memoryview) -> _Header:
+    kind, place = view[1], 2
+    text, numbers = bytes(view[:HEADER_BYTES]), list[int]()
+    for name in ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value"):
+        match = NUMBER.match(text, place)
         if match is None:
             raise HeadError(f"its header gives no {name} behind byte {place}, between white space")
         numbers.append(int(match[1]))
         place = match.end()
+    scale = 0.0
+    if kind in FLOATS:
+        match = SCALE.match(text, place)
+        if match is None or not float(match[1]):
+            raise HeadError(f"its header gives no scale behind byte {place}, between white space")
+        scale, place = float(match[1]), match.end()
     width, height, largest = (*numbers, 1)[:3]
-    if not width or not height:
-        raise HeadError(f"it would be {height} x {width} pixels")
-    if largest not in (255, 65535) and kind not in BITS:
-        raise HeadError(f"its largest value is {largest}; PNM files of 255 or 65535 are decoded")
-    channels = 3 if kind in (3, 6) else 1
-    check_size(height * width)
-    samples, begin = height * width * channels, place + 1
-    if header[place : place + 2] == b"\r\n" and kind not in PLAIN:
+    if not 0 < largest < 1 << 16:
+        raise HeadError(f"its largest value is {largest}; it is 1 to 65535")
+    if text[place : place + 2] == b"\r\n" and kind not in PLAIN:
         raise HeadError("two bytes, CR and LF, end its header, where decoders take one")
-    if kind in PLAIN:
-        _check_text(view[begin:], samples, largest)
+    return _Header(kind, width, height, largest, scale, place + 1)
+
+
+def _numbers(view: memoryview, header: _Header) -> NDArray[Any]:
+    """Return the samples of a file of whole numbers, in a row; refuse those that are too few or too large."""
+    count = header.height * header.width * header.channels
+    if header.kind == ord("4"):
+        rows = np.frombuffer(view, np.uint8, header.num_bytes, header.begin).reshape(header.height, -1)
+        return np.unpackbits(rows, axis=1)[:, : header.width].ravel()
+    if header.kind in PLAIN:
+        values = _text_numbers(view[header.begin :], count, is_bits=header.kind in BITS)
     else:
-        num_bytes = -(-width // 8) * height if kind == 4 else samples * (2 if largest > 255 else 1)
-        if len(view) - begin < num_bytes:
-            raise HeadError(f"its pixels are {len(view) - begin} bytes, of {num_bytes}: it was cut off")
-    return upright("pnm", height, width, channels, 16 if largest > 255 else 8)
+        values = np.frombuffer(view, header.dtype, count, header.begin)
+    if (largest := int(values.max(initial=0))) > header.largest:
+        raise HeadError(f"a sample of it is {largest}; the largest value is {header.largest}")
+    return values.astype(np.uint16 if header.largest > 255 else np.uint8)
 
 
-def _check_text(text: memoryview, samples: int, limit: int) -> None:
-    """Refuse samples that are too few, too large, or something else."""
-    count = 0
-    for part in _parts(text):
-        if garbage := part.translate(None, WHITE + DIGITS):
-            raise HeadError(f"among its samples stands {garbage[:8]!r}")
+def _text_numbers(text: memoryview, count: int, *, is_bits: bool) -> NDArray[np.int64]:
+    """Return the first numbers of a text with comments; bits may stand side by side."""
+    words = COMMENT.sub(b" ", bytes(text))
+    if is_bits:
+        words = words.translate(None, WHITE)[:count]
+        numbers = np.frombuffer(words, np.uint8).astype(np.int64) - ord("0")
+        if ((numbers < 0) | (numbers > 9)).any():
+            raise HeadError(f"among its samples stands {words.translate(None, DIGITS)[:8]!r}")
+    else:
+        parts = words.split(None, count)
+        # A number at the end of the file may have lost digits.
+        parts = parts[: count - (len(parts) == count and not words[-1:].isspace())]
+        wrong = next((part for part in parts if not part.isdigit() or len(part) > 5), None)
+        if wrong is not None:
+            raise HeadError(f"among its samples stands {wrong[:8]!r}")
+        numbers = np.array(parts, "S5").astype(np.int64) if parts else np.empty(0, np.int64)
+    if len(numbers) < count:
+        raise HeadError(f"it has {len(numbers)} of {count} samples")
+    return numbers
+
+
+def _is_read_by_codecs(view: memoryview, header: _Header) -> bool:
+    """Return True for plain samples that are digits with white space behind each; refuse those that are too large."""
+    count, samples = 0, header.height * header.width * header.channels
+    for part in _parts(view[header.begin :]):
+        if part.translate(None, WHITE + DIGITS):
+            return False
         numbers = part.split()[: samples - count]
-        if max(map(len, numbers), default=0) > 5:
-            raise HeadError(f"a sample of it has more than 5 digits; the largest value is {limit}")
+        if max(map(len, numbers), default=0) > (1 if header.kind in BITS else 5):
+            return False
         largest = int(np.array(numbers, "S5").astype(np.int64).max(initial=0)) if numbers else 0
-        if largest > limit:
-            raise HeadError(f"a sample of it is {largest}; the largest value is {limit}")
+        if largest > header.largest:
+            raise HeadError(f"a sample of it is {largest}; the largest value is {header.largest}")
         count += len(numbers)
         if count == samples:
-            return
-    raise HeadError(f"it has {count} of {samples} samples, each with white space behind it")
+            return True
+    return False
 
 
 def _parts(text: memoryview) -> Iterator[bytes]:
@@ -78,4 +179,4 @@ def _parts(text: memoryview) -> Iterator[bytes]:
         yield part[:end]
         rest = part[end:]
         if len(rest) > TEXT_BYTES:
-            raise HeadError("among its samples stands a number that does not end")
+            return

@@ -1,14 +1,16 @@
 """Head of a TIFF: the tags of its first page, and whether its pixels are whole.
 
-Read    classic TIFF and BigTIFF, both byte orders, strips and tiles; gray of 1, 8, 10, 12, 14 and 16 bits, RGB of 8 to
-        16 with or without one more channel, palettes of 1 to 8 bits, CMYK of 8; not compressed, Deflate, LZW, PackBits,
-        CCITT (fax) and JPEG. Of several pages the first.
-Not     kinds that OpenCV, so DALI, reads wrongly or never (4.13): floating point and signed samples, 2 or 4 bits of
-        gray, gray with alpha, more than one extra channel, L*a*b*, YCbCr but as JPEG, planes of 16 bits or of four
-        channels, white as 0 with more than 8 bits; ZSTD, LZMA, WebP, JPEG XR, old JPEG, volumes.
+Read    classic TIFF and BigTIFF, both byte orders, strips and tiles. By nvImageCodec: gray of 1, 8, 10, 12, 14 and 16
+        bits, RGB of 8 to 16 with or without one more channel, palettes of 1 to 8 bits, CMYK of 8; not compressed,
+        Deflate, LZW, PackBits, CCITT (fax) and JPEG.
+Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pillow or tifffile (`images.tiffs`): their
+        form is "rare". They are floating point and signed samples, 32 bits, 2 or 4 bits of gray, gray with alpha, more
+        than one extra channel, planes of 16 bits, of four channels or in tiles, white as 0 with more than 8 bits; ZSTD,
+        LZMA, WebP and others; and images with alpha that are turned, whose colours DALI multiplies by the alpha.
+Pages   that are no small copy (reduced image) and no mask of another page are counted; the first is decoded.
 Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW or PackBits are
         gone through here (`compression`). PackBits runs across the rows of a strip are refused: libtiff cuts them off.
-        Of CCITT and JPEG only the places are checked: damage inside is not seen.
+        Of CCITT, JPEG and other compressions only the places are checked: damage inside is not seen.
 Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF, https://libtiff.gitlab.io/libtiff/specification/bigtiff.html
 """
 
@@ -17,24 +19,26 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.images.heads import compression as codecs
-from gpuload.images.heads.base import Head, HeadError, check_size, upright
+from gpuload.images.heads.base import MAX_PIXELS, Head, HeadError, UnsupportedError, check_size, upright
 
-SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = 254, 256, 257, 258, 259, 262, 266
+SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = 254, 255, 256, 257, 258, 259, 262, 266
 OFFSETS, ORIENTATION, CHANNELS, ROWS_PER_STRIP, BYTE_COUNTS, PLANAR = 273, 274, 277, 278, 279, 284
 PREDICTOR, PALETTE, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_BYTE_COUNTS = 317, 320, 322, 323, 324, 325
 EXTRA, SAMPLE_FORMAT, DEPTH = 338, 339, 32997
-TAGS = {SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER, OFFSETS, ORIENTATION, CHANNELS}
+TAGS = {SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER, OFFSETS, ORIENTATION, CHANNELS}
 TAGS |= {ROWS_PER_STRIP, BYTE_COUNTS, PLANAR, PREDICTOR, PALETTE, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS}
 TAGS |= {TILE_BYTE_COUNTS, EXTRA, SAMPLE_FORMAT, DEPTH}
 VALUE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
 DTYPES = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8"}  # of the types of whole numbers
 
 WHITE_IS_0, BLACK_IS_0, RGB, INDEXED, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
+COLOUR_CHANNELS = {WHITE_IS_0: 1, BLACK_IS_0: 1, RGB: 3, INDEXED: 1, CMYK: 4, YCBCR: 3, 8: 3, 9: 3, 10: 3}
 COLOURS = {4: "a mask", CMYK: "CMYK", YCBCR: "YCbCr", 8: "L*a*b*", 9: "L*a*b*", 10: "L*a*b*", 32803: "a colour filter"}
 COLOURS |= {32844: "LogL", 32845: "LogLuv", 34892: "raw colours", WHITE_IS_0: "gray", BLACK_IS_0: "gray", RGB: "RGB"}
 COLOURS |= {INDEXED: "a palette"}
@@ -42,12 +46,24 @@ PLAIN, HUFFMAN, FAX3, FAX4, LZW, JPEG, DEFLATE, OLD_DEFLATE, PACKBITS = 1, 2, 3,
 FAX = {HUFFMAN, FAX3, FAX4}
 COMPRESSIONS = {6: "old JPEG", 34712: "JPEG 2000", 34925: "LZMA", 34933: "PNG", 34934: "JPEG XR", 50000: "ZSTD"}
 COMPRESSIONS |= {50001: "WebP", 50002: "JPEG XL", 22610: "JPEG XR", 34661: "JBIG", 34887: "LERC", 32809: "ThunderScan"}
+COMPRESSIONS |= {HUFFMAN: "fax", FAX3: "fax", FAX4: "fax", LZW: "LZW", JPEG: "JPEG", DEFLATE: "Deflate"}
+COMPRESSIONS |= {OLD_DEFLATE: "Deflate", PACKBITS: "PackBits", 52546: "JPEG XL", 33003: "JPEG 2000", 33005: "JPEG 2000"}
+COMPRESSIONS |= {34892: "JPEG", 65000: "EER", 65001: "EER", 65002: "EER"}
 COUNTERS: dict[int, Callable[[memoryview, int], int]] = {
     DEFLATE: codecs.deflate_bytes,
     OLD_DEFLATE: codecs.deflate_bytes,
     LZW: codecs.lzw_bytes,
 }
-ASSOCIATED = 1  # alpha that the colours were multiplied by
+ASSOCIATED, UNASSOCIATED = 1, 2  # alpha that the colours were multiplied by, and any other
+REDUCED, MASK = 1, 4  # flags of a page that belongs to another one (TIFF 6.0, section 8, NewSubfileType)
+OLD_REDUCED = 2  # the same in the older tag SubfileType
+MOST_BYTES = 6 * MAX_PIXELS  # of all samples, as the largest image of three channels of 16 bits has
+MOST_PAGES = 1 << 10  # of a file with more no more are counted
+RARE = "rare"  # the form of a file that Pillow or tifffile reads
+UNSIGNED, SIGNED, FLOAT, UNKNOWN = 1, 2, 3, 4  # formats of samples
+SAMPLES = {SIGNED: "int", FLOAT: "float", UNSIGNED: "uint"}
+DEEP = (10, 12, 14, 16)
+WHOLE_BITS = {UNSIGNED: range(1, 33), SIGNED: (8, 16, 32), FLOAT: (16, 32, 64)}  # that are read
 MAX_SIDE = 2**20  # CV_IO_MAX_IMAGE_WIDTH of OpenCV
 
 
@@ -62,21 +78,90 @@ def read(view: memoryview) -> Head:
     bits = _bits(tags, channels)
     kind = tags.first(PHOTOMETRIC, "kind of colours")
     compression = tags.first(COMPRESSION, "compression", PLAIN)
+    sample = _sample(tags, bits)
+    is_rare = sample != "" or _is_rare(tags, kind, channels, bits, compression)
     _check_kind(tags, kind, channels, bits, compression)
+    num_bytes = height * width * channels * -(-bits // 8)
+    if num_bytes > MOST_BYTES:  # the compressed data of some kinds are not gone through: a small file may claim it
+        raise HeadError(f"its samples would take {num_bytes} bytes; at most {MOST_BYTES} are decoded")
     _check_pixels(view, tags, height, width, channels, bits, compression)
     turn = tags.first(ORIENTATION, "orientation", 1)
     turn = turn if 1 <= turn <= 8 else 1
     samples = 3 if kind == INDEXED else channels
     deep = 8 if bits <= 8 and kind != INDEXED else 16  # the colours of a palette have 16 bits
-    return upright("tiff", height, width, samples, deep, turn, form=_form(tags, kind, channels, bits))
+    attributes: dict[str, Any] = {
+        "form": RARE if is_rare else _form(tags, kind, channels, bits), "surplus": _extra(tags, kind, channels),
+        "sample": sample, "pages": tags.num_pages(view),
+    }  # fmt: skip
+    return upright("tiff", height, width, samples, bits if sample else deep, turn, **attributes)
 
 
-def gives_bits(view: memoryview) -> bool:
-    """Return False for a TIFF whose first page has no tag BitsPerSample; True for a file that is no whole TIFF."""
+def foreign_to_dali(view: memoryview) -> str:
+    """Return the kind of a TIFF that DALI does not decode; "" for any other, and for a file that is no whole TIFF."""
     try:
-        return BITS in _Tags.of(view).values
+        tags = _Tags.of(view)
+        if BITS not in tags.values:
+            return "TIFF without BitsPerSample"
+        channels = tags.first(CHANNELS, "number of channels", 1)
+        kind, bits = tags.first(PHOTOMETRIC, "kind of colours"), _bits(tags, channels)
+        compression = tags.first(COMPRESSION, "compression", PLAIN)
+        is_rare = _sample(tags, bits) != "" or _is_rare(tags, kind, channels, bits, compression)
     except (HeadError, IndexError, struct.error):
-        return True
+        return ""
+    return f"TIFF (of {channels} channels of {bits} bits, as they lie in this one)" if is_rare else ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the samples of a page that `images.tiffs` reads are to be taken."""
+
+    photometric: int
+    channels: int
+    bits: int
+    compression: int
+    is_planar: bool
+    extras: tuple[int, ...]  # the kind of each channel beyond the colours
+    is_little: bool  # its byte order
+    is_big: bool  # a BigTIFF
+
+
+def layout(view: memoryview) -> Layout:
+    """Return how samples of the first page lie; the file was read by ``read``."""
+    tags = _Tags.of(view)
+    channels = tags.first(CHANNELS, "number of channels", 1)
+    return Layout(
+        tags.first(PHOTOMETRIC, "kind of colours"), channels, _bits(tags, channels),
+        tags.first(COMPRESSION, "compression", PLAIN), tags.first(PLANAR, "arrangement", 1) == 2 and channels > 1,
+        tuple(tags.values.get(EXTRA, np.empty(0, np.int64)).tolist()), tags.order == "<",
+        43 in bytes(view[2:4]),
+    )  # fmt: skip
+
+
+def compression_name(number: int) -> str:
+    """Return the name of a compression."""
+    return COMPRESSIONS.get(number, str(number))
+
+
+def _extra(tags: _Tags, kind: int, channels: int) -> str:
+    """Return what RGB and GRAY leave out: alpha, or channels of another meaning."""
+    num_extra = channels - COLOUR_CHANNELS.get(kind, channels)
+    if num_extra <= 0:
+        return ""
+    # Without the tag, a fourth channel of RGB is alpha (as in Pillow).
+    is_alpha = num_extra == 1 and tags.first(EXTRA, "extra channel", UNASSOCIATED) in (ASSOCIATED, UNASSOCIATED)
+    return "alpha" if is_alpha else f"{num_extra} more channel" + "s" * (num_extra > 1)
+
+
+def _sample(tags: _Tags, bits: int) -> str:
+    """Return the dtype of samples that are no unsigned integers of 16 bits at most, ``"float32"`` say; "" of those."""
+    formats = tags.values.get(SAMPLE_FORMAT, np.array([UNSIGNED]))
+    number = UNSIGNED if int(formats[0]) == UNKNOWN else int(formats[0])
+    if (formats != formats[0]).any() or number not in SAMPLES or bits not in WHOLE_BITS[number]:
+        names = {2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
+        raise UnsupportedError(f"a TIFF of {names.get(number, 'unsigned')} samples of {bits} bits")
+    if number == UNSIGNED and bits <= 16:
+        return ""
+    return f"{SAMPLES[number]}{bits if bits in (8, 16, 32, 64) else 32}"
 
 
 def _form(tags: _Tags, kind: int, channels: int, bits: int) -> str:
@@ -94,9 +179,24 @@ class _Tags:
 
     order: str
     values: dict[int, NDArray[np.int64]]
+    next_page: int = 0  # where the tags of the next page begin; 0 if there is none
+
+    def num_pages(self, view: memoryview) -> int:
+        """Return how many pages are images of their own; this one counts in any case."""
+        count, page, visited = 1, self, {0}
+        # A chain that leads back, or outside of the file, ends there, as in libtiff.
+        while page.next_page not in visited and len(visited) < MOST_PAGES:
+            visited.add(page.next_page)
+            try:
+                page = _Tags.of(view, page.next_page)
+            except (HeadError, IndexError, struct.error):
+                break
+            belongs = page.first(SUBFILE, "kind", 0) & (REDUCED | MASK)
+            count += not belongs and page.first(OLD_SUBFILE, "kind", 0) != OLD_REDUCED
+        return count
 
     @classmethod
-    def of(cls, view: memoryview) -> _Tags:
+    def of(cls, view: memoryview, page: int | None = None) -> _Tags:
         order = "<" if view[0] == ord("I") else ">"
         is_big = struct.unpack_from(order + "H", view, 2)[0] == 43
         if is_big:
@@ -107,6 +207,7 @@ class _Tags:
         else:
             place = struct.unpack_from(order + "I", view, 4)[0]
             entry, inline, count_bytes = struct.Struct(order + "HHI"), 4, 2
+        place = place if page is None else page
         count = int.from_bytes(view[place : place + count_bytes], "little" if order == "<" else "big")
         begin, step = place + count_bytes, entry.size + inline
         if begin > len(view) or not 0 < count <= 65535 or begin + count * step > len(view):
@@ -131,7 +232,9 @@ class _Tags:
             if dtype.itemsize == 8 and (numbers >= 2**62).any():
                 raise HeadError(f"its tag {tag} holds {numbers.max()}")
             values[tag] = numbers.astype(np.int64)
-        return cls(order, values)
+        end = begin + count * step
+        following = view[end : end + inline]  # of a file that was cut off behind its last page, none
+        return cls(order, values, int.from_bytes(following, "little" if order == "<" else "big"))
 
     def first(self, tag: int, name: str, default: int | None = None) -> int:
         """Return the first value of a tag; a tag without a default must be there."""
@@ -152,45 +255,49 @@ def _bits(tags: _Tags, channels: int) -> int:
     return int(bits[0])
 
 
-def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: int) -> None:
-    """Refuse the kinds of pixels that decoders read wrongly or not at all."""
-    formats = tags.values.get(SAMPLE_FORMAT)
-    if formats is not None and (formats != 1).any():
-        names = {2: "signed", 3: "floating-point"}
-        raise HeadError(f"its samples are {names.get(int(formats.max()), 'of an unknown kind')}; unsigned are decoded")
-    if tags.first(DEPTH, "depth", 1) != 1:
-        raise HeadError("it is a volume of several slices")
-    if tags.first(SUBFILE, "kind", 0) & 1:
-        raise HeadError("its first page is a small copy of another one, as in raw files of cameras")
-    if compression not in {PLAIN, JPEG, PACKBITS, *FAX, *COUNTERS}:
-        raise HeadError(f"it is compressed by {COMPRESSIONS.get(compression, compression)}, which is not decoded")
-    deep = (10, 12, 14, 16)
+def _is_rare(tags: _Tags, kind: int, channels: int, bits: int, compression: int) -> bool:
+    """Return True for the kinds of pixels that DALI's decoder reads wrongly or not at all."""
     sound: dict[int, dict[int, tuple[int, ...]]] = {
         WHITE_IS_0: {1: (1, 8)},
-        BLACK_IS_0: {1: (1, 8, *deep)},
-        RGB: {3: (8, *deep), 4: (8, *deep)},
+        BLACK_IS_0: {1: (1, 8, *DEEP)},
+        RGB: {3: (8, *DEEP), 4: (8, *DEEP)},
         INDEXED: {1: (1, 2, 4, 8)},
         CMYK: {4: (8,)},
         YCBCR: {3: (8,)} if compression == JPEG else {},
     }
-    if bits not in sound.get(kind, {}).get(channels, ()):
-        colours = COLOURS.get(kind, f"colours of kind {kind}")
-        raise HeadError(f"it is a TIFF of {colours} with {channels} channels of {bits} bits, which is not decoded")
     is_planar = tags.first(PLANAR, "arrangement", 1) != 1 and channels > 1
     predictor = tags.first(PREDICTOR, "predictor", 1) if compression in (LZW, DEFLATE, OLD_DEFLATE) else 1
-    is_odd = bits in deep[:-1] or bits < 8
-    if is_planar and (kind, channels, bits) != (RGB, 3, 8):
-        raise HeadError("its channels lie one after the other; of 3 channels of 8 bits alone that is decoded")
-    if predictor not in (1, 2) or (predictor == 2 and is_odd):
-        raise HeadError(f"it has predictor {predictor} with {bits} bits, which is not decoded")
+    is_odd = bits in DEEP[:-1] or bits < 8
+    return (
+        compression not in {PLAIN, JPEG, PACKBITS, *FAX, *COUNTERS}
+        or bits not in sound.get(kind, {}).get(channels, ())
+        or (is_planar and ((kind, channels, bits) != (RGB, 3, 8) or TILE_WIDTH in tags.values))
+        or (kind == WHITE_IS_0 and bits == 8 and TILE_WIDTH in tags.values)
+        or (_extra(tags, kind, channels) == "alpha" and tags.first(ORIENTATION, "orientation", 1) != 1)
+        or predictor not in (1, 2)
+        or (predictor == 2 and is_odd)
+        or (compression == JPEG and bits != 8)
+        or (bits in DEEP[:-1] and (compression in (LZW, PACKBITS) or TILE_WIDTH in tags.values))
+    )
+
+
+def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: int) -> None:
+    """Refuse the kinds of pixels that nothing here reads."""
+    if tags.first(DEPTH, "depth", 1) != 1:
+        raise UnsupportedError("a TIFF that is a volume of several slices")
+    if tags.first(SUBFILE, "kind", 0) & REDUCED:
+        raise UnsupportedError("a TIFF whose first page is a small copy of another one, as in raw files of cameras")
+    if compression not in COMPRESSIONS and compression != PLAIN:
+        raise UnsupportedError(f"a TIFF of compression {compression}")
+    least = COLOUR_CHANNELS.get(kind)
+    if least is None or (kind == YCBCR and compression != JPEG):
+        raise UnsupportedError(f"a TIFF of {COLOURS.get(kind, f'colours of kind {kind}')}")
+    if channels < least:
+        raise HeadError(f"it has {channels} channels, and its colours are {COLOURS.get(kind, kind)}")
     if compression in FAX and (kind not in (WHITE_IS_0, BLACK_IS_0) or bits != 1):
         raise HeadError("it is a fax of more than two levels")
-    if compression == JPEG and bits != 8:
-        raise HeadError(f"it is compressed by JPEG with {bits} bits")
-    if bits in deep[:-1] and (compression in (LZW, PACKBITS) or TILE_WIDTH in tags.values):
-        raise HeadError(f"it has {bits} bits in tiles, or compressed by LZW or PackBits, which is not decoded")
     if tags.first(FILL_ORDER, "order of bits", 1) != 1 and bits != 1:
-        raise HeadError(f"the bits of its bytes are in reverse order, with {bits} bits for a sample")
+        raise UnsupportedError(f"a TIFF with the bits of its bytes in reverse order, and {bits} bits for a sample")
     if kind == INDEXED and len(tags.values.get(PALETTE, ())) != 3 << bits:
         raise HeadError(f"its palette has {len(tags.values.get(PALETTE, ()))} values; it needs {3 << bits}")
 
@@ -234,7 +341,7 @@ def _check_pixels(
             have = codecs.packbits_bytes(piece, piece_bytes, piece_bytes if TILE_WIDTH in tags.values else row_bytes)
         elif compression == JPEG:
             have = piece_bytes if bytes(piece[:2]) == b"\xff\xd8" and b"\xff\xd9" in bytes(piece[-8:]) else 0
-        elif compression in FAX:
+        elif compression != PLAIN:
             have = piece_bytes if have else 0
         if have < piece_bytes:
             raise HeadError(f"piece {number} of its pixels is damaged: it has {have} of {piece_bytes} bytes")

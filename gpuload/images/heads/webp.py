@@ -1,9 +1,11 @@
 """Head of a WebP: the chunks of its RIFF container, and the size in its bitstream.
 
 Read    lossy (VP8), lossless (VP8L), with alpha; the size is that of the bitstream, which the canvas of an extended
-        file must equal. An animated one is refused.
-EXIF    the chunk EXIF, where the extended header announces it. DALI reads no block that begins with "Exif", as many
-        programs write it, so that one that would turn the image is refused.
+        file must equal. Of an animated one the first frame, if it covers the canvas (form "animation", for Pillow).
+EXIF    the chunk EXIF, where the extended header announces it.
+Plain   nvImageCodec 0.9, and so DALI, reads no chunk behind one of an odd number of bytes, and no EXIF block that
+        begins with "Exif", as many programs write it. Such a file is decoded as one without metadata,
+        `without_metadata`, and turned here; its form is "plain".
 Whole   the container ends inside the file, and so do all chunks.
 Source  RFC 9649, section 2; RFC 6386, section 9.1; RFC 9649, section 3.4 (size of VP8L).
 """
@@ -11,13 +13,16 @@ Source  RFC 9649, section 2; RFC 6386, section 9.1; RFC 9649, section 3.4 (size 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
-from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
+from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
 from gpuload.images.heads.exif import orientation
 
 CHUNK = struct.Struct("<4sI")
 PREFIX = b"Exif\0\0"
-ANIMATED, HAS_EXIF, HAS_ALPHA = 2, 8, 16  # flags of an extended header
+FRAME_BYTES = 16  # of the header of a frame
+PLAIN, ANIMATION = "plain", "animation"  # forms
+HAS_EXIF, HAS_ALPHA = 8, 16  # flags of an extended header
 KEY_FRAME = b"\x9d\x01\x2a"
 
 
@@ -26,31 +31,65 @@ def read(view: memoryview) -> Head:
     end = 8 + int.from_bytes(view[4:8], "little")
     if end > len(view) or len(view) < 30:
         raise HeadError(f"its container has {end} bytes, and the file {len(view)}: it was cut off")
-    canvas, size, flags, turn, place = None, None, 0, 1, 12
-    channels = 3
-    while place + 8 <= end:
-        name, length = CHUNK.unpack_from(view, place)
-        place += 8
-        if place + length > end:
-            raise HeadError(f"its chunk {printable_name(name)} does not end inside the container")
+    canvas, size, flags, turn, form, channels = None, None, 0, 1, "", 3
+    for name, place, length in _chunks(view, end):
+        behind = place + length
+        if length % 2 and behind + 1 < end:
+            form = form or PLAIN  # nvImageCodec 0.9 looks for the next chunk at the odd place
         if name == b"VP8X" and place == 20 and length >= 10:
             flags = view[place]
             canvas = _of_three(view, place + 7) + 1, _of_three(view, place + 4) + 1
-        elif name in (b"ANIM", b"ANMF") or (flags & ANIMATED):
-            raise HeadError("it is an animated WebP; only still images are decoded")
+        elif name == b"ANMF" and size is None:
+            size, form = _first_frame(view, place, behind, canvas), ANIMATION
+            channels = 4 if flags & HAS_ALPHA else 3
         elif name in (b"VP8 ", b"VP8L") and size is None:
             size, has_alpha = (_lossy if name == b"VP8 " else _lossless)(view, place, length)
             channels = 4 if has_alpha or flags & HAS_ALPHA else 3
         elif name == b"EXIF" and flags & HAS_EXIF:
-            turn = _turn(bytes(view[place : place + length]))
-        # Chunks of RIFF begin at even bytes.
-        place += length + length % 2
+            block = bytes(view[place:behind])
+            turn = orientation(block.removeprefix(PREFIX))
+            form = PLAIN if not form and turn != 1 and block.startswith(PREFIX) else form
     if size is None:
         raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
     if canvas not in (None, size):
         raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
     check_size(size[0] * size[1])
-    return upright("webp", *size, channels, 8, turn)
+    return upright("webp", *size, channels, 8, turn, form=form, surplus="alpha" if channels == 4 else "")
+
+
+def without_metadata(view: memoryview) -> bytes:
+    """Return a WebP that `read` has read as one of a single chunk: its colours, without metadata and alpha."""
+    end = 8 + int.from_bytes(view[4:8], "little")
+    for name, place, length in _chunks(view, end):
+        if name in (b"VP8 ", b"VP8L"):
+            chunk = CHUNK.pack(name, length) + bytes(view[place : place + length]) + bytes(length % 2)
+            return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
+    raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
+
+
+def _chunks(view: memoryview, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Give the name of each chunk, where its content begins, and its length."""
+    place = 12
+    while place + 8 <= end:
+        name, length = CHUNK.unpack_from(view, place)
+        place += 8
+        if place + length > end:
+            raise HeadError(f"its chunk {printable_name(name)} does not end inside the container")
+        yield name, place, length
+        # Chunks of RIFF begin at even bytes.
+        place += length + length % 2
+
+
+def _first_frame(view: memoryview, place: int, end: int, canvas: tuple[int, int] | None) -> tuple[int, int]:
+    """Return height and width of the first frame of an animation, which covers the canvas (RFC 9649, 2.7.1.1)."""
+    if end - place < FRAME_BYTES + 8 or canvas is None:
+        raise HeadError("its first frame (ANMF) is shorter than its header")
+    left, top = 2 * _of_three(view, place), 2 * _of_three(view, place + 3)
+    width, height = _of_three(view, place + 6) + 1, _of_three(view, place + 9) + 1
+    if (top, left, height, width) != (0, 0, *canvas):
+        text = f"{height} x {width} pixels at {top}, {left} of a canvas of {canvas[0]} x {canvas[1]}"
+        raise UnsupportedError(f"an animated WebP whose first frame is {text}")
+    return height, width
 
 
 def _lossy(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:
@@ -82,11 +121,3 @@ def _check_sides(height: int, width: int) -> tuple[int, int]:
 
 def _of_three(view: memoryview, place: int) -> int:
     return int.from_bytes(view[place : place + 3], "little")
-
-
-def _turn(block: bytes) -> int:
-    if not block.startswith(PREFIX):
-        return orientation(block)
-    if (turn := orientation(block[len(PREFIX) :])) != 1:
-        raise HeadError(f"its EXIF block begins with 'Exif' and says orientation {turn}: decoders differ about it")
-    return 1
