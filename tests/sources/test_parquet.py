@@ -186,7 +186,7 @@ def test_the_default_that_the_error_for_missing_values_names_is_one(tmp_path, va
         gl.parquet(path, shapes=shapes).read([0, 1])
 
     defaults = eval(
-        re.search(r"gl\.parquet\(\.\.\., defaults=(\{.*?\})\);", error.value.remedy)[1]
+        re.search(r"gl\.parquet\(\.\.\., defaults=(\{.*?\})\);", error.value.remedy)[1], {"numpy": np}
     )  # what a reader would type
 
     assert len(gl.parquet(path, shapes=shapes, defaults=defaults).read([0, 1])["x"]) == 2

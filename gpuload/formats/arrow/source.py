@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError
 from gpuload.formats import columnar
@@ -46,6 +47,7 @@ def arrow(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, DTypeLike] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets` saves to disk.
@@ -61,6 +63,8 @@ def arrow(
         fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
+            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
         cache_bytes: of decoded columns of record batches that are kept.
 
     Raises:
@@ -70,7 +74,7 @@ def arrow(
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: PyArrow is not installed.
     """
-    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes)
+    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes, dtypes)
     columnar.import_arrow(CALL)
     listing = manifest.load(paths, "arrow")
     if listing is None:
@@ -203,7 +207,7 @@ def _decode(table: Table, number: int, column: Column, span: Indices) -> Array |
         with columnar.as_damage(place, table.files, table.number):
             batch = table.decode(column.path[0], number, span)
             if batch.num_rows == expected:
-                return columnar.values_of(column, batch)
+                return columnar.values_of(column, batch, columnar.Room(place, int(table.files.sizes[table.number])))
     except GpuloadError as error:
         raise (error if error.what.startswith(table.path) else error.within(place)) from None
     raise DamagedBlockError(

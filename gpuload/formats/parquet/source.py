@@ -13,15 +13,18 @@ Source  https://parquet.apache.org/docs/file-format
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpuload.errors import DamagedBlockError, GpuloadError
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
+from gpuload.formats.parquet.int96 import UNITS, join_times
 from gpuload.formats.parquet.listing import from_manifest, to_manifest
 from gpuload.formats.parquet.table import CALL, Table
 from gpuload.ragged import Ragged
@@ -31,7 +34,6 @@ from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, starts_of
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, expand, look_at
-from gpuload.storage.inflate import limit_bytes, too_large
 
 
 def parquet(
@@ -40,6 +42,7 @@ def parquet(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, DTypeLike] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the rows of Parquet files.
@@ -57,6 +60,8 @@ def parquet(
         fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
+            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
         cache_bytes: of decoded columns of row groups that are kept.
 
     Raises:
@@ -66,7 +71,7 @@ def parquet(
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: PyArrow is not installed.
     """
-    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes)
+    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes, dtypes)
     columnar.import_arrow(CALL)
     listing = manifest.load(paths, "parquet")
     if listing is None:
@@ -117,17 +122,15 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
     table, group = groups[block]
     column, expected = columns[table.number], int(table.rows[group])
     place, num_rows, num_bytes, pieces = f"{table.path}, row group {group}", 0, 0, list[Any]()
-    packed_bytes = int(table.files.sizes[table.number])
-    limit = limit_bytes(packed_bytes)
+    room = columnar.Room(place, int(table.files.sizes[table.number]))
     try:
         with columnar.as_damage(place, table.files, table.number):
-            for batch in table.batches(column.path, [group]):
-                pieces.append(columnar.values_of(column, batch))
-                num_rows, num_bytes = num_rows + batch.num_rows, num_bytes + pieces[-1].nbytes
+            for count, values in _pieces(table, group, column, room):
+                pieces.append(values)
+                num_rows, num_bytes = num_rows + count, num_bytes + values.nbytes
                 if num_rows > expected:
                     break
-                if num_bytes > limit:
-                    raise too_large(place, packed_bytes, num_bytes, unpack="with PyArrow")
+                room.check(num_bytes)
     except GpuloadError as error:
         raise (error if error.what.startswith(table.path) else error.within(place)) from None
     if num_rows != expected:
@@ -137,3 +140,24 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
             remedy="copy the file again",
         )
     return columnar.join(column, pieces)
+
+
+def _pieces(table: Table, group: int, column: Column, room: columnar.Room) -> Iterator[tuple[int, Array | Ragged]]:
+    """Yield rows of a column, some at a time: how many they are, and their values."""
+    if not table.is_int96(column.path):
+        for batch in table.batches(column.path, [group]):
+            yield batch.num_rows, columnar.values_of(column, batch, room)
+        return
+    # Missing ones become NaT in both units, and then the default.
+    default = None if column.default is None else np.array("NaT", "M8[s]")
+    default = default if column.field.shape == () else column.default
+    columns = [
+        replace(column, field=column.field.with_(dtype=np.dtype(f"M8[{unit}]")), dtype=None, default=default)
+        for unit in UNITS
+    ]
+    batches = [table.batches(column.path, [group], unit=unit) for unit in UNITS]
+    for of_units in zip(*batches, strict=True):
+        seconds, nanoseconds = (
+            columnar.values_of(part, batch, room) for part, batch in zip(columns, of_units, strict=True)
+        )
+        yield of_units[0].num_rows, join_times(column, seconds, nanoseconds)
