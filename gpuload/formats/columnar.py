@@ -751,49 +751,56 @@ def plain_values(array: Any, room: Room | None) -> Any:
             array = array.storage
         elif hasattr(array, "dictionary_decode"):
             if room is not None:
-                sizes = _sizes_of(plain_values(array.dictionary, room))
+                sizes = _sizes_of(array.dictionary, room)
                 places = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
                 room.check(int(sizes[places].sum()) if sizes.size else 0)
             array = array.dictionary_decode()
         elif str(array.type).startswith("run_end_encoded<"):
             if room is not None:
                 begin, count = array.find_physical_offset(), array.find_physical_length()
-                values = plain_values(array.values.slice(begin, count), room)
+                sizes = _sizes_of(array.values.slice(begin, count), room)
                 ends = array.run_ends.slice(begin, count).to_numpy(zero_copy_only=False).astype(np.int64)
                 ends = np.clip(ends - array.offset, 0, len(array))
-                lengths = np.diff(ends, prepend=0)
-                room.check(int(sum(map(int.__mul__, lengths.tolist(), _sizes_of(values).tolist()))))
+                # In float64: damaged numbers would wrap round in int64.
+                room.check(int(np.diff(ends, prepend=0).astype(np.float64) @ sizes.astype(np.float64)))
             array = compute.run_end_decode(array)
         else:
             return array
 
 
-def _sizes_of(array: Any) -> Indices:
-    """Return about how many bytes each value of an array takes, int64 ``[n]``; those of dictionaries are decoded."""
-    compute = signalsafe.import_package("pyarrow.compute")
+def _sizes_of(array: Any, room: Room) -> Indices:
+    """Return about how many bytes each value of an array takes, int64 ``[n]``."""
+    array = plain_values(array, room)
     kind = _kind(array.type)
-    if "view" in kind:
-        return _lengths_of_views(array) + OFFSET_BYTES
-    if "string" in kind or kind in ("binary", "large_binary"):
+    sizes: Indices
+    if "list" in kind and "view" not in kind:
+        sizes = _sizes_of_lists(kind, array, room)
+    elif "view" in kind and "list" not in kind:
+        sizes = _lengths_of_views(array) + OFFSET_BYTES
+    elif "string" in kind or kind in ("binary", "large_binary"):
+        compute = signalsafe.import_package("pyarrow.compute")
         lengths = compute.fill_null(compute.binary_length(array), 0)
-        sizes: Indices = lengths.to_numpy(zero_copy_only=False).astype(np.int64) + OFFSET_BYTES
-        return sizes
-    if kind in ("list", "large_list"):
-        ends = np.append(0, np.cumsum(_sizes_of(array.values)))
-        sizes = np.diff(ends[array.offsets.to_numpy()]) + OFFSET_BYTES
-        return sizes
+        sizes = lengths.to_numpy(zero_copy_only=False).astype(np.int64) + OFFSET_BYTES
+    else:
+        try:
+            bits = array.type.bit_width
+        except ValueError:  # of a type that is no field
+            bits = 8 * OFFSET_BYTES
+        sizes = np.full(len(array), max(1, bits // 8), np.int64)
+    return sizes
+
+
+def _sizes_of_lists(kind: str, array: Any, room: Room) -> Indices:
+    """Return about how many bytes each list of an array takes."""
     if kind == "fixed_size_list":
         # The values of the slice, also behind missing lists.
         size = array.type.list_size
-        inner: Indices = _sizes_of(array.values.slice(array.offset * size, len(array) * size))
-        return inner.reshape(len(array), size).sum(axis=1)
-    if kind == "null":
-        return np.zeros(len(array), np.int64)
-    try:
-        bits = array.type.bit_width
-    except ValueError:
-        bits = 8 * OFFSET_BYTES
-    return np.full(len(array), max(1, bits // 8), np.int64)
+        sizes = _sizes_of(array.values.slice(array.offset * size, len(array) * size), room)
+        sums: Indices = sizes.reshape(len(array), size).sum(axis=1, dtype=np.int64)
+    else:
+        ends = np.append(0, np.cumsum(_sizes_of(array.values, room)))
+        sums = np.diff(ends[array.offsets.to_numpy()]) + OFFSET_BYTES
+    return sums
 
 
 def join(column: Column, pieces: Sequence[Any]) -> Array | Ragged:
