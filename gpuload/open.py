@@ -27,6 +27,7 @@ from gpuload.sources import calls
 from gpuload.sources.base import Source
 from gpuload.storage import manifest
 from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at
+from gpuload.storage.folders import find_kind, is_hidden, table_files
 from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
@@ -71,7 +72,12 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
             source, name = open_folder(folder)
             return source, f"a folder of {name}", f"gl.{name}"
         except MissingFileError as error:
-            names = _files_of(folder, error)
+            kind = find_kind(folder)
+            if kind is not None and kind.has_partitions:
+                source = next(form for form in FORMATS if kind.call == f"gl.{form.name}").open(folder)
+                log.info("%s: found a folder of %s; opened by %s", folder, kind.title, kind.call)
+                return source, f"a folder of {kind.title}", kind.call
+            names = _files_of(folder, error) if kind is None else table_files(folder, kind)
     form, match = recognize(names)
     return form.open(names, **match.options), match.title, match.call
 
@@ -183,7 +189,8 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     if is_remote(folder):
         raise error
     suffixes_of_folders = {suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes}
-    names = without_companions(sorted(name for name in os.listdir(folder) if not name.startswith(".")))
+    visible = [name for name in os.listdir(folder) if not name.startswith(".")]
+    names = without_companions(sorted([name for name in visible if not is_hidden(name)] or visible))
     files = [name for name in names if os.path.isfile(os.path.join(folder, name))]
     suffixes = Counter(os.path.splitext(name)[1] for name in files)
     if any(suffix.lower() in suffixes_of_folders for suffix in suffixes):

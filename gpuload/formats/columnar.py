@@ -55,7 +55,8 @@ from gpuload.sources.blocks import check_cache_bytes
 from gpuload.sources.columns import differing_files
 from gpuload.sources.defaults import UnfitDefault, convert_default, example_default, plain_default
 from gpuload.sources.dtypes import UnfitValue, common_dtype, convert_values
-from gpuload.sources.leaf import UINT8, Indices, gather_pieces
+from gpuload.sources.leaf import UINT8, Indices, Leaf, gather_pieces
+from gpuload.sources.partitions import Partition, check_partitions
 from gpuload.spec import Field, dtype_of, is_whole
 from gpuload.storage.files import Files, open_error
 from gpuload.storage.inflate import limit_bytes, too_large
@@ -150,7 +151,14 @@ def import_arrow(call: str) -> ModuleType:
 
 
 def check_arguments(
-    call: str, fields: Any, shapes: Any, defaults: Any, cache_bytes: Any, dtypes: Any = None
+    call: str,
+    fields: Any,
+    shapes: Any,
+    defaults: Any,
+    cache_bytes: Any,
+    *,
+    dtypes: Any = None,
+    partitions: Any = None,
 ) -> dict[str, Any]:
     """Return the arguments of a reader of columns in the form in which a source is pickled.
 
@@ -174,6 +182,8 @@ def check_arguments(
         "shapes": dict(shapes or {}),
         "defaults": {name: plain_default(value) for name, value in (defaults or {}).items()},
         "cache_bytes": check_cache_bytes(call, cache_bytes),
+        # Named only where they are said: the fingerprints of manifests from before there were these are by the others.
+        **({} if (partitions := check_partitions(call, partitions)) is None else {"partitions": partitions}),
         **({"dtypes": {name: _checked_dtype(call, name, value) for name, value in dtypes.items()}} if dtypes else {}),
     }
 
@@ -192,6 +202,40 @@ def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
             remedy=f'write {{{name!r}: "float64"}} or {{{name!r}: "datetime64[us]"}}, say',
         )
     return dtype.newbyteorder("=")
+
+
+def without_partitions(
+    call: str, arguments: Mapping[str, Any], partitions: Sequence[Partition], table: Any
+) -> tuple[dict[str, Any] | None, list[Partition]]:
+    """Return the arguments for the columns of files, and the columns that folders are.
+
+    Args:
+        call: the reader.
+        arguments: of the reader, for both.
+        partitions: of the files. A column of the same name in the files themselves is read in place of one of these.
+        table: the first file.
+
+    Returns:
+        The arguments; None if ``fields=`` names no column of the files. And those of the partitions that are read.
+    """
+    in_files = set(_paths_by_name(dict(_leaves((), table.schema))))
+    for partition in partitions:
+        if partition.name in in_files:
+            message = "%s: %s: %r is read from the files, not from the names of folders"
+            log.info(message, call, table.path, partition.name)
+    fields = arguments["fields"]
+    rest = [part for part in partitions if part.name not in in_files and (fields is None or part.name in fields)]
+    names = {partition.name for partition in partitions} - in_files
+    defaults = {name: value for name, value in arguments["defaults"].items() if name not in names}
+    if fields is not None:
+        fields = tuple(name for name in fields if name not in names)
+    return None if fields == () else {**arguments, "fields": fields, "defaults": defaults}, rest
+
+
+def in_order(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Return the leaves of columns in the order of ``fields=``."""
+    by_name = {leaf.spec.names[0]: leaf for leaf in leaves}
+    return list(leaves) if fields is None else [by_name[name] for name in fields]
 
 
 def columns_of_files(

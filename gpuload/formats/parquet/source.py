@@ -31,9 +31,11 @@ from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
-from gpuload.sources.leaf import Array, starts_of
+from gpuload.sources.leaf import Array, Leaf, starts_of
+from gpuload.sources.partitions import Partition, digest_of, names_below, partitions_of
 from gpuload.storage import manifest, open_storage
-from gpuload.storage.files import Paths, by_chunks, expand, look_at
+from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.folders import PARQUET, expand_tables
 
 
 def parquet(
@@ -43,6 +45,7 @@ def parquet(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     defaults: Mapping[str, Any] | None = None,
     dtypes: Mapping[str, DTypeLike] | None = None,
+    partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the rows of Parquet files.
@@ -55,13 +58,16 @@ def parquet(
     into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a row group, decodes each once.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of such files (``Source.index``).
+        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its order, a wildcard is
+            sorted. A folder means its files and those of its folders, without names that begin with ``_`` or ``.``. Or
+            a manifest of such files (``Source.index``).
         fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
         dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
             hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
+        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the path of each file; []
+            for none. None: all such folders below a folder or wildcard of ``paths``.
         cache_bytes: of decoded columns of row groups that are kept.
 
     Raises:
@@ -71,21 +77,33 @@ def parquet(
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: PyArrow is not installed.
     """
-    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes, dtypes)
+    arguments = columnar.check_arguments(
+        CALL, fields, shapes, defaults, cache_bytes, dtypes=dtypes, partitions=partitions
+    )
     columnar.import_arrow(CALL)
     listing = manifest.load(paths, "parquet")
     if listing is None:
-        names: Sequence[str] = expand(paths)
+        names, inner = expand_tables(paths, PARQUET)
         files, _ = look_at(names, 0, lambda path, size, head: None)
         tables = by_chunks(lambda chunk: [Table.open(files, number) for number in chunk], range(len(files)))
-        columns = columnar.columns_of_files(CALL, tables, arguments)
     else:
-        names, files = listing.files.paths, listing.files
-        tables, columns = from_manifest(listing, arguments)
+        names, files = list(listing.files.paths), listing.files
+        inner = [""] * len(names)
+        tables, columns_of_manifest = from_manifest(listing)
+    folders = partitions_of(CALL, names, inner, arguments.get("partitions"))
+    if folders:
+        arguments["partitions"] = tuple(partition.name for partition in folders)
+    of_files, folders_read = columnar.without_partitions(CALL, arguments, folders, tables[0])
+    if of_files is None:
+        columns = [list[Column]() for _ in tables]
+    elif listing is None:
+        columns = columnar.columns_of_files(CALL, tables, of_files)
+    else:
+        columns = columns_of_manifest(of_files)
     groups = [(table, group) for table in tables for group in range(table.rows.size)]
     starts = starts_of([num_rows for table in tables for num_rows in table.rows.tolist()])
     cache = BlockCache(arguments["cache_bytes"], sum(table.num_bytes for table in tables))
-    leaves = [
+    leaves: list[Leaf] = [
         BlockLeaf(
             column.field,
             starts,
@@ -97,20 +115,30 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
+    counts = [int(table.rows.sum()) for table in tables]
+    leaves += [part.leaf(CALL, names, counts, arguments["defaults"].get(part.name)) for part in folders_read]
     opening = Opening(parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    return ParquetSource(opening, leaves, tables, columns[0])
+    leaves = columnar.in_order(arguments["fields"], leaves)
+    return ParquetSource(opening, leaves, tables, columns[0], folders_read)
 
 
 class ParquetSource(ColumnSource):
     """Rows of Parquet files; made by ``gl.parquet``."""
 
     def __init__(
-        self, opening: Opening, leaves: Sequence[BlockLeaf], tables: Sequence[Table], columns: Sequence[Column]
+        self,
+        opening: Opening,
+        leaves: Sequence[Leaf],
+        tables: Sequence[Table],
+        columns: Sequence[Column],
+        partitions: Sequence[Partition],
     ) -> None:
         files, counts = tables[0].files, [int(table.rows.sum()) for table in tables]
-        about = sorted(opening.arguments["defaults"].items()) or None
+        about = [*sorted(opening.arguments["defaults"].items()), *digest_of(partitions)] or None
         classes = tables[0].description.classes
         super().__init__(files, opening, open_storage(files), leaves, counts, classes, about=about)
+        if partitions:
+            self._names = names_below(self._files.paths)
         self._tables, self._columns = tables, columns
 
     def _entries(self) -> Entries:
