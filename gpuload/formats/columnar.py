@@ -192,7 +192,7 @@ def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
     """Return a dtype of ``dtypes=``; raises ``SpecError`` for others than numbers, booleans, dates and times."""
     try:
         dtype = None if value is None else dtype_of(value)
-    except SpecError:
+    except (TypeError, ValueError, SyntaxError):
         dtype = None
     unit = "" if dtype is None or dtype.kind not in "mM" else np.datetime_data(dtype)[0]
     if dtype is None or dtype.kind not in CONVERTED_KINDS or unit == "generic":
@@ -726,7 +726,9 @@ def values_of_array(column: Column, array: Any, room: Room) -> Array | Ragged:
         return _with_default(column, array, default)
     if default is not None:
         arrow, compute = signalsafe.import_package("pyarrow"), signalsafe.import_package("pyarrow.compute")
-        room.check(array.null_count * 8 * len(default))
+        room.check(array.null_count * OFFSET_BYTES * len(default))
+        if "view" in str(array.type):  # for which PyArrow has no such function
+            array = _without_views(array, room)
         array = compute.coalesce(array, arrow.scalar(default, array.type))
     if column.shape is not None or (field.uniform and not field.text and field.shape):
         elements = _flat(column, _elements(column, array, room), room)
@@ -913,10 +915,8 @@ def _flat(column: Column, array: Any, room: Room | None) -> Array:
 
 def _bytes_of(array: Any, room: Room) -> Ragged:
     """Return strings or binary values as their bytes."""
-    if "view" in str(array.type):  # many of which may show the same bytes
-        room.check(int(_lengths_of_views(array).sum()))
     # Offsets of 32 bits and views come to one form, with offsets of 64.
-    large = array.cast("large_binary" if "binary" in str(array.type) else "large_string")
+    large = _without_views(array, room)
     _, offsets, payload = large.buffers()
     ends = np.frombuffer(offsets or bytes(8), np.int64)[large.offset : large.offset + len(large) + 1]
     return Ragged(np.frombuffer(payload or b"", UINT8), ends)
@@ -929,6 +929,13 @@ def _texts(column: Column, array: Any, room: Room) -> Ragged:
     payload, ends, places = strings.room_for(np.diff(offsets), texts.lengths)
     gather_pieces(texts.payload, texts.offsets[:-1], texts.lengths, payload, places)
     return Ragged(payload, ends)
+
+
+def _without_views(array: Any, room: Room) -> Any:
+    """Return texts or binary values with offsets of 64 bits."""
+    if "view" in str(array.type):  # many of which may show the same bytes
+        room.check(int(_lengths_of_views(array).sum()))
+    return array.cast("large_binary" if "binary" in str(array.type) else "large_string")
 
 
 def _lengths_of_views(array: Any) -> Indices:

@@ -36,13 +36,20 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
     return dtype if dtype.kind in family else None
 
 
+def holds(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return True if a dtype holds all values of another one of its kind."""
+    common = common_dtype([other, dtype])
+    # Not only compared: NumPy takes None for float64 there.
+    return common is not None and common == dtype
+
+
 def convert_values(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return values in another dtype that holds each of them exactly.
 
     Raises:
         UnfitValue: it does not hold one.
     """
-    if common_dtype([values.dtype, dtype]) == dtype:
+    if holds(dtype, values.dtype):
         return np.ascontiguousarray(values, dtype)
     with np.errstate(all="ignore"):
         result = values.astype(dtype)

@@ -25,7 +25,7 @@ from gpuload.core.face import Plan, PlanPart
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
-from gpuload.sources.dtypes import common_dtype
+from gpuload.sources.dtypes import holds
 from gpuload.sources.memory import Memory, is_lent, room, step_room
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage.extents import Extents
@@ -463,7 +463,7 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
 def _holds(target: Part, part: Part) -> bool:
     """Return True if a field holds all values of another one: of the same dtype, or of one with fewer values."""
     field, other = target.field, part.field
-    return field.shape == other.shape and common_dtype([other.dtype, field.dtype]) == field.dtype
+    return field.shape == other.shape and holds(field.dtype, other.dtype)
 
 
 def _of_share(share: Share) -> list[Values]:

@@ -27,6 +27,7 @@ from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
 from gpuload.storage import files, keptfile
 from tests.attack import (
+    arrowtypes,
     bridges,
     changes,
     columns,
@@ -187,6 +188,20 @@ FAULTS = {
         columnar,
         "values_of",
         lambda real: lambda *arguments: _turned(real(*arguments)),
+    ),
+    "places in a dictionary, and runs, that are taken for the values": (
+        arrowtypes,
+        columnar,
+        "has_bytes_of",
+        lambda real: (
+            lambda arrow_type, dtype: (
+                columnar._dtype(str(arrow_type).partition("[")[0], arrow_type)
+                in (
+                    None,
+                    dtype,
+                )
+            )
+        ),
     ),
     "chunks of HDF5 whose rows are turned around": (
         hdf5,

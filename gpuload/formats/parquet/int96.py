@@ -10,6 +10,7 @@ Source  https://github.com/apache/parquet-format/blob/master/Encodings.md; PyArr
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,12 +39,13 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
         if kind == "struct":
             members = [field.type.field(number) for number in range(field.type.num_fields)]
             return field.with_type(arrow.struct([change(inner, (*path, inner.name), rest) for inner in members]))
-        if kind == "map":
-            inner = [change(part, path, rest) for part in (field.type.key_field, field.type.item_field)]
-            return field.with_type(arrow.map_(*inner))
-        if kind == "list":
-            return field.with_type(arrow.list_(change(field.type.value_field, path, rest)))
-        if not next(rest):
+        if kind in ("list", "large_list", "fixed_size_list"):
+            inner = change(field.type.value_field, path, rest)
+            size = (field.type.list_size,) if kind == "fixed_size_list" else ()
+            return field.with_type((arrow.large_list if kind == "large_list" else arrow.list_)(inner, *size))
+        # Of other types in which there are several columns, a map for instance, nothing becomes a field.
+        is_int96 = list(itertools.islice(rest, _num_columns(field.type)))
+        if is_int96 != [True]:
             return field
         paths.add(path)
         return field.with_type(arrow.timestamp("us"))
@@ -51,6 +53,13 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
     rest = iter(flags)
     fields = [change(field, (field.name,), rest) for field in schema]
     return arrow.schema(fields, schema.metadata), frozenset(paths)
+
+
+def _num_columns(arrow_type: Any) -> int:
+    """Return how many columns of Parquet a type has."""
+    while hasattr(arrow_type, "storage_type"):
+        arrow_type = arrow_type.storage_type
+    return sum(_num_columns(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
 
 
 def join_times(column: columnar.Column, seconds: Array | Ragged, nanoseconds: Array | Ragged) -> Array | Ragged:
