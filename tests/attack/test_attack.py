@@ -189,19 +189,11 @@ FAULTS = {
         "values_of",
         lambda real: lambda *arguments: _turned(real(*arguments)),
     ),
-    "places in a dictionary, and runs, that are taken for the values": (
+    "values of dictionaries and runs that are turned around": (
         arrowtypes,
         columnar,
-        "has_bytes_of",
-        lambda real: (
-            lambda arrow_type, dtype: (
-                columnar._dtype(str(arrow_type).partition("[")[0], arrow_type)
-                in (
-                    None,
-                    dtype,
-                )
-            )
-        ),
+        "plain_values",
+        lambda real: lambda array, room: _turned_if_encoded(array, real(array, room)),
     ),
     "chunks of HDF5 whose rows are turned around": (
         hdf5,
@@ -246,6 +238,11 @@ def _members_later(real):
 
 def _turned(values):
     return values[::-1] if isinstance(values, np.ndarray) else values
+
+
+def _turned_if_encoded(array, values):
+    is_encoded = str(array.type).startswith(("dictionary<", "run_end_encoded<"))
+    return values.take(list(range(len(values)))[::-1]) if is_encoded and "view" not in str(values.type) else values
 
 
 def _one_late(real):
