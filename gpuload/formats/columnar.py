@@ -635,9 +635,9 @@ def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
 def has_bytes_of(arrow_type: Any, dtype: np.dtype[Any]) -> bool:
     """Return True if the bytes of a column's values are elements of a dtype."""
     kind = str(arrow_type).partition("[")[0]  # of a dictionary, or of run ends, the bytes are numbers of values
-    own = None if kind in ("bool", "date32", "time32") else _dtype(kind, arrow_type)
+    stored_dtype = None if kind in ("bool", "date32", "time32") else _dtype(kind, arrow_type)
     # Not only compared: NumPy takes None for float64 there.
-    return own is not None and own == dtype
+    return stored_dtype is not None and stored_dtype == dtype
 
 
 def _refusal(name: str, arrow_type: Any, cause: str) -> SpecError:
@@ -738,9 +738,9 @@ def values_of_array(column: Column, array: Any, room: Room) -> Array | Ragged:
                 cause=f"each has the shape {field.shape}",
                 remedy="correct shapes=, or leave the column's shape out: then it is ragged",
             )
-        return converted(column, elements).reshape(len(array), *field.fixed_shape)
+        return in_field_dtype(column, elements).reshape(len(array), *field.fixed_shape)
     if field.uniform and not field.text:
-        return converted(column, _flat(column, array, room))
+        return in_field_dtype(column, _flat(column, array, room))
     if field.text and field.shape:
         return _texts(column, _present(column, array, room), room)
     plain = _present(column, array, room)
@@ -751,7 +751,7 @@ def values_of_array(column: Column, array: Any, room: Room) -> Array | Ragged:
     offsets = plain.offsets.to_numpy().astype(np.int64)
     inner = field.with_(shape=(field.shape or ())[1:])
     elements = _flat(column, _elements(column, plain.flatten(), room, is_element=True), room)
-    return Ragged(converted(column, elements).reshape(-1, *inner.fixed_shape), offsets - offsets[0])
+    return Ragged(in_field_dtype(column, elements).reshape(-1, *inner.fixed_shape), offsets - offsets[0])
 
 
 def _with_default(column: Column, array: Any, default: Array) -> Array:
@@ -765,12 +765,12 @@ def _with_default(column: Column, array: Any, default: Array) -> Array:
     if column.dtype is not None:  # what stands in these places is no value, and need not be one of another dtype
         numbers = np.array(numbers)
         numbers[is_missing] = np.zeros((), numbers.dtype)
-    result = np.array(converted(column, numbers))
+    result = np.array(in_field_dtype(column, numbers))
     result[is_missing] = default
     return result
 
 
-def converted(column: Column, values: Array) -> Array:
+def in_field_dtype(column: Column, values: Array) -> Array:
     """Return numbers of the file in the dtype of the field; raises ``SpecError`` if it does not hold one of them."""
     if column.dtype is None or values.dtype == column.field.dtype:
         return np.ascontiguousarray(values, column.field.dtype)

@@ -192,8 +192,8 @@ class Cast(Op):
             is_far = abs(counts.astype(np.float64)) > MOST_MONTHS
             counts, unit, step = np.where(is_far, 0, counts).view(flat.dtype).astype("M8[D]").view(np.int64), "D", 1
         ratio = Fraction(step * LENGTHS[unit], LENGTHS[self.unit or unit])
-        most = np.iinfo(np.int64).max // ratio.numerator
-        is_far |= (counts > most) | (counts < -most)
+        limit = np.iinfo(np.int64).max // ratio.numerator
+        is_far |= (counts > limit) | (counts < -limit)
         if (wrong := is_missing | is_far).any():
             place = int(wrong.reshape(-1).argmax())
             raise self._no_number(x, place, flat.reshape(-1)[place])

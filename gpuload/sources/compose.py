@@ -119,7 +119,7 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
             expected = first.spec[field.name]
             if field == expected:
                 continue
-            common = common_dtype([other.spec[field.name].dtype for other in sources])
+            common = common_dtype([part.spec[field.name].dtype for part in sources])
             is_alike = common is not None and field.with_(dtype=common) == expected.with_(dtype=common)
             if not (promote and is_alike):
                 raise _differ(number, f"field {field}", str(expected), promotes=is_alike)

@@ -36,9 +36,9 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
     return dtype if dtype.kind in family else None
 
 
-def holds(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+def holds(dtype: np.dtype[Any], smaller: np.dtype[Any]) -> bool:
     """Return True if a dtype holds all values of another one of its kind."""
-    common = common_dtype([other, dtype])
+    common = common_dtype([smaller, dtype])
     # Not only compared: NumPy takes None for float64 there.
     return common is not None and common == dtype
 

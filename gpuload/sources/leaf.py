@@ -462,8 +462,8 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
 
 def _holds(target: Part, part: Part) -> bool:
     """Return True if a field holds all values of another one: of the same dtype, or of one with fewer values."""
-    field, other = target.field, part.field
-    return field.shape == other.shape and holds(field.dtype, other.dtype)
+    field, leaf_field = target.field, part.field
+    return field.shape == leaf_field.shape and holds(field.dtype, leaf_field.dtype)
 
 
 def _of_share(share: Share) -> list[Values]:

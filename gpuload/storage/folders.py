@@ -98,12 +98,12 @@ def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
     files, inner = list[str](), list[str]()
     for item, folder in zip(items, folders, strict=True):
         if folder is None:
-            more, inner_of_more = expand_tables([item], kind)
+            new_files, new_inner = expand_tables([item], kind)
         else:
-            more = table_files(folder, kind)
-            inner_of_more = [_inner(file, join(folder, "")) for file in more]
-        files += more
-        inner += inner_of_more
+            new_files = table_files(folder, kind)
+            new_inner = [_inner(file, join(folder, "")) for file in new_files]
+        files += new_files
+        inner += new_inner
     check_named_once(files)
     return files, inner
 
@@ -152,8 +152,8 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
             remedy=f"write the table to Parquet, or read it without that column: "
             f"{kind.call}({join(folder, '**', '*' + os.path.splitext(inner)[1])!r})",
         )
-    others = sorted(set(names) - set(parts))
-    unusual = [name for name in others if not name.lower().endswith(COMPANIONS)]
+    rest = sorted(set(names) - set(parts))
+    unusual = [name for name in rest if not name.lower().endswith(COMPANIONS)]
     if unusual:
         log.warning(
             "%s: %d of its files are no %s and are left out, %s for instance",
@@ -182,7 +182,7 @@ def _names_below(folder: str, call: str) -> Iterator[str]:
     if is_remote(folder):
         paths = [path[len(folder.rstrip("/")) + 1 :] for path in files_below(folder)]
         for path in paths:
-            _check_versions(folder, path.split("/")[0], call, [other.split("/")[-1] for other in paths])
+            _check_versions(folder, path.split("/")[0], call, [name.split("/")[-1] for name in paths])
         yield from (path for path in paths if not any(map(is_hidden, path.split("/"))))
         return
     visited, folders = set[str](), [""]

@@ -53,10 +53,10 @@ def _compare(call: Any, path: Path, table: Any, name: str) -> bool:
     column = table.column(name)
     status, source = outcome(call, path)
     names = source.spec.names if status == "read" else _names_of(call, path, table, name)
-    own = [field for field in names if field == name or field.startswith(f"{name}.")]
-    if not own:
+    fields = [field for field in names if field == name or field.startswith(f"{name}.")]
+    if not fields:
         return False
-    for field in own:
+    for field in fields:
         inner = column
         for member in field[len(name) + 1 :].split(".") if field != name else ():
             inner = pa.chunked_array([pa.compute.struct_field(chunk, member) for chunk in inner.chunks], None)

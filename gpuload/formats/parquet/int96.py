@@ -69,7 +69,7 @@ def join_times(column: columnar.Column, seconds: Array | Ragged, nanoseconds: Ar
         return seconds.with_payload(join_times(column, seconds.flat, nanoseconds.flat))
     assert isinstance(nanoseconds, np.ndarray)
     first, second = (np.array(part).view(np.int64).reshape(-1) for part in (seconds, nanoseconds))
-    values = columnar.converted(column, _join_units(column.field.name, first, second, column.field.dtype))
+    values = columnar.in_field_dtype(column, _join_units(column.field.name, first, second, column.field.dtype))
     if isinstance(column.default, np.ndarray):
         values = np.where(np.isnat(values), column.default, values)
     return values.reshape(seconds.shape)
@@ -93,8 +93,8 @@ def _join_units(name: str, seconds: Indices, nanoseconds: Indices, dtype: np.dty
     unit = np.datetime_data(dtype)[0]
     per_second = NANOSECONDS if unit == "ns" else 10**6
     steps = np.uint64(NANOSECONDS // per_second)
-    most = (2**63 - 1) // per_second - 1
-    is_far = ((seconds > most) | (seconds < -most)) & ~is_missing
+    limit = (2**63 - 1) // per_second - 1
+    is_far = ((seconds > limit) | (seconds < -limit)) & ~is_missing
     is_fine = (parts % steps != 0) & ~is_missing
     for wrong, cause, remedy in (
         (is_far, f"datetime64[{'ns' if unit == 'ns' else 'us'}] ends before it", "write the dates anew, nearer ones"),
