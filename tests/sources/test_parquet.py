@@ -644,3 +644,34 @@ def test_dtypes_that_values_do_not_become_are_refused(tmp_path, kind, dtypes):
 
     with pytest.raises(SpecError, match="dtypes"):
         gl.parquet(path, dtypes=dtypes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in /proc")
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.binary(), pa.binary(1 << 19)], ids=str
+)
+def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_refused(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
+    monkeypatch.setattr("gpuload.formats.parquet.source.FEW_ROWS", 16)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    values = pa.array([b"a" * (1 << 19) if "binary" in str(kind) else "a" * (1 << 19)] * 2)
+    values = values.cast(kind.value_type if "dictionary" in str(kind) else kind)
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(200, "i4")), values[:1])
+    column = column if "dictionary" in str(kind) else column.dictionary_decode()
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=200, compression="zstd")
+    assert path.stat().st_size < 2000
+    del column
+    pa.default_memory_pool().release_unused()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmHWM")
+
+    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+        gl.parquet(path).read([0])
+
+    assert memory("VmHWM") - before < 80 << 10  # of 100 MB that it stands for, and of 200 that PyArrow takes for these
+
+
+def memory(name):
+    """Return a number of KB of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))

@@ -42,7 +42,7 @@ def datasets(
         gl.datasets(load_dataset("cifar10", split="train"))
         gl.datasets(dataset.shuffle(seed=1).select(range(1000)), ["img", "label"])
 
-    A dataset that was saved to disk needs no `datasets`: ``gl.arrow("folder/*.arrow")``.
+    A dataset that was saved to disk needs no `datasets`: ``gl.arrow("folder")``.
 
     Args:
         dataset: a ``datasets.Dataset``.

@@ -13,6 +13,7 @@ Source  https://parquet.apache.org/docs/file-format
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.int96 import UNITS, join_times
 from gpuload.formats.parquet.listing import from_manifest, to_manifest
-from gpuload.formats.parquet.table import CALL, Table
+from gpuload.formats.parquet.table import BATCH_ROWS, CALL, Table
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.columns import ColumnSource
@@ -36,6 +37,8 @@ from gpuload.sources.partitions import Partition, digest_of, names_below, partit
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, look_at
 from gpuload.storage.folders import PARQUET, expand_tables
+
+SMALL_BYTES, FEW_ROWS = 1 << 20, 256  # of files whose texts are decoded few rows at a time
 
 
 def parquet(
@@ -170,10 +173,27 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
     return columnar.join(column, pieces)
 
 
+def _rows_at_once(table: Table, group: int, column: Column, room: columnar.Room) -> int:
+    """Return how many rows to decode at a time, for which memory is taken before their bytes can be counted.
+
+    A text of a dictionary is stored once for any number of rows. A file of some hundred bytes may hold gigabytes of
+    these, where a large one may hold them anyway.
+
+    Raises:
+        FormatError: rows of one size are more than is allowed.
+    """
+    if column.field.has_rows:
+        num_rows = min(int(table.rows[group]), BATCH_ROWS)
+        room.check(num_rows * math.prod(column.field.fixed_shape) * column.field.dtype.itemsize)
+        return BATCH_ROWS
+    return FEW_ROWS if room.packed_bytes < SMALL_BYTES else BATCH_ROWS
+
+
 def _pieces(table: Table, group: int, column: Column, room: columnar.Room) -> Iterator[tuple[int, Array | Ragged]]:
     """Yield rows of a column, some at a time: how many they are, and their values."""
+    rows = _rows_at_once(table, group, column, room)
     if not table.is_int96(column.path):
-        for batch in table.batches(column.path, [group]):
+        for batch in table.batches(column.path, [group], rows):
             yield batch.num_rows, columnar.values_of(column, batch, room)
         return
     # Missing ones become NaT in both units, and then the default.
