@@ -124,10 +124,10 @@ class Findings(Iterator[Finding]):
             yield from self._of_source(source, is_whole=True)
 
     def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
-        kind = None if _is_whole(folder) else find_kind(folder)
         try:
             source, _ = open_folder(folder)
         except UNOPENED as error:
+            kind = None if _is_whole(folder) else find_kind(folder)
             if kind is not None:
                 yield from self._of_files(table_files(folder, kind), is_whole=False)
             elif names:

@@ -43,7 +43,8 @@ def open(paths: Paths) -> Source:
     Args:
         paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
             image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither; or
-            a folder that holds files with one suffix, and nothing else; or folders of a format that consists of such
+            a folder that holds files with one suffix, and nothing else; or a folder of Parquet, Arrow or CSV, as Spark,
+            Hive and `datasets` write them; or folders of a format that consists of such
             (Zarr), and wildcards for them; or a manifest (``Source.index``), which opens the source that was indexed.
 
     Raises:
