@@ -47,6 +47,7 @@ from gpuload.redaction import printable, redact
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.storage.files import Paths, as_folder, files_below, look_at, open_error, read_bytes
+from gpuload.storage.folders import find_kind, table_files
 from gpuload.storage.manifest import call_of
 from gpuload.storage.stores import is_remote
 
@@ -127,7 +128,10 @@ class Findings(Iterator[Finding]):
         try:
             source, _ = open_folder(folder)
         except UNOPENED as error:
-            if names:
+            kind = None if _is_whole(folder) else find_kind(folder)
+            if kind is not None:
+                yield from self._of_files(table_files(folder, kind), is_whole=False)
+            elif names:
                 yield from self._of_files(names, is_whole=False)
             else:
                 self.num_unopened += 1

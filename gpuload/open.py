@@ -27,13 +27,13 @@ from gpuload.sources import calls
 from gpuload.sources.base import Source
 from gpuload.storage import manifest
 from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at, open_error
+from gpuload.storage.folders import find_kind, is_hidden, table_files
 from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
-MAC_FOLDER = "__MACOSX"  # which a Mac puts into archives; all files in it are hidden
 log = logging.getLogger("gpuload")
 
 
@@ -43,7 +43,8 @@ def open(paths: Paths) -> Source:
     Args:
         paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
             image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither; or
-            a folder that holds files with one suffix, and nothing else; or folders of a format that consists of such
+            a folder that holds files with one suffix, and nothing else; or a folder of Parquet, Arrow or CSV, as Spark,
+            Hive and `datasets` write them; or folders of a format that consists of such
             (Zarr), and wildcards for them; or a manifest (``Source.index``), which opens the source that was indexed.
 
     Raises:
@@ -72,7 +73,12 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
             source, name = open_folder(folder)
             return source, f"a folder of {name}", f"gl.{name}"
         except MissingFileError as error:
-            names = _files_of(folder, error)
+            kind = find_kind(folder)
+            if kind is not None and kind.has_partitions:
+                source = next(form for form in FORMATS if kind.call == f"gl.{form.name}").open(folder)
+                log.info("%s: found a folder of %s; opened by %s", folder, kind.title, kind.call)
+                return source, f"a folder of {kind.title}", kind.call
+            names = _files_of(folder, error) if kind is None else table_files(folder, kind)
     form, match = recognize(names)
     return form.open(names, **match.options), match.title, match.call
 
@@ -184,8 +190,8 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     if is_remote(folder):
         raise error
     suffixes_of_folders = {suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes}
-    names = without_companions(sorted(name for name in os.listdir(folder) if not name.startswith(".")))
-    names = [name for name in names if name != MAC_FOLDER] or names
+    visible = [name for name in os.listdir(folder) if not name.startswith(".")]
+    names = without_companions(sorted([name for name in visible if not is_hidden(name)] or visible))
     for name in names:
         path = os.path.join(folder, name)
         if os.path.islink(path) and not os.path.exists(path):

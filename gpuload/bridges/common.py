@@ -175,7 +175,7 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
     if field.encoded:
         refuse(field, kind, "its bytes are an encoded image", f"put gl.ops.Decode(on={field.name!r}) into ops=")
     if field.dtype.kind in "mM":
-        refuse(field, kind, "tensors have no dates", f"put gl.ops.Cast('int64', on={field.name!r}) into ops=")
+        refuse(field, kind, "tensors have no dates", _cast_of_dates(field))
     if is_text(field) and not text:
         refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
     is_known = field.dtype.kind in NUMERIC_KINDS or is_text(field) or (bfloat16 and is_bfloat16(field.dtype))
@@ -191,6 +191,16 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
             "its shape varies from record to record",
             "bring it to one shape, with gl.ops.Resize for images",
         )
+
+
+def _cast_of_dates(field: Field) -> str:
+    """Return the remedy for a field of dates or times: numbers of its own unit, or of one that it names."""
+    unit = np.datetime_data(field.dtype)[0]
+    if unit in ("D", "h", "m", "s", "ms", "us", "ns"):
+        return (
+            f"put gl.ops.Cast('int64', on={field.name!r}) into ops=: numbers of {unit!r}, or of those that unit= says"
+        )
+    return f"put gl.ops.Cast('int64', unit='s', on={field.name!r}) into ops="
 
 
 def is_text(field: Field) -> bool:

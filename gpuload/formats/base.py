@@ -101,7 +101,8 @@ class Format:
             decides before any bytes do. ``"text"``: the file is text, which is looked at last.
         compressions: the compressions of whole files that ``open`` unpacks.
         hint: the call for a file of this format that was not recognized, in words; "" if its files always are.
-        folder: the reader of a folder of its files; None if folders are not opened.
+        folder: the reader of a folder of its files; None if folders are not opened. Folders of tables are opened by
+            `storage/folders.py`.
         open_for_check: returns a source of paths in which only damage is an error, and a function that gives the
             encoded images of a record beyond the fields that the source marks as encoded (or None). By default the
             source that ``open`` returns.

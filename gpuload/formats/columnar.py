@@ -10,8 +10,15 @@
     structs                       a field for each member, ``"outer.inner"``; of Hugging Face's images the bytes
 
 Large types and views are as those without. What a record cannot hold is refused by name: missing values without a
-default, decimals, maps, unions, lists of lists that vary along several axes.
+default, decimals, maps, unions, lists of lists that vary along several axes, two columns whose names are one.
 
+Dtypes   Files whose columns have different dtypes have the one that holds all values of both, int64 for int32 and
+         int64, and the log says so; others are refused. ``dtypes=`` says another one, which must hold each value.
+Defaults stand for missing values also where these are in a dictionary or in run ends (`sources/defaults.py`).
+Memory   Few bytes may stand for many values: runs, places in a dictionary, views. Their bytes are added up before they
+         are decoded, and compared with the limit of `storage/inflate.py` (`Room`).
+Index    Columns ``__index_level_0__``, in which pandas stores row labels that have no name, are left out unless
+         ``fields=`` names them, and the log says so.
 Source  https://arrow.apache.org/docs/format/Columnar.html; the metadata ``huggingface`` of the library `datasets`
 """
 
@@ -19,7 +26,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -44,14 +54,23 @@ from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.blocks import check_cache_bytes
 from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import differing_files
-from gpuload.sources.leaf import UINT8, gather_pieces
-from gpuload.spec import Field, is_whole
+from gpuload.sources.defaults import UnfitDefault, convert_default, example_default, plain_default
+from gpuload.sources.dtypes import UnfitValue, common_dtype, convert_values
+from gpuload.sources.leaf import UINT8, Indices, Leaf, gather_pieces
+from gpuload.sources.partitions import Partition, check_partitions
+from gpuload.spec import Field, dtype_of, is_whole
 from gpuload.storage.files import Files, open_error
+from gpuload.storage.inflate import limit_bytes, too_large
 
 Array = NDArray[Any]
 Path = tuple[str, ...]
 Shapes = Mapping[str, tuple[int, ...]]
+VIEW = np.dtype([("length", "<i4"), ("beginning", "V4"), ("buffer", "<i4"), ("offset", "<i4")])
+OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
+INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
+CONVERTED_KINDS = "biufmM"  # of dtypes that dtypes= may say
+log = logging.getLogger("gpuload")
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,9 @@ class Column:
         field: the field.
         path: the names that lead to it: those of structs around it, and its own.
         shape: the shape that lists of varying length are said to have; None if nothing was said.
-        default: in place of missing values; None: these are refused.
+        default: in place of missing values, as an array of the dtype of a field of single numbers; None: these are
+            refused.
+        dtype: the dtype of the values in the file, if the field has another one.
         call: the function of gpuload that opened the file, for errors.
     """
 
@@ -70,12 +91,35 @@ class Column:
     path: Path
     shape: tuple[int, ...] | None = None
     default: Any = None
+    dtype: np.dtype[Any] | None = None
     call: str = ""
 
     @property
     def dotted(self) -> str:
         """The path as one text."""
         return ".".join(self.path)
+
+
+@dataclass(frozen=True)
+class Room:
+    """The bytes to which a piece of a file may unpack.
+
+    Attributes:
+        place: the piece, in words.
+        packed_bytes: of the file.
+    """
+
+    place: str
+    packed_bytes: int
+
+    def check(self, num_bytes: int) -> None:
+        """Refuse values of more bytes than the limit, before memory is taken for them.
+
+        Raises:
+            FormatError: they are more.
+        """
+        if num_bytes > limit_bytes(self.packed_bytes):
+            raise too_large(self.place, self.packed_bytes, num_bytes, unpack="with PyArrow")
 
 
 @dataclass(frozen=True)
@@ -112,7 +156,16 @@ def import_arrow(call: str) -> ModuleType:
         raise missing_package("pyarrow", needed_for=call, extra="parquet", error=error) from None
 
 
-def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_bytes: Any) -> dict[str, Any]:
+def check_arguments(
+    call: str,
+    fields: Any,
+    shapes: Any,
+    defaults: Any,
+    cache_bytes: Any,
+    *,
+    dtypes: Any = None,
+    partitions: Any = None,
+) -> dict[str, Any]:
     """Return the arguments of a reader of columns in the form in which a source is pickled.
 
     Raises:
@@ -125,7 +178,7 @@ def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_by
         )
     if fields is not None and len(set(fields)) < len(fields):
         raise SpecError(f"{call}: fields = {fields!r}", cause="a name stands there twice", remedy="name it once")
-    for name, value in (("shapes", shapes), ("defaults", defaults)):
+    for name, value in (("shapes", shapes), ("defaults", defaults), ("dtypes", dtypes)):
         if value is not None and not isinstance(value, Mapping):
             raise SpecError(
                 f"{call}: {name} = {value!r}", cause="it is a dict from names of columns", remedy='write {"x": ...}'
@@ -133,9 +186,62 @@ def check_arguments(call: str, fields: Any, shapes: Any, defaults: Any, cache_by
     return {
         "fields": None if fields is None else tuple(fields),
         "shapes": dict(shapes or {}),
-        "defaults": dict(defaults or {}),
+        "defaults": {name: plain_default(value) for name, value in (defaults or {}).items()},
         "cache_bytes": check_cache_bytes(call, cache_bytes),
+        # Named only where they are said: the fingerprints of manifests from before there were these are by the others.
+        **({} if (partitions := check_partitions(call, partitions)) is None else {"partitions": partitions}),
+        **({"dtypes": {name: _checked_dtype(call, name, value) for name, value in dtypes.items()}} if dtypes else {}),
     }
+
+
+def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
+    """Return a dtype of ``dtypes=``; raises ``SpecError`` for others than numbers, booleans, dates and times."""
+    try:
+        dtype = None if value is None else dtype_of(value)
+    except (TypeError, ValueError, SyntaxError):
+        dtype = None
+    unit = "" if dtype is None or dtype.kind not in "mM" else np.datetime_data(dtype)[0]
+    if dtype is None or dtype.kind not in CONVERTED_KINDS or unit == "generic":
+        raise SpecError(
+            f"{call}: dtypes: {name!r} has {value!r}",
+            cause="it is a dtype of numbers, booleans, dates or times of a unit",
+            remedy=f'write {{{name!r}: "float64"}} or {{{name!r}: "datetime64[us]"}}, say',
+        )
+    return dtype.newbyteorder("=")
+
+
+def without_partitions(
+    call: str, arguments: Mapping[str, Any], partitions: Sequence[Partition], table: Any
+) -> tuple[dict[str, Any] | None, list[Partition]]:
+    """Return the arguments for the columns of files, and the columns that folders are.
+
+    Args:
+        call: the reader.
+        arguments: of the reader, for both.
+        partitions: of the files. A column of the same name in the files themselves is read in place of one of these.
+        table: the first file.
+
+    Returns:
+        The arguments; None if ``fields=`` names no column of the files. And those of the partitions that are read.
+    """
+    in_files = set(_paths_by_name(dict(_leaves((), table.schema))))
+    for partition in partitions:
+        if partition.name in in_files:
+            message = "%s: %s: %r is read from the files, not from the names of folders"
+            log.info(message, call, table.path, partition.name)
+    fields = arguments["fields"]
+    rest = [part for part in partitions if part.name not in in_files and (fields is None or part.name in fields)]
+    names = {partition.name for partition in partitions} - in_files
+    defaults = {name: value for name, value in arguments["defaults"].items() if name not in names}
+    if fields is not None:
+        fields = tuple(name for name in fields if name not in names)
+    return None if fields == () else {**arguments, "fields": fields, "defaults": defaults}, rest
+
+
+def in_order(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Return the leaves of columns in the order of ``fields=``."""
+    by_name = {leaf.spec.names[0]: leaf for leaf in leaves}
+    return list(leaves) if fields is None else [by_name[name] for name in fields]
 
 
 def columns_of_files(
@@ -152,7 +258,8 @@ def columns_of_files(
     Raises:
         SpecError: the files differ in a field.
     """
-    columns, images = list[list[Column]](), images or {}
+    columns, images, index_columns = list[list[Column]](), images or {}, dict[str, None]()
+    dtypes = arguments.get("dtypes") or {}
 
     def first(path: Path) -> list[Any]:
         return [] if columns or ".".join(path) in images else tables[0].first(path)
@@ -160,23 +267,86 @@ def columns_of_files(
     for table in tables:
         with as_refusal(table.title, table.files, table.number):
             description = table.description
+            fields = arguments["fields"] or (tuple(column.field.name for column in columns[0]) if columns else None)
+            if fields is None:
+                fields, index_columns = without_index(table.schema)
             file_columns = columns_of(
                 call,
                 table.path,
                 table.schema,
-                fields=arguments["fields"] or (tuple(column.field.name for column in columns[0]) if columns else None),
+                fields=fields,
                 shapes={**description.shapes, **arguments["shapes"]},
                 defaults=arguments["defaults"],
+                dtypes=dtypes,
                 images=[c.field.name for c in columns[0] if c.field.encoded]
                 if columns
                 else description.images | {name for name, is_image in images.items() if is_image},
                 first=first,
             )
         columns.append(file_columns)
-        for column, expected in zip(file_columns, columns[0], strict=True):
-            if column.field != expected.field:
-                raise differing_files(f"{table.path} has {column.field}", f"{tables[0].path} has {expected.field}")
+    if index_columns:
+        log.warning(
+            "%s: %s: the labels of rows of pandas (%s) are left out; fields=%s has them, too",
+            *(call, tables[0].path, ", ".join(index_columns), [*(c.field.name for c in columns[0]), *index_columns]),
+        )
+    return _with_common_fields(call, [table.path for table in tables], columns)
+
+
+def without_index(schema: Any) -> tuple[tuple[str, ...] | None, dict[str, None]]:
+    """Return the names of fields to read (None: of all columns), and the columns of row labels of pandas among them."""
+    index_columns = {name: None for name in schema.names if INDEX.fullmatch(name)}
+    if not index_columns or len(index_columns) == len(schema.names):
+        return None, {}
+    rest = [member for member in schema if member.name not in index_columns]
+    return tuple(dict.fromkeys(_paths_by_name(dict(_leaves((), rest))))), index_columns
+
+
+def _with_common_fields(call: str, paths: Sequence[str], columns: list[list[Column]]) -> list[list[Column]]:
+    """Return the columns of each file, with one dtype for all files where it holds the values of all of them.
+
+    Raises:
+        SpecError: the files differ in a field otherwise.
+    """
+    for key, expected in enumerate(columns[0]):
+        files = [file_columns[key] for file_columns in columns]
+        different = {column.field: number for number, column in reversed(list(enumerate(files)))}
+        if len(different) == 1:
+            continue
+        dtype = common_dtype([field.dtype for field in different])
+        for field, number in different.items():
+            fits = dtype is not None and field.with_(dtype=dtype) == expected.field.with_(dtype=dtype)
+            if field != expected.field and not fits:
+                raise _differing_columns(call, f"{paths[number]} has {field}", paths[0], expected.field, field)
+        log.info(
+            "%s: %s: %s for all files, which holds the values of each",
+            *(call, ", ".join(f"{field} in {paths[number]}" for field, number in different.items()), dtype),
+        )
+        for file_columns in columns:
+            file_columns[key] = _with_dtype(file_columns[key], dtype)
     return columns
+
+
+def _differing_columns(call: str, of_file: str, first_path: str, first: Field, field: Field) -> SpecError:
+    """Return the error for a column that has different fields in two files."""
+    error = differing_files(of_file, f"{first_path} has {first}")
+    kinds, shapes = {first.dtype.kind, field.dtype.kind}, {first.shape, field.shape}
+    if kinds <= set("iuf") and len(shapes) == 1:
+        error.remedy = f"say the dtype of all files: {call}(..., dtypes={{{first.name!r}: 'float64'}})"
+    elif len(kinds) == 1 and kinds <= set("mM") and len(shapes) == 1:
+        name = "datetime64" if kinds == {"M"} else "timedelta64"
+        error.remedy = f"say the dtype of all files: {call}(..., dtypes={{{first.name!r}: '{name}[us]'}})"
+    return error
+
+
+def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
+    """Return a column whose values become those of another dtype; None: it stays as it is."""
+    if dtype is None or dtype == column.field.dtype:
+        return column
+    file_dtype = column.field.dtype if column.dtype is None else column.dtype
+    default = column.default
+    if isinstance(default, np.ndarray):
+        default = convert_default(default, dtype)
+    return replace(column, field=column.field.with_(dtype=dtype), dtype=file_dtype, default=default)
 
 
 def describe_features(metadata: Mapping[bytes, bytes] | None) -> Description:
@@ -232,6 +402,7 @@ def columns_of(
     fields: Sequence[str] | None,
     shapes: Shapes,
     defaults: Mapping[str, Any],
+    dtypes: Mapping[str, np.dtype[Any]],
     images: Iterable[str],
     first: Callable[[Path], Any],
 ) -> list[Column]:
@@ -244,6 +415,7 @@ def columns_of(
         fields: the names of the fields, in their order; None: all.
         shapes: of fields that are lists of varying length in the file.
         defaults: in place of missing values.
+        dtypes: of fields, if they are others than in the file.
         images: the names of columns that hold encoded images.
         first: returns a list with the value of the first record of a column; empty if there is no record.
 
@@ -257,15 +429,12 @@ def columns_of(
             cause="a field has a name of its own",
             remedy="rename one of them with PyArrow, and write the file anew",
         )
-    types = dict(_leaves((), schema))
-    images_of_structs = {path[:-1] for path in types if set(_members(types, path)) == {"bytes", "path"}}
-    names = {  # an image of `datasets` has the name of its struct
-        ".".join(path[:-1] if path[:-1] in images_of_structs else path): path
-        for path in types
-        if path[:-1] not in images_of_structs or path[-1] == "bytes"
-    }
+    leaves = list(_leaves((), schema))
+    types, images_of_structs = dict(leaves), _images_of_structs(leaves)
+    names = _paths_by_name(types)
+    counts = Counter(".".join(path[:-1] if path[:-1] in images_of_structs else path) for path, _ in leaves)
     order = list(names)
-    for name in (*(order if fields is None else fields), *shapes, *defaults):
+    for name in (*(order if fields is None else fields), *shapes, *defaults, *dtypes):
         if name not in names:
             raise UnknownFieldError(
                 f"{place} has no column {name!r}", cause=f"it has {order}", remedy="name one of these"
@@ -273,23 +442,46 @@ def columns_of(
     columns = []
     for name in order if fields is None else fields:
         try:
-            column = _column(name, names[name], types[names[name]], shapes.get(name), defaults.get(name))
+            if counts[name] > 1 and names[name][:-1] not in images_of_structs:
+                raise _same_name(name)
+            path, arrow_type = names[name], types[names[name]]
+            column = _column(name, path, arrow_type, shapes.get(name), defaults.get(name), dtypes.get(name))
         except GpuloadError as error:
-            rest = [column_name for column_name in order if column_name != name]
+            rest = [column_name for column_name in order if column_name != name and counts[column_name] == 1]
             error.remedy += f"; fields={rest} leaves it out" if fields is None and rest else ""
             raise error.within(place) from None
-        is_bytes = (column.field.dtype, column.field.shape) == (UINT8, (None,))
-        if is_bytes and (
-            name in images or names[name][:-1] in images_of_structs or any(map(_is_image, first(names[name])))
-        ):
+        is_bytes = (column.field.dtype, column.field.shape) == (UINT8, (None,)) and "binary" in _kind(arrow_type)
+        if is_bytes and (name in images or path[:-1] in images_of_structs or any(map(_is_image, first(path)))):
             column = Column(column.field.with_(encoded=True), column.path, None, column.default)
         columns.append(replace(column, call=call))
     return columns
 
 
-def _members(types: Mapping[Path, Any], path: Path) -> list[str]:
-    """Return the members of the struct that a column is one of; none if it is in no struct."""
-    return [member[-1] for member in types if len(path) > 1 and member[:-1] == path[:-1]]
+def _images_of_structs(leaves: Iterable[tuple[Path, Any]]) -> set[Path]:
+    """Return the paths of structs that are images of `datasets`: of bytes and path."""
+    members = dict[Path, set[str]]()
+    for path, _ in leaves:
+        members.setdefault(path[:-1], set()).add(path[-1])
+    return {path for path, names in members.items() if path and names == {"bytes", "path"}}
+
+
+def _paths_by_name(types: Mapping[Path, Any]) -> dict[str, Path]:
+    """Return the columns by the names of their fields; an image of `datasets` has the name of its struct."""
+    images = _images_of_structs(types.items())
+    return {
+        ".".join(path[:-1] if path[:-1] in images else path): path
+        for path in types
+        if path[:-1] not in images or path[-1] == "bytes"
+    }
+
+
+def _same_name(name: str) -> SpecError:
+    return SpecError(
+        f"two columns have the name {name!r}",
+        cause="one is a member of a struct, and has the name of its struct and a dot in front of its own; or both are "
+        "members of one struct",
+        remedy="rename one of them with PyArrow, and write the file anew",
+    )
 
 
 def _is_image(value: Any) -> bool:
@@ -305,7 +497,14 @@ def _leaves(path: Path, members: Iterable[Any]) -> Iterable[tuple[Path, Any]]:
             yield (*path, member.name), member.type
 
 
-def _column(name: str, path: Path, arrow_type: Any, shape: tuple[int, ...] | None, default: Any) -> Column:
+def _column(
+    name: str,
+    path: Path,
+    arrow_type: Any,
+    shape: tuple[int, ...] | None,
+    default: Any,
+    dtype: np.dtype[Any] | None,
+) -> Column:
     field = _field(name, arrow_type)
     if shape is not None:
         if not isinstance(shape, (tuple, list)) or not all(is_whole(length) for length in shape):
@@ -323,17 +522,84 @@ def _column(name: str, path: Path, arrow_type: Any, shape: tuple[int, ...] | Non
             cause="lists that vary along several axes have no form here",
             remedy=f"say the shape if all records have the same: shapes={{{name!r}: (28, 28)}}",
         )
-    if default is not None:
-        arrow = signalsafe.import_package("pyarrow")
-        try:
-            arrow.scalar(default, _plain_type(arrow_type))
-        except (TypeError, ValueError, OverflowError, arrow.ArrowException) as error:
+    file_dtype = None
+    if dtype is not None and dtype != field.dtype:
+        is_time = dtype.kind in "mM"
+        is_converted = field.dtype.kind == dtype.kind if is_time else field.dtype.kind in "biuf"
+        if not is_converted or field.text or "binary" in _kind(arrow_type):
             raise SpecError(
-                f"defaults: {name!r} has {default!r}",
-                cause=f"the column is {arrow_type}: {error}",
-                remedy="pass a value of that type",
-            ) from None
-    return Column(field, path, None if shape is None else tuple(shape), default)
+                f"dtypes: {name!r} is {arrow_type}",
+                cause=f"its values do not become {dtype}: numbers and booleans become such, dates become dates",
+                remedy="leave its dtype out",
+            )
+        field, file_dtype = field.with_(dtype=dtype), field.dtype
+    if default is not None:
+        default = _fitting_default(name, field, arrow_type, default)
+    return Column(field, path, None if shape is None else tuple(shape), default, file_dtype)
+
+
+def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> Any:
+    """Return a default as it is stored in a `Column`; raises ``SpecError`` if it does not have its value there."""
+    arrow = signalsafe.import_package("pyarrow")
+    plain, kind = _plain_type(arrow_type), _kind(arrow_type)
+    try:
+        if field.shape == () and not field.text:
+            default = np.asarray(default)[()] if isinstance(default, (list, tuple)) else default
+            value = convert_default(default, field.dtype)
+            if value.shape:
+                raise UnfitDefault("a row has a single value")
+            return value
+        if "string" in kind and not isinstance(default, str):
+            raise UnfitDefault("it is no text")
+        if "binary" in kind:
+            if not isinstance(default, bytes):
+                raise UnfitDefault("it is no bytes")
+            if field.uniform and len(default) != field.fixed_shape[0]:
+                raise UnfitDefault(f"it has {len(default)} bytes")
+        if "list" in kind:
+            _check_list(field, default)
+        arrow.scalar(default, plain)
+    except (UnfitDefault, TypeError, ValueError, OverflowError, arrow.ArrowException) as error:
+        example = _example_of(field, kind)
+        raise SpecError(
+            f"defaults: {name!r} has {default!r}",
+            cause=f"the column is {arrow_type}: {error}",
+            remedy=f"pass a value of that type: {{{name!r}: {example}}}, say",
+        ) from None
+    return default
+
+
+def _check_list(field: Field, default: Any) -> None:
+    """Raise ``UnfitDefault`` for a default of lists whose elements are none of the field's, or of another shape."""
+    if not isinstance(default, (list, tuple)):
+        raise UnfitDefault("it is no list")
+    if field.text:
+        if not all(isinstance(text, str) for text in default):
+            raise UnfitDefault("its elements are no texts")
+        return
+    values = convert_default(default, field.dtype)
+    shape = field.shape or ()
+    fits = len(values.shape) == len(shape) and all(
+        length in (None, size) for length, size in zip(shape, values.shape, strict=True)
+    )
+    if not fits and not (values.size == 0 and None in shape):
+        raise UnfitDefault(f"its shape is {values.shape}, that of the field is {shape}")
+
+
+def _example_of(field: Field, kind: str) -> str:
+    """Return a value, as Python writes it, that may stand for missing ones of a field."""
+    if "list" in kind:
+        lengths = field.shape or ()
+        element = "''" if field.text else example_default(field.dtype)
+        if not lengths or None in lengths:
+            return "[]"
+        text = element
+        for length in reversed(lengths):
+            text = f"[{text}] * {length}"
+        return text
+    if "binary" in kind:
+        return f"bytes({field.fixed_shape[0]})" if field.uniform else "b''"
+    return "''" if field.text else example_default(field.dtype)
 
 
 def _kind(arrow_type: Any) -> str:
@@ -395,10 +661,12 @@ def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
     return np.dtype(names[kind]) if kind in names else None
 
 
-def dtype_of_bytes(arrow_type: Any) -> np.dtype[Any] | None:
-    """Return the dtype whose elements have the bytes of a column's values; None if there is none."""
+def has_bytes_of(arrow_type: Any, dtype: np.dtype[Any]) -> bool:
+    """Return True if the bytes of a column's values are elements of a dtype."""
     kind = str(arrow_type).partition("[")[0]  # of a dictionary, or of run ends, the bytes are numbers of values
-    return None if kind in ("bool", "date32", "time32") else _dtype(kind, arrow_type)
+    stored_dtype = None if kind in ("bool", "date32", "time32") else _dtype(kind, arrow_type)
+    # Not only compared: NumPy takes None for float64 there.
+    return stored_dtype is not None and stored_dtype == dtype
 
 
 def _refusal(name: str, arrow_type: Any, cause: str) -> SpecError:
@@ -457,45 +725,157 @@ def python_values(path: Path, batch: Any) -> list[Any]:
     return values
 
 
-def values_of(column: Column, batch: Any) -> Array | Ragged:
+def values_of(column: Column, batch: Any, room: Room) -> Array | Ragged:
     """Return a column of a batch of records, as its field stores it; read-only, without a copy where that can be.
 
     Args:
         column: the column.
         batch: PyArrow's record batch, with lists and texts that are known to be valid.
+        room: the memory that the values may take.
 
     Raises:
-        SpecError: values are missing and there is no default.
+        SpecError: values are missing and there is no default, or a value is none of ``dtypes=``.
         DamagedBlockError: a list has another length than ``shapes=`` says.
+        FormatError: the values are more than the memory that they may take.
     """
-    arrow, compute = signalsafe.import_package("pyarrow"), signalsafe.import_package("pyarrow.compute")
-    array = reduce(compute.struct_field, column.path[1:], batch.column(column.path[0]))
-    field = column.field
-    if array.null_count and column.default is not None:
-        plain = array.dictionary_decode() if hasattr(array, "dictionary_decode") else array
-        array = compute.coalesce(plain, arrow.scalar(column.default, plain.type))
+    return values_of_array(column, array_of(column, batch), room)
+
+
+def array_of(column: Column, batch: Any) -> Any:
+    """Return PyArrow's array of a column of a record batch."""
+    compute = signalsafe.import_package("pyarrow.compute")
+    return reduce(compute.struct_field, column.path[1:], batch.column(column.path[0]))
+
+
+def values_of_array(column: Column, array: Any, room: Room) -> Array | Ragged:
+    """Return the values of PyArrow's array of a column; see `values_of`."""
+    field, array = column.field, plain_values(array, room)
+    default = column.default if array.null_count else None
+    if default is not None and isinstance(default, np.ndarray):
+        return _with_default(column, array, default)
+    if default is not None:
+        arrow, compute = signalsafe.import_package("pyarrow"), signalsafe.import_package("pyarrow.compute")
+        room.check(array.null_count * OFFSET_BYTES * len(default))
+        if "view" in str(array.type):  # for which PyArrow has no such function
+            array = _without_views(array, room)
+        array = compute.coalesce(array, arrow.scalar(default, array.type))
     if column.shape is not None or (field.uniform and not field.text and field.shape):
-        elements = _flat(column, _elements(column, array))
+        elements = _flat(column, _elements(column, array, room), room)
         if elements.size != len(array) * math.prod(field.fixed_shape):
             raise DamagedBlockError(
                 f"column {field.name!r} has {elements.size} elements in {len(array)} records",
                 cause=f"each has the shape {field.shape}",
                 remedy="correct shapes=, or leave the column's shape out: then it is ragged",
             )
-        return np.ascontiguousarray(elements.reshape(len(array), *field.fixed_shape), field.dtype)
+        return in_field_dtype(column, elements).reshape(len(array), *field.fixed_shape)
     if field.uniform and not field.text:
-        return np.ascontiguousarray(_flat(column, array), field.dtype)
+        return in_field_dtype(column, _flat(column, array, room))
     if field.text and field.shape:
-        return _texts(column, _present(column, array))
-    plain = _present(column, array)
+        return _texts(column, _present(column, array, room), room)
+    plain = _present(column, array, room)
     if "list" not in _kind(plain.type):
-        return _bytes_of(plain)
+        return _bytes_of(plain, room)
     # A slice of an array keeps the offsets of the whole, and the first need not be 0; `flatten` gives the elements of
     # the slice alone, where `values` would give all.
     offsets = plain.offsets.to_numpy().astype(np.int64)
     inner = field.with_(shape=(field.shape or ())[1:])
-    elements = _flat(column, _elements(column, plain.flatten(), is_element=True)).reshape(-1, *inner.fixed_shape)
-    return Ragged(np.ascontiguousarray(elements, field.dtype), offsets - offsets[0])
+    elements = _flat(column, _elements(column, plain.flatten(), room, is_element=True), room)
+    return Ragged(in_field_dtype(column, elements).reshape(-1, *inner.fixed_shape), offsets - offsets[0])
+
+
+def _with_default(column: Column, array: Any, default: Array) -> Array:
+    """Return single numbers, of which missing ones are the default."""
+    arrow = signalsafe.import_package("pyarrow")
+    is_missing = array.is_null().to_numpy(zero_copy_only=False)
+    # The same memory without its bits of missing values, whose places hold any numbers.
+    buffers = [None, *array.buffers()[1:]]
+    whole = arrow.Array.from_buffers(array.type, len(array), buffers, null_count=0, offset=array.offset)
+    numbers = _flat(column, whole, None)
+    if column.dtype is not None:  # what stands in these places is no value, and need not be one of another dtype
+        numbers = np.array(numbers)
+        numbers[is_missing] = np.zeros((), numbers.dtype)
+    result = np.array(in_field_dtype(column, numbers))
+    result[is_missing] = default
+    return result
+
+
+def in_field_dtype(column: Column, values: Array) -> Array:
+    """Return numbers of the file in the dtype of the field; raises ``SpecError`` if it does not hold one of them."""
+    if column.dtype is None or values.dtype == column.field.dtype:
+        return np.ascontiguousarray(values, column.field.dtype)
+    try:
+        return convert_values(values, column.field.dtype)
+    except UnfitValue as error:
+        raise SpecError(
+            f"column {column.field.name!r}: {error}",
+            cause=f"the file has {column.dtype}, and {column.field.dtype} does not hold that value",
+            remedy=f"say a dtype that holds it, dtypes={{{column.field.name!r}: ...}}, or leave the column out: "
+            "fields=[...] has the names of those that are read",
+        ) from None
+
+
+def plain_values(array: Any, room: Room | None) -> Any:
+    """Return an array without dictionary, run ends or extension; their values are added up before they are decoded.
+
+    Raises:
+        FormatError: they are more than the memory that they may take.
+    """
+    compute = signalsafe.import_package("pyarrow.compute")
+    while True:
+        if hasattr(array, "storage"):
+            array = array.storage
+        elif hasattr(array, "dictionary_decode"):
+            if room is not None:
+                sizes = _sizes_of(array.dictionary, room)
+                places = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+                room.check(int(sizes[places].sum()) if sizes.size else 0)
+            array = array.dictionary_decode()
+        elif str(array.type).startswith("run_end_encoded<"):
+            if room is not None:
+                begin, count = array.find_physical_offset(), array.find_physical_length()
+                sizes = _sizes_of(array.values.slice(begin, count), room)
+                ends = array.run_ends.slice(begin, count).to_numpy(zero_copy_only=False).astype(np.int64)
+                ends = np.clip(ends - array.offset, 0, len(array))
+                # In float64: damaged numbers would wrap round in int64.
+                room.check(int(np.diff(ends, prepend=0).astype(np.float64) @ sizes.astype(np.float64)))
+            array = compute.run_end_decode(array)
+        else:
+            return array
+
+
+def _sizes_of(array: Any, room: Room) -> Indices:
+    """Return about how many bytes each value of an array takes, int64 ``[n]``."""
+    array = plain_values(array, room)
+    kind = _kind(array.type)
+    sizes: Indices
+    if "list" in kind and "view" not in kind:
+        sizes = _sizes_of_lists(kind, array, room)
+    elif "view" in kind and "list" not in kind:
+        sizes = _lengths_of_views(array) + OFFSET_BYTES
+    elif "string" in kind or kind in ("binary", "large_binary"):
+        compute = signalsafe.import_package("pyarrow.compute")
+        lengths = compute.fill_null(compute.binary_length(array), 0)
+        sizes = lengths.to_numpy(zero_copy_only=False).astype(np.int64) + OFFSET_BYTES
+    else:
+        try:
+            bits = array.type.bit_width
+        except ValueError:  # of a type that is no field
+            bits = 8 * OFFSET_BYTES
+        sizes = np.full(len(array), max(1, bits // 8), np.int64)
+    return sizes
+
+
+def _sizes_of_lists(kind: str, array: Any, room: Room) -> Indices:
+    """Return about how many bytes each list of an array takes."""
+    if kind == "fixed_size_list":
+        # The values of the slice, also behind missing lists.
+        size = array.type.list_size
+        sizes = _sizes_of(array.values.slice(array.offset * size, len(array) * size), room)
+        sums: Indices = sizes.reshape(len(array), size).sum(axis=1, dtype=np.int64)
+    else:
+        ends = np.append(0, np.cumsum(_sizes_of(array.values, room)))
+        sums = np.diff(ends[array.offsets.to_numpy()]) + OFFSET_BYTES
+    return sums
 
 
 def join(column: Column, pieces: Sequence[Any]) -> Array | Ragged:
@@ -510,26 +890,19 @@ def join(column: Column, pieces: Sequence[Any]) -> Array | Ragged:
     return concatenate(pieces) if isinstance(pieces[0], Ragged) else np.concatenate(pieces)
 
 
-def _present(column: Column, array: Any, *, is_element: bool = False) -> Any:
+def _present(column: Column, array: Any, room: Room | None, *, is_element: bool = False) -> Any:
     """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are missing.
 
     Args:
         column: the column.
         array: its values.
+        room: the memory that the values may take; None: they are decoded already.
         is_element: True if these are elements of the column's lists, for which no default stands.
     """
-    while True:
-        if hasattr(array, "storage"):
-            array = array.storage
-        elif hasattr(array, "dictionary_decode"):
-            array = array.dictionary_decode()
-        elif str(array.type).startswith("run_end_encoded<"):
-            array = signalsafe.import_package("pyarrow.compute").run_end_decode(array)
-        else:
-            break
+    array = plain_values(array, room)
     if array.null_count:
         name, gaps = column.field.name, "elements of its lists" if is_element else "values"
-        default = f"{{{name!r}: {_example(column, array.type)}}}"
+        default = f"{{{name!r}: {_example_of(column.field, _kind(array.type))}}}"
         raise SpecError(
             f"column {name!r}: {array.null_count} {gaps} are missing",
             cause="a record has no place for a missing value",
@@ -543,29 +916,17 @@ def _present(column: Column, array: Any, *, is_element: bool = False) -> Any:
     return array
 
 
-def _example(column: Column, arrow_type: Any) -> str:
-    """Return a value, as Python writes it, that may stand for missing ones of a column."""
-    kind = _kind(arrow_type)
-    if "list" in kind:
-        lengths = column.shape or column.field.shape or ()
-        return f"[0] * {lengths[0]}" if len(lengths) == 1 and lengths[0] else "[]"
-    examples = {"string": "''", "large_string": "''", "string_view": "''", "bool": "False"}
-    if kind == "fixed_size_binary":
-        return f"bytes({arrow_type.byte_width})"
-    return "b''" if "binary" in kind else examples.get(kind, "0")
-
-
-def _elements(column: Column, array: Any, *, is_element: bool = False) -> Any:
+def _elements(column: Column, array: Any, room: Room, *, is_element: bool = False) -> Any:
     """Return the elements of lists of any depth, one after the other."""
-    array = _present(column, array, is_element=is_element)
+    array = _present(column, array, room, is_element=is_element)
     while "list" in str(array.type).partition("<")[0]:
-        array = _present(column, array.flatten(), is_element=True)
+        array = _present(column, array.flatten(), room, is_element=True)
     return array
 
 
-def _flat(column: Column, array: Any) -> Array:
+def _flat(column: Column, array: Any, room: Room | None) -> Array:
     """Return numbers as an array of one axis; of binary of one size its bytes."""
-    array = _present(column, array)
+    array = _present(column, array, room)
     kind = _kind(array.type)
     if kind == "fixed_size_binary":
         size = array.type.byte_width
@@ -576,23 +937,39 @@ def _flat(column: Column, array: Any) -> Array:
     if kind in ("time32", "time64"):
         # PyArrow makes Python's objects of times of day.
         array = array.view(f"int{kind[-2:]}")
-        return array.to_numpy(zero_copy_only=False).astype(np.int64).view(column.field.dtype)  # type: ignore[no-any-return]
+        dtype = column.field.dtype if column.dtype is None else column.dtype
+        return array.to_numpy(zero_copy_only=False).astype(np.int64).view(dtype)  # type: ignore[no-any-return]
     return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _bytes_of(array: Any) -> Ragged:
+def _bytes_of(array: Any, room: Room) -> Ragged:
     """Return strings or binary values as their bytes."""
     # Offsets of 32 bits and views come to one form, with offsets of 64.
-    large = array.cast("large_binary" if "binary" in str(array.type) else "large_string")
+    large = _without_views(array, room)
     _, offsets, payload = large.buffers()
     ends = np.frombuffer(offsets or bytes(8), np.int64)[large.offset : large.offset + len(large) + 1]
     return Ragged(np.frombuffer(payload or b"", UINT8), ends)
 
 
-def _texts(column: Column, array: Any) -> Ragged:
+def _texts(column: Column, array: Any, room: Room) -> Ragged:
     """Return lists of texts as `strings` stores them."""
-    texts = _bytes_of(_present(column, array.flatten(), is_element=True))
+    texts = _bytes_of(_present(column, array.flatten(), room, is_element=True), room)
     offsets = array.offsets.to_numpy().astype(np.int64)
     payload, ends, places = strings.room_for(np.diff(offsets), texts.lengths)
     gather_pieces(texts.payload, texts.offsets[:-1], texts.lengths, payload, places)
     return Ragged(payload, ends)
+
+
+def _without_views(array: Any, room: Room) -> Any:
+    """Return texts or binary values with offsets of 64 bits."""
+    if "view" in str(array.type):  # many of which may show the same bytes
+        room.check(int(_lengths_of_views(array).sum()))
+    return array.cast("large_binary" if "binary" in str(array.type) else "large_string")
+
+
+def _lengths_of_views(array: Any) -> Indices:
+    """Return the bytes of each text or binary value of an array of views; 0 for missing ones."""
+    views = np.frombuffer(array.buffers()[1] or b"", VIEW)[array.offset : array.offset + len(array)]
+    lengths: Indices = views["length"].astype(np.int64)
+    lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return lengths

@@ -6,19 +6,25 @@ Meaning  a floating-point number becomes the nearest integer, halves away from z
 DALI     its CPU rounds like this, its GPU rounds halves to even (DALI 2.4, include/dali/core/convert.h), so there the
          rounding is spelt out; not a number becomes the least int32 or int64 in DALI, so that is taken out before.
 bfloat16 is no dtype of NumPy's, CuPy's or DALI's. The package ml_dtypes adds it to NumPy, so it is cast on the host.
+Dates    become int64: how many units since 1970-01-01T00:00 in UTC, of times how many units long they are; in the unit
+         of the field, or in ``unit``, rounded down. No integer stands for a missing date (NaT), so that is an error, as
+         is a date that int64 does not reach in that unit. NumPy's alone, on the host.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload import signalsafe
-from gpuload.errors import SpecError, missing_package
+from gpuload.errors import RowError, SpecError, missing_package
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.walk import Walk
@@ -30,6 +36,14 @@ DALI_TYPES = {
     "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
     "float16": "FLOAT16", "float32": "FLOAT", "float64": "FLOAT64",
 }  # fmt: skip
+TIMES = "mM"  # kinds of dtypes: times and dates
+UNITS = ("D", "h", "m", "s", "ms", "us", "ns")  # of numbers that come out
+CALENDAR, MOST_MONTHS = ("M", "Y"), 10**12  # units of varying length; more of them have no day in int64
+SECOND = 10**18
+LENGTHS = {
+    **{unit: seconds * SECOND for unit, seconds in (("W", 604800), ("D", 86400), ("h", 3600), ("m", 60), ("s", 1))},
+    **{unit: SECOND // 1000**power for power, unit in enumerate(("ms", "us", "ns", "ps", "fs", "as"), 1)},
+}  # of units, in 10**-18 seconds
 ALMOST_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))  # floor(x + this) rounds halves up, and only them
 KERNEL = """
 typedef int Stats;
@@ -53,14 +67,20 @@ BOUND = "to[channel] = (Out)(value < (In)LOW ? (In)LOW : value > (In)HIGH ? (In)
 class Cast(Op):
     """Convert to another dtype; integers are rounded to, halves away from zero, and saturate.
 
+    A field of dates or times (datetime64, timedelta64) becomes int64, the number of units since 1970 (UTC), or of the
+    time: ``gl.ops.Cast("int64", unit="s", on="day")``. A date that is missing (NaT) is an error that names the record.
+
     Example:
         ``gl.ops.Cast("float32")``
 
     Args:
-        dtype: an integer or floating-point dtype, or ``"bfloat16"``, which needs the package ml_dtypes.
+        dtype: an integer or floating-point dtype, or ``"bfloat16"``, which needs the package ml_dtypes; of dates int64.
+        unit: of dates and times, ``"D"``, ``"h"``, ``"m"``, ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``; parts of a unit
+            are rounded down. None: that of the field.
     """
 
     dtype: str
+    unit: str | None = field(default=None, kw_only=True)
 
     elementwise: ClassVar[bool] = True
 
@@ -70,13 +90,24 @@ class Cast(Op):
             arguments.keep(self, dtype="bfloat16")
         else:
             arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES))
+        if self.unit is not None and (not isinstance(self.unit, str) or self.unit not in UNITS):
+            raise arguments.refuse(self, "unit", self.unit, f"one of {list(UNITS)}", "write 's' for seconds, say")
 
     def stays_on_host(self, before: Spec) -> bool:
-        """See ``Op``: True for bfloat16."""
-        return self.dtype == "bfloat16" or any(arguments.is_bfloat16(field.dtype) for field in before)
+        """See ``Op``: True for bfloat16, and for dates."""
+        are_on_host = (arguments.is_bfloat16(field.dtype) or field.dtype.kind in TIMES for field in before)
+        return self.dtype == "bfloat16" or any(are_on_host)
 
     def field_after(self, field: Field) -> Field:
         """The dtype becomes ``dtype``."""
+        if field.dtype.kind in TIMES and not field.encoded:
+            return self._of_times(field)
+        if self.unit is not None:
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype}",
+                cause="dates and times alone have a unit",
+                remedy="name a field of dates with on=, or leave unit= out",
+            )
         if not arguments.is_bfloat16(field.dtype):
             images.numeric(self, field)
         if field.dtype == np.float64 and np.dtype(self.dtype).kind in "ui":
@@ -86,6 +117,31 @@ class Cast(Op):
                 remedy="put gl.ops.Cast('float32') before it",
             )
         return field.with_(dtype=self._result())
+
+    def _of_times(self, field: Field) -> Field:
+        """Return a field of dates or times behind the op."""
+        of_unit = f", unit={self.unit!r}" if self.unit else ""
+        call = f"gl.ops.Cast('int64'{of_unit}, on={field.name!r})"
+        if self.dtype != "int64":
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype}",
+                cause="dates and times become int64, which holds them exactly",
+                remedy=f"put {call} before it",
+            )
+        unit = np.datetime_data(field.dtype)[0]
+        if unit == "generic" or (unit in CALENDAR and field.dtype.kind == "m"):
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype}",
+                cause="its unit has no length",
+                remedy="store times in days or seconds: array.astype('timedelta64[D]')",
+            )
+        if unit not in UNITS and self.unit is None:
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype}",
+                cause=f"numbers of that unit would have no common meaning; units are {list(UNITS)}",
+                remedy=f"say the unit: gl.ops.Cast('int64', unit='s', on={field.name!r})",
+            )
+        return field.with_(dtype=np.dtype(np.int64))
 
     def _result(self) -> np.dtype[Any]:
         """Return the dtype that comes out."""
@@ -100,6 +156,8 @@ class Cast(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record in the other dtype."""
+        if x.dtype.kind in TIMES:
+            return self._units(np.asarray(x)[None])[0]
         dtype = self._result()
         if "V" in (dtype.kind, x.dtype.kind):  # bfloat16
             x = x.astype(np.float32)
@@ -113,6 +171,8 @@ class Cast(Op):
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by a kernel."""
+        if not isinstance(x, list) and x.dtype.kind in TIMES:
+            return self._units(x)
         if isinstance(x, Ragged):
             return x.with_payload(self._flat(xp, x.flat))
         if not isinstance(x, list):
@@ -121,6 +181,48 @@ class Cast(Op):
             return super().array_batch(xp, x, draw)
         dtype = self._result()
         return pixels.Pixels(xp, x).change(_kernel(x[0].dtype, dtype), dtype=dtype)
+
+    def _units(self, x: Any) -> Any:
+        """Return dates or times of a batch as numbers of units; raises ``RowError`` for a row that has none."""
+        flat: NDArray[Any] = x.flat if isinstance(x, Ragged) else x
+        unit, step = np.datetime_data(flat.dtype)
+        is_missing, counts = np.isnat(flat), flat.view(np.int64)
+        is_far = np.zeros(counts.shape, np.bool_)
+        if unit in CALENDAR:
+            is_far = abs(counts.astype(np.float64)) > MOST_MONTHS
+            counts, unit, step = np.where(is_far, 0, counts).view(flat.dtype).astype("M8[D]").view(np.int64), "D", 1
+        ratio = Fraction(step * LENGTHS[unit], LENGTHS[self.unit or unit])
+        limit = np.iinfo(np.int64).max // ratio.numerator
+        is_far |= (counts > limit) | (counts < -limit)
+        if (wrong := is_missing | is_far).any():
+            place = int(wrong.reshape(-1).argmax())
+            raise self._no_number(x, place, flat.reshape(-1)[place])
+        numbers = counts * ratio.numerator // ratio.denominator
+        return x.with_payload(numbers) if isinstance(x, Ragged) else numbers
+
+    def _no_number(self, x: Any, place: int, value: Any) -> RowError:
+        """Return the error for a date without a number; ``place`` counts the values of all rows."""
+        if isinstance(x, Ragged):
+            row = (
+                int(np.searchsorted(x.offsets - x.offsets[0], place // max(1, math.prod(x.flat.shape[1:])), "right"))
+                - 1
+            )
+        else:
+            row = place // max(1, math.prod(x.shape[1:]))
+        if np.isnat(value):
+            return RowError(
+                row,
+                f"{self}: a date is missing (NaT)",
+                cause="no integer stands for that",
+                remedy="give missing dates a value when the source is opened: "
+                "defaults={'day': numpy.datetime64('1970-01-01')}; or leave the record out with source.select(...)",
+            )
+        return RowError(
+            row,
+            f"{self}: {value} is too far away",
+            cause=f"int64 does not hold it in the unit {self.unit!r}",
+            remedy="use a coarser unit, as unit='s'",
+        )
 
     def _flat(self, xp: ModuleType, x: Any) -> Any:
         """Return numbers that lie one after the other in the other dtype."""

@@ -1,7 +1,7 @@
 """Calls: the arguments that opened a source, as texts for fingerprints and in values that JSON has.
 
-JSON     None, booleans, numbers and texts as they are; lists, tuples, dicts and dtypes as ``{kind: value}``. Nothing
-         else is stored, so that reading a call runs no code.
+JSON     None, booleans, numbers and texts as they are; lists, tuples, dicts, dtypes, bytes, dates and times of NumPy as
+         ``{kind: value}``. Nothing else is stored, so that reading a call runs no code.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def _text(value: Any, depth: int) -> str:
         return f"dtype:{np.lib.format.dtype_to_descr(value)!r}:{value}" if not value.hasobject else f"dtype:{value}"
     if isinstance(value, type):
         return f"type:{value.__qualname__}"
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return f"{value.dtype}:{int(value.astype(np.int64))}"
     if not depth:
         raise _NoValueError
     if isinstance(value, (list, tuple)):
@@ -67,6 +69,10 @@ def _value(value: Any, depth: int) -> Any:
         return value
     if (isinstance(value, np.dtype) and not value.hasobject and value.kind != "V") or _is_structured(value):
         return {"dtype": _value(np.lib.format.dtype_to_descr(value), depth - 1)}
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return {"time": [value.dtype.str, int(value.astype(np.int64))]}
+    if type(value) is bytes:
+        return {"bytes": [value.hex()]}
     if not depth:
         raise _NoValueError
     if type(value) in (list, tuple):
@@ -104,9 +110,22 @@ def _argument(value: Any, depth: int) -> Any:
             raise ValueError(f"{value!r} is no argument"[:200])
         return {key: _argument(item, depth - 1) for key, item in content}
     items = [_argument(item, depth - 1) for item in content]
+    if kind in ("time", "bytes"):
+        return _bytes_or_time(kind, items)
     if kind not in ("list", "tuple"):
         raise ValueError(f"{value!r} is no argument"[:200])
     return items if kind == "list" else tuple(items)
+
+
+def _bytes_or_time(kind: str, items: list[Any]) -> Any:
+    """Return bytes, or a date or time of NumPy; raises ``ValueError`` for others."""
+    if kind == "bytes" and len(items) == 1 and isinstance(items[0], str):
+        return bytes.fromhex(items[0])
+    if kind == "time" and len(items) == 2 and type(items[1]) is int and -(2**63) <= items[1] < 2**63:
+        dtype = _dtype(items[0])
+        if dtype.kind in "mM":
+            return np.array(items[1], np.int64).view(dtype)[()]
+    raise ValueError(f"{items!r} is no argument"[:200])
 
 
 def _dtype(descr: Any) -> np.dtype[Any]:

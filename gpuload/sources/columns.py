@@ -22,7 +22,8 @@ def differing_files(of_file: str, of_first: str) -> SpecError:
     return SpecError(
         f"{of_file}, {of_first}",
         cause="the files of a source have the same fields",
-        remedy="open them one by one, and join them: gl.concat(a, b); or name those that agree: fields=",
+        remedy="name the fields that agree: fields=; or open the files one by one: gl.concat(a, b, promote=True) joins "
+        "those that differ in their dtype alone, if one holds the values of both",
     )
 
 

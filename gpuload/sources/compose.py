@@ -17,10 +17,11 @@ from gpuload.errors import SpecError
 from gpuload.sources import joins
 from gpuload.sources.base import Composed, Source
 from gpuload.sources.classnames import common_classes, shorten
+from gpuload.sources.dtypes import common_dtype
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.sources.names import RecordNames
-from gpuload.spec import Layout, Spec
+from gpuload.spec import Layout, Part, Spec
 
 log = logging.getLogger("gpuload")
 
@@ -135,20 +136,35 @@ class Zipped(Composed):
         return self._digest_with()
 
 
-def concat(*sources: Source) -> Concatenated:
+def concat(*sources: Source, promote: bool = False) -> Concatenated:
     """Return the source of the records of the first source, then those of the second, and so on.
+
+        gl.concat(a, b)
+        gl.concat(a, b, promote=True)     a has int32, b has int64: the records have int64
+
+    Args:
+        sources: sources with the same fields.
+        promote: True: fields whose dtypes differ have the smallest dtype that holds the values of all of them, of
+            whole numbers, of floating-point numbers, or of texts of a length. False: dtypes are the same.
 
     Raises:
         SpecError: the fields of the sources differ, or the classes of their labels, or one of them is no source.
     """
     _check_sources("concat", sources)
+    if not isinstance(promote, (bool, np.bool_)):
+        raise SpecError(f"promote = {promote!r}", cause="it is True or False", remedy="write promote=True, or leave it")
     first = sources[0]
     for number, source in enumerate(sources):
         if source.spec.names != first.spec.names:
             raise _differ(number, f"the fields {list(source.spec.names)}", f"{list(first.spec.names)}")
         for field in source.spec:
-            if field != first.spec[field.name]:
-                raise _differ(number, f"field {field}", str(first.spec[field.name]))
+            expected = first.spec[field.name]
+            if field == expected:
+                continue
+            common = common_dtype([part.spec[field.name].dtype for part in sources])
+            is_alike = common is not None and field.with_(dtype=common) == expected.with_(dtype=common)
+            if not (promote and is_alike):
+                raise _differ(number, f"field {field}", str(expected), promotes=is_alike)
     common_classes(
         [(f"gl.concat: source {number}", source.classes) for number, source in enumerate(sources)],
         "open them with the same classes: a = gl.images('a', classes=[...]); b = gl.images('b', classes=a)",
@@ -226,9 +242,16 @@ def _single(source: Source) -> list[Group]:
 
 def _common(groups: Sequence[Group]) -> Group:
     """Return the group in which the records of all of these groups can be."""
-    layouts = [group.layout for group in groups if group.layout is not None]
+    spec, layouts = groups[0].spec, [group.layout for group in groups if group.layout is not None]
+    is_same = all(group.spec == spec for group in groups)
+    if not is_same:  # a dtype that holds the values of all
+        dtypes = [common_dtype([group.spec.fields[i].dtype for group in groups]) for i in range(len(spec))]
+        fields = builtins.zip(spec, dtypes, strict=True)
+        spec = Spec(tuple(field if dtype is None else field.with_(dtype=dtype) for field, dtype in fields))
     if len(layouts) < len(groups):
-        return Group(groups[0].spec, None, all(group.layout is not None or group.is_quick for group in groups))
+        return Group(spec, None, all(group.layout is not None or group.is_quick for group in groups))
+    if not is_same:
+        return Group.of(compact_layout(Layout(0, tuple(Part(field, field.dtype) for field in spec))))
     first = layouts[0]
     return Group.of(first if all(layout.same_bytes(first) for layout in layouts) else compact_layout(first))
 
@@ -266,9 +289,11 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
         )
 
 
-def _differ(number: int, actual: str, expected: str) -> SpecError:
+def _differ(number: int, actual: str, expected: str, *, promotes: bool = False) -> SpecError:
     return SpecError(
         f"gl.concat: source {number} has {actual}, source 0 has {expected}",
         cause="sources that follow one another have the same fields, dtypes and shapes",
-        remedy="rename fields with source.rename(old='new'), convert the data, or make two loaders",
+        remedy="have the dtype that holds the values of all: gl.concat(a, b, promote=True)"
+        if promotes
+        else "rename fields with source.rename(old='new'), convert the data, or make two loaders",
     )

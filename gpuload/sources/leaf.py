@@ -25,8 +25,9 @@ from gpuload.core.face import Plan, PlanPart
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
+from gpuload.sources.dtypes import holds
 from gpuload.sources.memory import Memory, is_lent, room, step_room
-from gpuload.spec import Field, Layout, Part, Shape, Spec
+from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage.extents import Extents
 from gpuload.storage.files import Files
 
@@ -300,14 +301,14 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
         return [_no_values(field) for field in spec]
     stats.watch().enter("read")
     columns: list[Values]
-    if all(share.leaf.is_direct for share in group_shares):
+    if all(share.leaf.is_direct and _leaf_fields(share)[0].dtype == spec.fields[0].dtype for share in group_shares):
         field = spec.fields[0]
         columns = [
             # Text becomes objects on the host: page-locked memory would be of no use to it.
             _of_elements(field.stored, _side_by_side(group_shares, count, (not field.text and memory) or step_room))
         ]
     else:
-        columns_of_shares = [_of_share(share) for share in group_shares]
+        columns_of_shares = [_promoted(share, spec, _of_share(share)) for share in group_shares]
         columns = [
             _merge(
                 field.stored,
@@ -442,7 +443,8 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
     parts = () if stored_layout is None else stored_layout.parts
     if share.picks is not None:
         parts = tuple(parts[pick] for pick in share.picks)
-    if stored_layout is None or [_kind(part) for part in parts] != [_kind(part) for part in layout.parts]:
+    fits = len(parts) == len(layout.parts) and all(map(_holds, layout.parts, parts))
+    if stored_layout is None or not fits:
         raise SpecError(
             f"records of {leaf.spec} in rows of {layout.spec}",
             cause="the fields of a group have the dtypes and shapes of those that come out of its leaves",
@@ -458,8 +460,10 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
             rawdecode.view_part(out, target)[to] = rawdecode.view_part(raw, part)
 
 
-def _kind(part: Part) -> tuple[np.dtype[Any], Shape | None]:
-    return part.field.dtype, part.field.shape
+def _holds(target: Part, part: Part) -> bool:
+    """Return True if a field holds all values of another one: of the same dtype, or of one with fewer values."""
+    field, leaf_field = target.field, part.field
+    return field.shape == leaf_field.shape and holds(field.dtype, leaf_field.dtype)
 
 
 def _of_share(share: Share) -> list[Values]:
@@ -481,6 +485,27 @@ def _of_share(share: Share) -> list[Values]:
         # The leaf counts its own records; the caller, all that were asked for.
         raise error.shift_rows(int(_rows(share)[error.row]) - error.row) from None
     return columns if share.picks is None else [columns[pick] for pick in share.picks]
+
+
+def _leaf_fields(share: Share) -> Sequence[Field]:
+    """Return the fields of a share as its leaf has them, in the order of its group."""
+    fields = share.leaf.spec.fields
+    return fields if share.picks is None else [fields[pick] for pick in share.picks]
+
+
+def _promoted(share: Share, spec: Spec, columns: list[Values]) -> list[Values]:
+    """Return the fields of a share in the dtypes of its group, which hold all values of the leaf's."""
+    for number, (field, leaf_field) in enumerate(zip(spec, _leaf_fields(share), strict=True)):
+        column = columns[number]
+        if field.dtype == leaf_field.dtype:
+            continue
+        if isinstance(column, Ragged):
+            columns[number] = column.with_payload(column.flat.astype(field.dtype))
+        elif isinstance(column, list):
+            columns[number] = [value.astype(field.dtype) for value in column]
+        else:
+            columns[number] = column.astype(field.dtype)
+    return columns
 
 
 def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged:

@@ -126,11 +126,11 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
         UnreadableFileError, FileError: a folder in which a wildcard looks cannot be read.
         SpecError: no path at all, something that is no path, one that is not on this machine, or a file named twice.
     """
-    names = _as_list(paths)
+    names = as_list(paths)
     files = [path for name in names for path in _matches(name)]
     if not files:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
-    _check_named_once(files)
+    check_named_once(files)
     if not is_quiet:
         _warn_of_missing_shards(files)
     return files
@@ -183,10 +183,10 @@ def expand_folders(paths: Paths) -> list[str]:
         MissingFileError: a wildcard matches no folder.
         SpecError: no path at all, something that is no path, or a folder named twice.
     """
-    folders = [folder for name in _as_list(paths) for folder in _matching_folders(name)]
+    folders = [folder for name in as_list(paths) for folder in _matching_folders(name)]
     if not folders:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one folder")
-    _check_named_once(folders)
+    check_named_once(folders)
     return folders
 
 
@@ -226,7 +226,7 @@ def _matching_folders(name: Path) -> list[str]:
     return sorted(set(folders))
 
 
-def _as_list(paths: Paths) -> list[Path]:
+def as_list(paths: Paths) -> list[Path]:
     """Return the paths or wildcards of an argument as a list; raises ``SpecError`` for a set, which has no order."""
     if isinstance(paths, (set, frozenset)):
         raise SpecError(
@@ -239,7 +239,7 @@ def _as_list(paths: Paths) -> list[Path]:
     return [paths] if is_single else list(paths)  # type: ignore[list-item,arg-type]
 
 
-def _check_named_once(paths: Sequence[str]) -> None:
+def check_named_once(paths: Sequence[str]) -> None:
     """Refuse a file that is named twice, also by way of a link to its folder.
 
     Only folders are resolved, which are few: to resolve each of a million paths takes half a minute. So links to one

@@ -28,6 +28,7 @@ from gpuload.pipeline.epoch import Epoch
 from gpuload.storage import files, keptfile
 from tests.attack import (
     archives,
+    arrowtypes,
     bridges,
     changes,
     columns,
@@ -197,6 +198,12 @@ FAULTS = {
         "values_of",
         lambda real: lambda *arguments: _turned(real(*arguments)),
     ),
+    "values of dictionaries and runs that are turned around": (
+        arrowtypes,
+        columnar,
+        "plain_values",
+        lambda real: lambda array, room: _turned_if_encoded(array, real(array, room)),
+    ),
     "chunks of HDF5 whose rows are turned around": (
         hdf5,
         Grid,
@@ -244,6 +251,11 @@ def _first_member(members, by_name, number):
 
 def _turned(values):
     return values[::-1] if isinstance(values, np.ndarray) else values
+
+
+def _turned_if_encoded(array, values):
+    is_encoded = str(array.type).startswith(("dictionary<", "run_end_encoded<"))
+    return values.take(list(range(len(values)))[::-1]) if is_encoded and "view" not in str(values.type) else values
 
 
 def _one_late(real):

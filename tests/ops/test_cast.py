@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import DeviceError, SpecError
+from gpuload.errors import DeviceError, RecordError, RowError, SpecError
 from gpuload.ops import Cast, Normalize, cast
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
@@ -52,6 +52,10 @@ class TestCast(OpContract):
     refused = (
         (Cast("uint8"), uniform("float64", 3)),
         (Cast("uint8"), uniform("M8[s]", 3)),
+        (Cast("float32"), uniform("m8[us]")),
+        (Cast("int64"), uniform("M8[W]")),
+        (Cast("int64", unit="s"), uniform("m8[M]")),
+        (Cast("int64", unit="s"), uniform("int64")),
         (Cast("float32"), uniform("complex64", 3)),
     )
 
@@ -189,5 +193,65 @@ def test_a_kernel_bounds_integers_and_no_booleans():
 
 def test_one_dtype_has_one_text():
     assert {repr(Cast(dtype)) for dtype in ("float32", "f4", np.float32, np.dtype("<f4"))} == {
-        "Cast(on=None, dtype='float32')"
+        "Cast(on=None, dtype='float32', unit=None)"
     }
+
+
+DATES = np.array(["2020-01-01", "1969-12-31T23:59:59.5", "9999-12-31"], "M8[ms]")
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "expected"),
+    [
+        # Seconds by `date -u -d DATE +%s`; halves of a second before 1970 are rounded down.
+        (DATES, None, [1577836800000, -500, 253402214400000]),
+        (DATES, "s", [1577836800, -1, 253402214400]),
+        (DATES, "D", [18262, -1, 2932896]),
+        (DATES, "us", [1577836800000000, -500000, 253402214400000000]),
+        (np.array(["2020-01-01", "2020-01-02"], "M8[D]"), None, [18262, 18263]),
+        (np.array(["1970-02", "1969-01"], "M8[M]"), "D", [31, -365]),
+        (np.array([90, -90], "m8[m]"), "s", [5400, -5400]),
+        (np.array([90, -90], "m8[m]"), "h", [1, -2]),
+        (np.array([-(2**63) + 1, 2**63 - 1], "M8[ns]"), "s", [-9223372037, 9223372036]),
+        (np.array([3], "M8[25s]"), None, [75]),
+    ],
+)
+def test_dates_become_numbers_of_units_since_1970(values, unit, expected):
+    op = Cast("int64", unit=unit)
+
+    assert op.array_batch(np, values, {}).tolist() == expected
+    assert [op.array(np, value, {}).item() for value in values] == expected
+    assert op.field_after(Field("x", np.dtype("M8[s]"), ())) == Field("x", np.dtype(np.int64), ())
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "row", "cause"),
+    [
+        (np.array(["2020", "NaT"], "M8[D]"), None, 1, "is missing"),
+        (DATES, "ns", 2, "9999-12-31(.|\n)* is too far away"),
+        (np.array([2**62], "M8[W]"), "s", 0, "is too far away"),
+        (np.array([2**62], "M8[Y]"), "D", 0, "is too far away"),
+        (np.array([["2020", "2021"], ["2020", "NaT"]], "M8[D]"), "s", 1, "is missing"),
+        (Ragged.of([np.array(["2020"], "M8[D]"), np.array(["2020", "NaT"], "M8[D]")], "M8[D]"), "s", 1, "is missing"),
+    ],
+)
+def test_a_date_that_no_number_stands_for_is_refused_with_its_row(values, unit, row, cause):
+    with pytest.raises(RowError, match=cause) as error:
+        Cast("int64", unit=unit).array_batch(np, values, {})
+
+    assert error.value.row == row
+
+
+def test_a_loader_names_the_record_of_a_missing_date():
+    source = gl.arrays(day=np.array(["2020-01-01", "2020-01-02", "NaT", "2020-01-04"], "M8[D]"), x=np.arange(4))
+
+    with gl.Loader(source, 2, ops=[Cast("int64", unit="h", on="day")], device="cpu") as loader:
+        assert np.asarray(loader.batch_at(0)["day"]).tolist() == [438288, 438312]
+        with pytest.raises(RecordError, match=r"record 2(.|\n)*a date is missing"):
+            loader.batch_at(1)
+
+
+@pytest.mark.parametrize("unit", ["Y", "week", 1])
+def test_other_units_are_refused(unit):
+    with pytest.raises(SpecError, match="unit"):
+        Cast("int64", unit=unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -379,3 +380,66 @@ def test_what_is_no_dataset_is_refused_with_what_is(tmp_path):
 def test_an_object_without_a_table_is_refused():
     with pytest.raises(SpecError, match=r"gl\.datasets\(list\)(.|\n)*load_dataset"):
         gl.datasets([1, 2])
+
+
+HARD_VALUES = {
+    "doubles in a dictionary": lambda: pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 1]), pa.array([2.5, -3.0])),
+    "doubles in runs": lambda: pa.RunEndEncodedArray.from_arrays(pa.array([1, 4], pa.int64()), pa.array([2.5, -3.0])),
+    "dates in a dictionary": lambda: pa.DictionaryArray.from_arrays(
+        pa.array([1, 0], pa.int64()), pa.array([5, 7], pa.timestamp("us"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARD_VALUES)
+def test_places_and_ends_of_runs_are_not_the_values(tmp_path, name):
+    column = HARD_VALUES[name]()
+    plain = column.dictionary_decode() if "dict" in name else pa.compute.run_end_decode(column)
+
+    with gl.arrow(write(tmp_path / "a.arrow", pa.table({"x": column}))) as source:
+        assert source.read(range(len(column)))["x"].tolist() == plain.to_numpy(zero_copy_only=False).tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "default", "expected"),
+    [
+        (lambda: pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), pa.array(["a", None])), "?", ["a", "?", "?"]),
+        (lambda: pa.RunEndEncodedArray.from_arrays([1, 3], pa.array([None, "b"])), "?", ["?", "b", "b"]),
+        (lambda: pa.RunEndEncodedArray.from_arrays([1, 3], pa.array([None, 2])), 9, [9, 2, 2]),
+        (lambda: pa.array(["a", None, "c"], pa.string_view()), "?", ["a", "?", "c"]),
+        (lambda: pa.array([1.5, None, 2], pa.float16()), 9, [1.5, 9, 2]),
+    ],
+)
+def test_missing_values_of_any_form_have_the_default(tmp_path, column, default, expected):
+    path = write(tmp_path / "a.arrow", pa.table({"x": column()}))
+
+    assert gl.arrow(path, defaults={"x": default}).read(range(3))["x"].tolist() == expected
+    with pytest.raises(SpecError, match=r"values are missing(.|\n)*defaults="):
+        gl.arrow(path).read(range(3))
+
+
+FEW_BYTES = {
+    "runs": lambda: pa.RunEndEncodedArray.from_arrays(pa.array([1 << 28], pa.int32()), pa.array([7])),
+    "a dictionary": lambda: pa.DictionaryArray.from_arrays(pa.array(np.zeros(1800, "i4")), ["a" * (1 << 20)]),
+    "views": lambda: pa.Array.from_buffers(
+        pa.string_view(), 1800, [None, pa.py_buffer(np.tile(VIEW, 1800).tobytes()), pa.py_buffer(b"aaaa" * (1 << 18))]
+    ),
+    "lists of runs": lambda: pa.ListArray.from_arrays(
+        pa.array([0, 1 << 28], pa.int32()),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1 << 28], pa.int32()), pa.array([7], pa.uint8())),
+    ),
+}
+VIEW = np.array([(1 << 20, b"aaaa", 0, 0)], [("n", "<i4"), ("prefix", "S4"), ("buffer", "<i4"), ("offset", "<i4")])
+
+
+@pytest.mark.parametrize("name", FEW_BYTES)
+def test_few_bytes_that_stand_for_many_are_refused_before_memory_is_taken(tmp_path, name, monkeypatch):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 20)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    path = write(tmp_path / "a.arrow", pa.table({"x": FEW_BYTES[name]()}), rows=1 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    with pytest.raises(FormatError, match=r"a\.arrow, record batch 0 has \d+ bytes, and unpacks to \d+ or more"):
+        gl.arrow(path).read([0])
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KB

@@ -19,6 +19,7 @@ from gpuload.sources.arrays import arrays
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.compose import concat, zip
 from gpuload.sources.leaf import Group, Leaf, Share, check_places
+from gpuload.sources.records import records
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.testing.sources import SourceContract, assert_same
 from tests import imagefiles
@@ -609,6 +610,53 @@ def test_zip_of_equal_names_is_an_error_that_names_the_remedy():
 def test_concat_of_different_fields_is_an_error_that_names_both(second, subject):
     with pytest.raises(SpecError, match=subject):
         concat(arrays(x=X), second)
+
+
+def ragged(dtype):
+    values = [np.arange(n, dtype=dtype) for n in (3, 0, 2)]
+    return records(3, lambda numbers: {"r": [values[number] for number in numbers]}, fields={"r": (dtype, (None,))})
+
+
+class TestConcatOfTwoDtypes(SourceContract):
+    def open(self, folder):
+        folder.mkdir(exist_ok=True)
+        np.save(folder / "a.npy", np.arange(6, dtype=">i2").reshape(3, 2))
+        wide = arrays(x=np.array([[2**40, -1]], np.int64), w=np.array(["abcde"]))
+        return concat(zip(npy(folder / "a.npy"), arrays(w=np.array(["a", "b", "c"]))), wide, promote=True)
+
+    def open_other(self, folder):
+        return concat(arrays(x=np.zeros((3, 2), "i2"), w=np.array(["a"] * 3)), self.open(folder)[:1], promote=True)
+
+    def expected(self):
+        return {
+            "x": np.array([[0, 1], [2, 3], [4, 5], [2**40, -1]], np.int64),
+            "w": np.array(["a", "b", "c", "abcde"]),
+        }
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [4, 0, 5, 2], [3, 5], [1]])
+def test_ragged_fields_of_two_dtypes_have_that_which_holds_both(numbers):
+    source = concat(ragged(np.float32), ragged(np.float64), promote=True)
+
+    values = source.read(numbers)["r"]
+
+    assert source.spec["r"].dtype == np.float64 == values.dtype
+    assert [value.tolist() for value in values] == [list(range((3, 0, 2)[number % 3])) for number in numbers]
+
+
+@pytest.mark.parametrize("pair_of_dtypes", [("i8", "u8"), ("i4", "f4"), ("?", "i1"), ("M8[s]", "M8[ns]"), ("c8", "f4")])
+def test_dtypes_that_no_dtype_of_their_kind_holds_are_refused(pair_of_dtypes):
+    sources = [arrays(x=np.zeros(2, dtype)) for dtype in pair_of_dtypes]
+
+    with pytest.raises(SpecError, match="source 1 has field x") as error:
+        concat(*sources, promote=True)
+    assert "promote" not in error.value.remedy
+
+
+def test_a_dtype_that_holds_both_is_named_in_the_remedy():
+    with pytest.raises(SpecError, match=r"promote=True"):
+        concat(arrays(x=np.zeros(2, "u1")), arrays(x=np.zeros(2, "i1")))
+    assert concat(arrays(x=np.zeros(2, "u1")), arrays(x=np.zeros(2, "i1")), promote=True).spec["x"].dtype == np.int16
 
 
 @pytest.mark.parametrize("join", [zip, concat])

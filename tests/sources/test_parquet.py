@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import pickle
@@ -186,7 +187,7 @@ def test_the_default_that_the_error_for_missing_values_names_is_one(tmp_path, va
         gl.parquet(path, shapes=shapes).read([0, 1])
 
     defaults = eval(
-        re.search(r"gl\.parquet\(\.\.\., defaults=(\{.*?\})\);", error.value.remedy)[1]
+        re.search(r"gl\.parquet\(\.\.\., defaults=(\{.*?\})\);", error.value.remedy)[1], {"numpy": np}
     )  # what a reader would type
 
     assert len(gl.parquet(path, shapes=shapes, defaults=defaults).read([0, 1])["x"]) == 2
@@ -459,3 +460,218 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 
     with pytest.raises(MissingPackageError, match=r"gl\.parquet needs the package 'pyarrow'(.|\n)*\[parquet\]"):
         gl.parquet(path)
+
+
+def far_dates():
+    return ["1677-01-01", "1969-12-31T23:59:59.999999", "2023-05-04T06:07:08", "9999-12-31T23:59:59.999999"]
+
+
+@pytest.mark.parametrize("kind", ["single", "struct", "list"])
+def test_timestamps_of_12_bytes_are_microseconds_and_reach_the_year_9999(tmp_path, kind):
+    dates = np.array(far_dates(), "M8[us]")
+    column = pa.array(dates)
+    column = {
+        "single": column,
+        "struct": pa.StructArray.from_arrays([column], ["t"]),
+        "list": pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4], pa.int32()), column),
+    }[kind]
+    path = write(tmp_path / "a.parquet", pa.table({"t": column}), use_deprecated_int96_timestamps=True)
+    source = gl.parquet(path)
+
+    for opened in (source, gl.parquet(source.index(tmp_path / "a.manifest"))):
+        values = opened.read(range(4))["t.t" if kind == "struct" else "t"]
+        values = np.concatenate(list(values)) if kind == "list" else values
+        assert values.dtype == dates.dtype
+        assert values.tolist() == dates.tolist()
+
+
+def test_timestamps_of_12_bytes_that_microseconds_do_not_hold_are_refused_or_nanoseconds(tmp_path):
+    times = pa.array([1, None, -1], pa.timestamp("ns"))
+    path = write(tmp_path / "a.parquet", pa.table({"t": times}), use_deprecated_int96_timestamps=True)
+    defaults = {"t": np.datetime64("NaT")}
+
+    with pytest.raises(SpecError, match=r"'t': value 0 of it is 1970-01-01T00:00:00 and 1 ns") as error:
+        gl.parquet(path, defaults=defaults).read([0])
+    [dtypes] = re.findall(r"dtypes=(\{.*?\})", error.value.remedy)
+    values = gl.parquet(path, defaults=defaults, dtypes=eval(dtypes)).read(range(3))["t"]
+    assert values.tolist() == [1, None, -1]
+    write(path, pa.table({"t": np.array(far_dates(), "M8[us]")}), use_deprecated_int96_timestamps=True)
+    with pytest.raises(SpecError, match=r"'t': value 0 of it is 1677-01-01(.|\n)*ends before it"):
+        gl.parquet(path, dtypes={"t": "M8[ns]"}).read([0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "fits"),
+    [
+        (pa.int32(), 1.5, False),
+        (pa.int32(), 2.0, True),
+        (pa.uint8(), 256, False),
+        (pa.float32(), 1e40, False),
+        (pa.float32(), 0.1, True),
+        (pa.float32(), 2**24 + 1, False),
+        (pa.float16(), 70000, False),
+        (pa.int64(), float("nan"), False),
+        (pa.bool_(), 2, False),
+        (pa.timestamp("us"), np.datetime64("2000-01-01"), True),
+        (pa.timestamp("us"), np.datetime64("NaT"), True),
+        (pa.timestamp("ns"), np.datetime64("9999-01-01"), False),
+        (pa.date32(), np.datetime64("2000-01-01T05"), False),
+        (pa.date32(), np.datetime64("NaT"), True),
+        (pa.timestamp("s"), datetime.datetime(2000, 1, 1, tzinfo=datetime.timezone.utc), True),
+        (pa.timestamp("s"), datetime.date(2000, 1, 1), True),
+        (pa.time32("s"), datetime.time(1, 2, 3), True),
+        (pa.duration("ms"), datetime.timedelta(seconds=1), True),
+        (pa.timestamp("us"), "2000-01-01", False),
+        (pa.string(), 1, False),
+        (pa.binary(2), b"abc", False),
+        (pa.list_(pa.int32()), [1.5], False),
+        (pa.list_(pa.float32()), [0.5, 1], True),
+        (pa.list_(pa.int32(), 2), [1], False),
+    ],
+    ids=str,
+)
+def test_a_default_has_its_value_in_the_column_or_is_refused(tmp_path, kind, default, fits):
+    path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([None, None], kind)}))
+
+    if not fits:
+        with pytest.raises(SpecError, match=r"defaults: 'x' has(.|\n)*pass a value of that type"):
+            gl.parquet(path, defaults={"x": default})
+        return
+    source = gl.parquet(path, defaults={"x": default})
+    for opened in (source, pickle.loads(pickle.dumps(source)), gl.open(source.index(tmp_path / "a.manifest"))):
+        assert opened.fingerprint() == source.fingerprint()
+        value = opened.read([1])["x"][0]
+        if isinstance(default, list):
+            assert value.tolist() == default
+        elif isinstance(default, np.datetime64) and np.isnat(default):
+            assert np.isnat(value)
+        elif isinstance(default, datetime.time):
+            assert value == np.timedelta64(3723, "s")
+        elif isinstance(default, datetime.datetime):
+            assert value == np.datetime64("2000-01-01")
+        else:
+            assert value == np.asarray(default).astype(value.dtype)
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_two_columns_with_one_name_are_refused_and_can_be_left_out(tmp_path, order):
+    columns = pa.table({"a.b": [1, 2], "a": pa.array([{"b": 10, "c": 5}, {"b": 20, "c": 6}])}).select(order)
+    path = write(tmp_path / "a.parquet", columns)
+
+    for fields in (None, ["a.b"]):
+        with pytest.raises(SpecError, match=r"a\.parquet: two columns have the name 'a\.b'"):
+            gl.parquet(path, fields)
+    assert gl.parquet(path, ["a.c"]).read([0, 1])["a.c"].tolist() == [5, 6]
+
+
+def test_columns_with_dots_in_their_names_are_fields(tmp_path):
+    columns = pa.table({"a.b": [1], "a": pa.array([{"c": 2, "d.e": 3}]), "x.y.z": [[4]]})
+
+    fields = gl.parquet(write(tmp_path / "a.parquet", columns)).read([0])
+
+    assert {name: np.asarray(values[0]).tolist() for name, values in fields.items()} == {
+        "a.b": 1, "a.c": 2, "a.d.e": 3, "x.y.z": [4],
+    }  # fmt: skip
+
+
+def test_row_labels_of_pandas_are_left_out_and_told_once(tmp_path, caplog):
+    columns = pa.table({"x": [1, 2], "__index_level_0__": [7, 8]})
+    paths = [write(tmp_path / f"{name}.parquet", columns) for name in "ab"]
+
+    source = gl.parquet(paths)
+
+    assert source.spec.names == ("x",)
+    [record] = caplog.records
+    fields = eval(re.search(r"fields=(\[.*?\])", record.getMessage())[1])
+    assert gl.parquet(paths, fields).read([3])["__index_level_0__"].tolist() == [8]
+    alone = write(tmp_path / "c.parquet", columns.select(["__index_level_0__"]))
+    assert gl.parquet(alone).spec.names == ("__index_level_0__",)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "dtype"),
+    [
+        ((pa.int32(), pa.int64()), "int64"),
+        ((pa.float64(), pa.float32()), "float64"),
+        ((pa.uint8(), pa.int8()), "int16"),
+        ((pa.list_(pa.int16()), pa.list_(pa.int32())), "int32"),
+    ],
+)
+def test_files_of_two_dtypes_have_that_which_holds_both(tmp_path, caplog, kinds, dtype):
+    caplog.set_level("INFO", "gpuload")
+    values = [[1], [2]] if "list" in str(kinds[0]) else [1, 2]
+    paths = [write(tmp_path / f"{n}.parquet", pa.table({"x": pa.array(values, kind)})) for n, kind in enumerate(kinds)]
+
+    source = gl.parquet(paths, defaults=None if "list" in str(kinds[0]) else {"x": 7})
+
+    assert source.spec["x"].dtype == dtype
+    assert f"{dtype} for all files" in caplog.text
+    for opened in (source, gl.open(source.index(tmp_path / "a.manifest"))):
+        result = opened.read([3, 0, 2])["x"]
+        assert result.dtype == dtype
+        assert [np.ravel(value).tolist() for value in result] == [[2], [1], [1]]
+
+
+def test_the_dtype_of_files_can_be_said_and_holds_each_value(tmp_path):
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    write(paths[0], pa.table({"x": pa.array([1, None], pa.int64())}))
+    write(paths[1], pa.table({"x": [1.5, float("nan")]}))
+    with pytest.raises(SpecError, match=r"b\.parquet has x: float64") as error:
+        gl.parquet(paths)
+    dtypes = eval(re.search(r"dtypes=(\{.*\})\)", error.value.remedy)[1])
+
+    source = gl.parquet(paths, dtypes=dtypes, defaults={"x": -1})
+    for opened in (source, pickle.loads(pickle.dumps(source)), gl.open(source.index(tmp_path / "a.manifest"))):
+        assert opened.read(range(3))["x"].tolist() == [1, -1, 1.5]
+    write(paths[0], pa.table({"x": pa.array([1, 2**53 + 1], pa.int64())}))
+    with pytest.raises(SpecError, match=r"a\.parquet, row group 0: column 'x': value 1 of it is 9007199254740993"):
+        gl.parquet(paths, dtypes=dtypes).read([0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtypes"),
+    [
+        (pa.int32(), {"x": "datetime64[s]"}),
+        (pa.timestamp("s"), {"x": "int64"}),
+        (pa.string(), {"x": "int64"}),
+        (pa.int32(), {"x": "no dtype"}),
+        (pa.timestamp("s"), {"x": "datetime64"}),
+        (pa.int32(), ["x"]),
+    ],
+)
+def test_dtypes_that_values_do_not_become_are_refused(tmp_path, kind, dtypes):
+    path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([], kind)}))
+
+    with pytest.raises(SpecError, match="dtypes"):
+        gl.parquet(path, dtypes=dtypes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in /proc")
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.binary(), pa.binary(1 << 19)], ids=str
+)
+def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_refused(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
+    monkeypatch.setattr("gpuload.formats.parquet.source.FEW_ROWS", 16)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    values = pa.array([b"a" * (1 << 19) if "binary" in str(kind) else "a" * (1 << 19)] * 2)
+    values = values.cast(kind.value_type if "dictionary" in str(kind) else kind)
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(200, "i4")), values[:1])
+    column = column if "dictionary" in str(kind) else column.dictionary_decode()
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=200, compression="zstd")
+    assert path.stat().st_size < 2000
+    del column
+    pa.default_memory_pool().release_unused()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmHWM")
+
+    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+        gl.parquet(path).read([0])
+
+    assert memory("VmHWM") - before < 80 << 10  # of 100 MB that it stands for, and of 200 that PyArrow takes for these
+
+
+def memory(name):
+    """Return a number of KB of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))

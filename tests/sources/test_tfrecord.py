@@ -648,7 +648,12 @@ class TestArguments:
             ),
             *(
                 {"x": feature}
-                for feature in (gl.Feature("S2", default=b"abc"), gl.Feature("f4", default=1j), gl.Raw("O"))
+                for feature in (
+                    gl.Feature("S2", default=b"abc"),
+                    gl.Feature("f4", default=1j),
+                    gl.Feature("f4", default=1e40),
+                    gl.Raw("O"),
+                )
             ),
             *({"x": gl.Raw("i2", (3,), default=feature)} for feature in (b"a", 0, "abcdef")),
             *({"x": gl.Raw("i2", (3,), num_values=feature)} for feature in (0, -1, "a", 2.5)),

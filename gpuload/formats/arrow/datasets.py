@@ -42,7 +42,7 @@ def datasets(
         gl.datasets(load_dataset("cifar10", split="train"))
         gl.datasets(dataset.shuffle(seed=1).select(range(1000)), ["img", "label"])
 
-    A dataset that was saved to disk needs no `datasets`: ``gl.arrow("folder/*.arrow")``.
+    A dataset that was saved to disk needs no `datasets`: ``gl.arrow("folder")``.
 
     Args:
         dataset: a ``datasets.Dataset``.
@@ -91,6 +91,7 @@ class DatasetSource(LeafSource):
             fields=arguments["fields"],
             shapes={**description.shapes, **arguments["shapes"]},
             defaults=arguments["defaults"],
+            dtypes={},
             images=description.images,
             first=lambda path: columnar.python_values(path, table.slice(0, 1)),
         )
@@ -133,6 +134,7 @@ def _decode(batches: Sequence[Any], column: Column, block: int) -> Array | Ragge
     """Return the values of a column in a chunk of the table."""
     try:
         with columnar.as_damage(f"chunk {block} of the table"):
-            return columnar.values_of(column, batches[block])
+            room = columnar.Room(f"chunk {block} of the table", batches[block].nbytes)
+            return columnar.values_of(column, batches[block], room)
     except GpuloadError as error:
         raise error.within(CALL) from None

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError
 from gpuload.formats import columnar
@@ -33,11 +34,13 @@ from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
+from gpuload.sources.partitions import Partition, digest_of, names_below, partitions_of
 from gpuload.sources.rows import Form, RowLeaf
 from gpuload.spec import Layout, Part
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, by_chunks, expand, look_at
+from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.folders import ARROW, expand_tables
 
 
 def arrow(
@@ -46,6 +49,8 @@ def arrow(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, DTypeLike] | None = None,
+    partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets` saves to disk.
@@ -56,11 +61,16 @@ def arrow(
     ``source.describe()`` says which columns are read where they lie, and which are decoded a record batch at a time.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of such files (``Source.index``).
+        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its order, a wildcard is
+            sorted. A folder means its files and those of its folders, without names that begin with ``_`` or ``.``. Or
+            a manifest of such files (``Source.index``).
         fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
+            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
+        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the path of each file; []
+            for none. None: all such folders below a folder or wildcard of ``paths``.
         cache_bytes: of decoded columns of record batches that are kept.
 
     Raises:
@@ -70,38 +80,59 @@ def arrow(
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: PyArrow is not installed.
     """
-    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes)
+    arguments = columnar.check_arguments(
+        CALL, fields, shapes, defaults, cache_bytes, dtypes=dtypes, partitions=partitions
+    )
     columnar.import_arrow(CALL)
     listing = manifest.load(paths, "arrow")
     if listing is None:
-        names: Sequence[str] = expand(paths)
+        names, inner = expand_tables(paths, ARROW)
         files, heads = look_at(names, WINDOW_BYTES, lambda path, size, head: head)
         storage = open_storage(files)
         tables = _open_tables(storage, heads)
         images = dict[str, bool]()
     else:
-        names, files, storage = listing.files.paths, listing.files, open_storage(listing.files)
+        names, files, storage = list(listing.files.paths), listing.files, open_storage(listing.files)
+        inner = [""] * len(names)
         tables, images = from_manifest(listing, storage)
+    folders = partitions_of(CALL, names, inner, arguments.get("partitions"))
+    if folders:
+        arguments["partitions"] = tuple(partition.name for partition in folders)
+    of_files, folders_read = columnar.without_partitions(CALL, arguments, folders, tables[0])
     groups = _groups_of(tables)
-    columns = columnar.columns_of_files(CALL, [group.tables[0] for group in groups], arguments, images)
+    columns = (
+        [[] for _ in groups]
+        if of_files is None
+        else columnar.columns_of_files(CALL, [group.tables[0] for group in groups], of_files, images)
+    )
     cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
     leaves = [_leaf(tables, groups, [part[key] for part in columns], cache, key) for key in range(len(columns[0]))]
+    counts = [int(table.batches.rows.sum()) for table in tables]
+    leaves += [part.leaf(CALL, names, counts, arguments["defaults"].get(part.name)) for part in folders_read]
     for table in tables:
         table.batches.forget_buffers()
     opening = Opening(arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    return ArrowSource(opening, leaves, tables, columns[0])
+    leaves = columnar.in_order(arguments["fields"], leaves)
+    return ArrowSource(opening, leaves, tables, columns[0], folders_read)
 
 
 class ArrowSource(ColumnSource):
     """Rows of Arrow files or streams; made by ``gl.arrow``."""
 
     def __init__(
-        self, opening: Opening, leaves: Sequence[Leaf], tables: Sequence[Table], columns: Sequence[Column]
+        self,
+        opening: Opening,
+        leaves: Sequence[Leaf],
+        tables: Sequence[Table],
+        columns: Sequence[Column],
+        partitions: Sequence[Partition],
     ) -> None:
         storage, counts = tables[0].storage, [int(table.batches.rows.sum()) for table in tables]
-        about = sorted(opening.arguments["defaults"].items()) or None
+        about = [*sorted(opening.arguments["defaults"].items()), *digest_of(partitions)] or None
         classes = columnar.classes_of(tables, columns)
         super().__init__(storage.files, opening, storage, leaves, counts, classes, about=about)
+        if partitions:
+            self._names = names_below(self._files.paths)
         self._columns, self._storage = columns, storage
 
     def _entries(self) -> Entries:
@@ -203,7 +234,7 @@ def _decode(table: Table, number: int, column: Column, span: Indices) -> Array |
         with columnar.as_damage(place, table.files, table.number):
             batch = table.decode(column.path[0], number, span)
             if batch.num_rows == expected:
-                return columnar.values_of(column, batch)
+                return columnar.values_of(column, batch, columnar.Room(place, int(table.files.sizes[table.number])))
     except GpuloadError as error:
         raise (error if error.what.startswith(table.path) else error.within(place)) from None
     raise DamagedBlockError(

@@ -230,7 +230,7 @@ class Table:
                 arrow_type, count, depth = arrow_type.value_type, count * arrow_type.list_size, depth + 1
         is_binary = str(arrow_type).startswith("fixed_size_binary[")
         row_bytes = count * (arrow_type.byte_width if is_binary else field.dtype.itemsize)
-        is_same = is_binary or columnar.dtype_of_bytes(arrow_type) == field.dtype
+        is_same = is_binary or columnar.has_bytes_of(arrow_type, field.dtype)
         if not is_same or row_bytes != Part(field, field.dtype, 0).num_bytes:
             return None
         # Each list has one buffer, the bits of missing lists; the values have such a buffer, too, in front of theirs.

@@ -55,7 +55,8 @@ from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.spec import Spec
 from gpuload.storage import keptfile, manifest, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, any_is_remote, expand, look_at
+from gpuload.storage.files import Paths, any_is_remote, look_at
+from gpuload.storage.folders import CSV, expand_tables
 
 BAD_LINES = ("raise", "keep")
 log = logging.getLogger("gpuload")
@@ -125,7 +126,7 @@ def csv(
     )  # fmt: skip
     parse.version()  # a missing PyArrow is an error before any file is opened
     index, listing, keeps_bad = manifest.load(paths, "csv"), None, bad_lines == "keep"
-    files = look_at(expand(paths), 0, lambda path, size, head: None)[0] if index is None else index.files
+    files = look_at(expand_tables(paths, CSV)[0], 0, lambda path, size, head: None)[0] if index is None else index.files
     if index is not None and any_is_remote(files.paths):
         listing = from_manifest(index, dialect)
     if listing is None:

@@ -192,7 +192,9 @@ class Place:
             return array, "it is no dataset with values of its own"
         dtype, shape, chunk = array.dtype, (dataset.length, *kind.shape), tuple(array.chunks or ())
         elements = np.dtype(np.uint8) if h5py.check_string_dtype(dtype) else h5py.check_vlen_dtype(dtype)
-        has_dtype = elements == kind.dtype if kind.varying and dtype.hasobject else dtype == kind.dtype
+        # Not None: NumPy takes it for float64 where it compares it with a dtype.
+        has_elements = elements is not None and elements == kind.dtype
+        has_dtype = has_elements if kind.varying and dtype.hasobject else dtype == kind.dtype
         is_text = dtype.hasobject and h5py.check_string_dtype(dtype) is not None
         if not has_dtype or is_text != (kind.varying == TEXTS) or array.shape != shape or chunk != kind.chunk:
             return array, f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} {shape}"

@@ -279,7 +279,8 @@ def _check_dtypes(files: Files, headers: Headers) -> None:
             raise SpecError(
                 f"{files.paths[headers.first(number)]} holds {head.dtype}, {files.paths[0]} holds {first.dtype}",
                 cause="the records of a source have one dtype; only byte order and padding may differ",
-                remedy="convert one of them, or make two sources",
+                remedy="convert one of them, or open them one by one: gl.concat(gl.npy(first), gl.npy(second), "
+                "promote=True) has the dtype that holds the values of both, if there is one",
             )
 
 

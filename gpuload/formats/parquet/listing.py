@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,11 @@ def to_manifest(tables: Sequence[Table], columns: Sequence[Column]) -> tuple[dic
     return about, arrays
 
 
-def from_manifest(listing: Manifest, arguments: Mapping[str, Any]) -> tuple[list[Table], list[list[Column]]]:
-    """Return the files that a manifest lists, and the columns of each.
+def from_manifest(listing: Manifest) -> tuple[list[Table], Callable[[Mapping[str, Any]], list[list[Column]]]]:
+    """Return the files that a manifest lists, and a function that returns the columns of each from the arguments.
 
     Raises:
         FormatError: the manifest contradicts itself.
-        SpecError, UnknownFieldError: the arguments do not fit the columns.
     """
     schemas, images = _schemas_of(listing), listing.about.get("images")
     if not isinstance(images, dict) or not all(type(is_image) is bool for is_image in images.values()):
@@ -68,9 +67,13 @@ def from_manifest(listing: Manifest, arguments: Mapping[str, Any]) -> tuple[list
         for number in range(len(listing.files))
     ]
     firsts = [schema_of.index(number) for number in dict.fromkeys(schema_of)]
-    columns = columnar.columns_of_files(CALL, [tables[number] for number in firsts], arguments, images)
-    columns_of = dict(zip(dict.fromkeys(schema_of), columns, strict=True))
-    return tables, [columns_of[number] for number in schema_of]
+
+    def columns_by(arguments: Mapping[str, Any]) -> list[list[Column]]:
+        columns = columnar.columns_of_files(CALL, [tables[number] for number in firsts], arguments, images)
+        columns_of = dict(zip(dict.fromkeys(schema_of), columns, strict=True))
+        return [columns_of[number] for number in schema_of]
+
+    return tables, columns_by
 
 
 def _schemas_of(listing: Manifest) -> list[Any]:

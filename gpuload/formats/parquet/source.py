@@ -13,25 +13,32 @@ Source  https://parquet.apache.org/docs/file-format
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpuload.errors import DamagedBlockError, GpuloadError
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
+from gpuload.formats.parquet.int96 import UNITS, join_times
 from gpuload.formats.parquet.listing import from_manifest, to_manifest
-from gpuload.formats.parquet.table import CALL, Table
+from gpuload.formats.parquet.table import BATCH_ROWS, CALL, Table
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
-from gpuload.sources.leaf import Array, starts_of
+from gpuload.sources.leaf import Array, Leaf, starts_of
+from gpuload.sources.partitions import Partition, digest_of, names_below, partitions_of
 from gpuload.storage import manifest, open_storage
-from gpuload.storage.files import Paths, by_chunks, expand, look_at
-from gpuload.storage.inflate import limit_bytes, too_large
+from gpuload.storage.files import Paths, by_chunks, look_at
+from gpuload.storage.folders import PARQUET, expand_tables
+
+SMALL_BYTES, FEW_ROWS = 1 << 20, 256  # of files whose texts are decoded few rows at a time
 
 
 def parquet(
@@ -40,6 +47,8 @@ def parquet(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, DTypeLike] | None = None,
+    partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the rows of Parquet files.
@@ -52,11 +61,16 @@ def parquet(
     into the cache: ``shuffle=gl.Blocks(1000, 4)``, with the number of rows of a row group, decodes each once.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Or a
-            manifest of such files (``Source.index``).
+        paths: a path, a string with wildcards, a folder, or a list of these; a list keeps its order, a wildcard is
+            sorted. A folder means its files and those of its folders, without names that begin with ``_`` or ``.``. Or
+            a manifest of such files (``Source.index``).
         fields: the columns, in this order; by default all. A member of a struct is ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one length in fact.
         defaults: for each column what stands for its missing values. Without it they are an error.
+        dtypes: for each column the dtype of its field, if it is another one than in the file; a value that it does not
+            hold is an error. Files with int32 and int64, or float32 and float64, have the larger one without it.
+        partitions: the columns that folders ``name=value`` are, int64 or text, looked for in the path of each file; []
+            for none. None: all such folders below a folder or wildcard of ``paths``.
         cache_bytes: of decoded columns of row groups that are kept.
 
     Raises:
@@ -66,21 +80,33 @@ def parquet(
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: PyArrow is not installed.
     """
-    arguments = columnar.check_arguments(CALL, fields, shapes, defaults, cache_bytes)
+    arguments = columnar.check_arguments(
+        CALL, fields, shapes, defaults, cache_bytes, dtypes=dtypes, partitions=partitions
+    )
     columnar.import_arrow(CALL)
     listing = manifest.load(paths, "parquet")
     if listing is None:
-        names: Sequence[str] = expand(paths)
+        names, inner = expand_tables(paths, PARQUET)
         files, _ = look_at(names, 0, lambda path, size, head: None)
         tables = by_chunks(lambda chunk: [Table.open(files, number) for number in chunk], range(len(files)))
-        columns = columnar.columns_of_files(CALL, tables, arguments)
     else:
-        names, files = listing.files.paths, listing.files
-        tables, columns = from_manifest(listing, arguments)
+        names, files = list(listing.files.paths), listing.files
+        inner = [""] * len(names)
+        tables, columns_of_manifest = from_manifest(listing)
+    folders = partitions_of(CALL, names, inner, arguments.get("partitions"))
+    if folders:
+        arguments["partitions"] = tuple(partition.name for partition in folders)
+    of_files, folders_read = columnar.without_partitions(CALL, arguments, folders, tables[0])
+    if of_files is None:
+        columns = [list[Column]() for _ in tables]
+    elif listing is None:
+        columns = columnar.columns_of_files(CALL, tables, of_files)
+    else:
+        columns = columns_of_manifest(of_files)
     groups = [(table, group) for table in tables for group in range(table.rows.size)]
     starts = starts_of([num_rows for table in tables for num_rows in table.rows.tolist()])
     cache = BlockCache(arguments["cache_bytes"], sum(table.num_bytes for table in tables))
-    leaves = [
+    leaves: list[Leaf] = [
         BlockLeaf(
             column.field,
             starts,
@@ -92,20 +118,30 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
+    counts = [int(table.rows.sum()) for table in tables]
+    leaves += [part.leaf(CALL, names, counts, arguments["defaults"].get(part.name)) for part in folders_read]
     opening = Opening(parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    return ParquetSource(opening, leaves, tables, columns[0])
+    leaves = columnar.in_order(arguments["fields"], leaves)
+    return ParquetSource(opening, leaves, tables, columns[0], folders_read)
 
 
 class ParquetSource(ColumnSource):
     """Rows of Parquet files; made by ``gl.parquet``."""
 
     def __init__(
-        self, opening: Opening, leaves: Sequence[BlockLeaf], tables: Sequence[Table], columns: Sequence[Column]
+        self,
+        opening: Opening,
+        leaves: Sequence[Leaf],
+        tables: Sequence[Table],
+        columns: Sequence[Column],
+        partitions: Sequence[Partition],
     ) -> None:
         files, counts = tables[0].files, [int(table.rows.sum()) for table in tables]
-        about = sorted(opening.arguments["defaults"].items()) or None
+        about = [*sorted(opening.arguments["defaults"].items()), *digest_of(partitions)] or None
         classes = columnar.classes_of(tables, columns)
         super().__init__(files, opening, open_storage(files), leaves, counts, classes, about=about)
+        if partitions:
+            self._names = names_below(self._files.paths)
         self._tables, self._columns = tables, columns
 
     def _entries(self) -> Entries:
@@ -117,17 +153,15 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
     table, group = groups[block]
     column, expected = columns[table.number], int(table.rows[group])
     place, num_rows, num_bytes, pieces = f"{table.path}, row group {group}", 0, 0, list[Any]()
-    packed_bytes = int(table.files.sizes[table.number])
-    limit = limit_bytes(packed_bytes)
+    room = columnar.Room(place, int(table.files.sizes[table.number]))
     try:
         with columnar.as_damage(place, table.files, table.number):
-            for batch in table.batches(column.path, [group]):
-                pieces.append(columnar.values_of(column, batch))
-                num_rows, num_bytes = num_rows + batch.num_rows, num_bytes + pieces[-1].nbytes
+            for count, values in _pieces(table, group, column, room):
+                pieces.append(values)
+                num_rows, num_bytes = num_rows + count, num_bytes + values.nbytes
                 if num_rows > expected:
                     break
-                if num_bytes > limit:
-                    raise too_large(place, packed_bytes, num_bytes, unpack="with PyArrow")
+                room.check(num_bytes)
     except GpuloadError as error:
         raise (error if error.what.startswith(table.path) else error.within(place)) from None
     if num_rows != expected:
@@ -137,3 +171,41 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
             remedy="copy the file again",
         )
     return columnar.join(column, pieces)
+
+
+def _rows_at_once(table: Table, group: int, column: Column, room: columnar.Room) -> int:
+    """Return how many rows to decode at a time, for which memory is taken before their bytes can be counted.
+
+    A text of a dictionary is stored once for any number of rows. A file of some hundred bytes may hold gigabytes of
+    these, where a large one may hold them anyway.
+
+    Raises:
+        FormatError: rows of one size are more than is allowed.
+    """
+    if column.field.has_rows:
+        num_rows = min(int(table.rows[group]), BATCH_ROWS)
+        room.check(num_rows * math.prod(column.field.fixed_shape) * column.field.dtype.itemsize)
+        return BATCH_ROWS
+    return FEW_ROWS if room.packed_bytes < SMALL_BYTES else BATCH_ROWS
+
+
+def _pieces(table: Table, group: int, column: Column, room: columnar.Room) -> Iterator[tuple[int, Array | Ragged]]:
+    """Yield rows of a column, some at a time: how many they are, and their values."""
+    rows = _rows_at_once(table, group, column, room)
+    if not table.is_int96(column.path):
+        for batch in table.batches(column.path, [group], rows):
+            yield batch.num_rows, columnar.values_of(column, batch, room)
+        return
+    # Missing ones become NaT in both units, and then the default.
+    default = None if column.default is None else np.array("NaT", "M8[s]")
+    default = default if column.field.shape == () else column.default
+    columns = [
+        replace(column, field=column.field.with_(dtype=np.dtype(f"M8[{unit}]")), dtype=None, default=default)
+        for unit in UNITS
+    ]
+    batches = [table.batches(column.path, [group], unit=unit) for unit in UNITS]
+    for of_units in zip(*batches, strict=True):
+        seconds, nanoseconds = (
+            columnar.values_of(part, batch, room) for part, batch in zip(columns, of_units, strict=True)
+        )
+        yield of_units[0].num_rows, join_times(column, seconds, nanoseconds)

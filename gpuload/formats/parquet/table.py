@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuload.errors import FormatError
 from gpuload.formats import columnar
+from gpuload.formats.parquet.int96 import with_microseconds
 from gpuload.sources.leaf import Indices
 from gpuload.storage.files import Files
 
@@ -33,7 +34,7 @@ class Table:
         schema: PyArrow's; of its metadata those of `datasets` alone.
         rows: int64 ``[num_row_groups]``, the rows of each row group.
         num_bytes: of all row groups, unpacked.
-        footer: PyArrow's; None: it was not read yet.
+        footer: PyArrow's, and the paths of the columns of INT96; None: it was not read yet.
     """
 
     files: Files
@@ -41,7 +42,7 @@ class Table:
     schema: Any
     rows: Indices
     num_bytes: int
-    footer: Any = None
+    footer: tuple[Any, frozenset[columnar.Path]] | None = None
     title: ClassVar[str] = "Parquet"
 
     @classmethod
@@ -52,10 +53,10 @@ class Table:
             FormatError: it is no Parquet file, or its footer is damaged.
             FileError: it changed, or cannot be read.
         """
-        footer, schema = _read_footer(files, number)
+        footer, schema, int96 = _read_footer(files, number)
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         rows = _rows_of(files.paths[number], footer)
-        return cls(files, number, schema, rows, sum(group.total_byte_size for group in groups), footer)
+        return cls(files, number, schema, rows, sum(group.total_byte_size for group in groups), (footer, int96))
 
     @property
     def path(self) -> str:
@@ -73,8 +74,14 @@ class Table:
             return columnar.python_values(path, batch)
         return []
 
-    def batches(self, path: columnar.Path, groups: list[int], rows: int = BATCH_ROWS) -> Iterator[Any]:
-        """Yield the rows of a column, some at a time.
+    def is_int96(self, path: columnar.Path) -> bool:
+        """Return True if a column is of timestamps of 12 bytes."""
+        return path in self._footer()[1]
+
+    def batches(
+        self, path: columnar.Path, groups: list[int], rows: int = BATCH_ROWS, *, unit: str | None = None
+    ) -> Iterator[Any]:
+        """Yield the rows of a column, some at a time; timestamps of 12 bytes in a unit.
 
         Raises:
             DamagedBlockError: they cannot be decoded.
@@ -82,7 +89,7 @@ class Table:
             FileError: the file changed, or cannot be read.
         """
         place = f"{self.path}, row group {groups[0] if groups else 0}"
-        footer = self._footer()
+        footer, _ = self._footer()
         with self.files.open_binary(self.number) as file, columnar.as_damage(place, self.files, self.number):
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
                 file,
@@ -92,26 +99,30 @@ class Table:
                 # No threads of PyArrow's: blocks are decoded side by side by ours.
                 pre_buffer=False,
                 page_checksum_verification=True,
+                coerce_int96_timestamp_unit=unit,
             )
             options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
             yield from reader.iter_batches(**options)
 
-    def _footer(self) -> Any:
-        """Return the footer. Threads that meet here for the first time each read it, and the last one stays."""
+    def _footer(self) -> tuple[Any, frozenset[columnar.Path]]:
+        """Return the footer, and the paths of columns of INT96.
+
+        Threads that meet here for the first time each read it, and the last one stays.
+        """
         if self.footer is None:
-            footer, schema = _read_footer(self.files, self.number)
+            footer, schema, int96 = _read_footer(self.files, self.number)
             if not schema.equals(self.schema) or not np.array_equal(_rows_of(self.path, footer), self.rows):
                 raise FormatError(
                     f"{self.path} is not as its manifest says",
                     cause="its footer has another schema, or row groups of other lengths",
                     remedy="make the manifest anew: gpuload index, or source.index(path)",
                 )
-            self.footer = footer
+            self.footer = (footer, int96)
         return self.footer
 
 
-def _read_footer(files: Files, number: int) -> tuple[Any, Any]:
-    """Return the footer of a file, and its schema.
+def _read_footer(files: Files, number: int) -> tuple[Any, Any, frozenset[columnar.Path]]:
+    """Return the footer of a file, its schema, and the paths of its columns of INT96.
 
     Raises:
         FormatError: it is no Parquet file, or its footer is damaged.
@@ -120,7 +131,8 @@ def _read_footer(files: Files, number: int) -> tuple[Any, Any]:
         with files.open_binary(number) as file:
             footer = columnar.import_arrow(CALL).parquet.read_metadata(file)
         features = (footer.metadata or {}).get(FEATURES)
-        return footer, footer.schema.to_arrow_schema().with_metadata(features and {FEATURES: features})
+        schema, int96 = with_microseconds(footer.schema.to_arrow_schema(), footer.schema)
+        return footer, schema.with_metadata(features and {FEATURES: features}), int96
 
 
 def _rows_of(path: str, footer: Any) -> Indices:

@@ -33,6 +33,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from gpuload.errors import SpecError
 from gpuload.formats.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
+from gpuload.sources.defaults import UnfitDefault, convert_default
 from gpuload.sources.layouts import layout_of, native
 from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, dtype_of, is_whole
 
@@ -488,18 +489,28 @@ def _value(name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tu
             array = np.array(texts, np.bytes_).reshape(array.shape)
         if array.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or array.dtype.hasobject:
             raise TypeError(f"{array.dtype} is of another kind")
-        result = np.broadcast_to(array.reshape(shape) if array.size == math.prod(shape) else array, shape).astype(dtype)
+        result = np.broadcast_to(array.reshape(shape) if array.size == math.prod(shape) else array, shape)
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = result.astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise SpecError(
             f"field {name!r}: {argument}={value!r}"[:200],
             cause=f"it is no {dtype} of shape {shape}: {error}",
             remedy=f"write {argument}=0, or an array of that shape",
         ) from None
-    equal = result == array.reshape(result.shape) if array.size == result.size else result == array
-    if dtype.kind != "f" and not np.all(equal):
+    if dtype.kind == "S":
+        equal = result == array.reshape(result.shape) if array.size == result.size else result == array
+        cause = "" if np.all(equal) else f"{dtype} does not hold it"
+    else:
+        try:
+            convert_default(array, dtype)
+            cause = ""
+        except UnfitDefault as error:
+            cause = str(error)
+    if cause:
         raise SpecError(
             f"field {name!r}: {argument}={value!r}"[:200],
-            cause=f"{dtype} does not hold it",
+            cause=cause,
             remedy=f"write a {argument} that the dtype holds, or a larger dtype",
         )
     return result
