@@ -299,6 +299,7 @@ def _column(name: str, path: Path, arrow_type: Any, shape: tuple[int, ...] | Non
         try:
             arrow.scalar(default, _plain_type(arrow_type))
         except (TypeError, ValueError, OverflowError, arrow.ArrowException) as error:
+            signalsafe.pass_on(error)
             raise SpecError(
                 f"defaults: {name!r} has {default!r}",
                 cause=f"the column is {arrow_type}: {error}",
@@ -394,6 +395,7 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
     except GpuloadError:
         raise
     except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
+        signalsafe.pass_on(error)
         if files is not None:
             # Before it is called damage: the file may be another one by now.
             files.check(number)

@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError, line_of
+from gpuload import signalsafe
+from gpuload.errors import FormatError, SpecError, line_of
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
@@ -300,12 +301,19 @@ def listed_kinds(
     """
     if not isinstance(entries, list) or not entries:
         raise listing.error(f"it holds no kinds of {path}")
-    try:
-        kinds = list(map(from_json, entries))
-        fields = [kind.fields("x") for kind in kinds]
-        specs = [part.spec if isinstance(part, Layout) else part for part in fields]
-    except errors as error:
-        raise listing.error(f"a kind of {path} cannot be: {line_of(error)}"[:200]) from None
+
+    def read() -> tuple[list[AnyKind], list[Any]]:
+        try:
+            kinds = list(map(from_json, entries))
+            fields = [kind.fields("x") for kind in kinds]
+        except SpecError as error:
+            raise to_error(error) from None
+        return kinds, [part.spec if isinstance(part, Layout) else part for part in fields]
+
+    def to_error(error: Exception) -> FormatError:
+        return listing.error(f"a kind of {path} cannot be: {line_of(error)}"[:200])
+
+    kinds, specs = signalsafe.call_library(read, to_error, errors)
     if any(spec != specs[0] for spec in specs):
         raise listing.error(f"{path} would be another field in each {noun}")
     return kinds

@@ -333,6 +333,7 @@ class _Pillow:
         except (ImageError, MemoryError, SpecError, MissingPackageError):
             raise
         except (ValueError, OSError) as error:
+            signalsafe.pass_on(error)
             raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
         if region is None:
             return pixels
@@ -375,6 +376,7 @@ class _Pillow:
         except self._library.DecompressionBombError as error:
             raise ImageError(f"Pillow refuses it ({error}); PIL.Image.MAX_IMAGE_PIXELS is the limit") from None
         except (SyntaxError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
+            signalsafe.pass_on(error)
             raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
 
     def _reader(self, kind: str) -> Callable[[io.BytesIO], Any]:

@@ -29,6 +29,7 @@ from typing import BinaryIO, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.errors import (
     ChangedFileError,
     DirectoryError,
@@ -794,6 +795,7 @@ def open_error(path: str, error: OSError) -> FileError:
     """Return the error of ours for one of the operating system's about a path."""
     if isinstance(error, FileError):
         return error
+    signalsafe.pass_on(error)
     if isinstance(error, FileNotFoundError):
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):

@@ -29,7 +29,7 @@ from gpuload.errors import (
 )
 from gpuload.formats import members
 from gpuload.formats.hdf5.chunks import DEFLATE, FLETCHER32, SHUFFLE, Grid, sort_chunks
-from gpuload.formats.hdf5.library import ERRORS, find, import_h5py, open_file, refusal
+from gpuload.formats.hdf5.library import find, import_h5py, read_file, refusal
 from gpuload.formats.members import Member, Places
 from gpuload.ragged import Ragged
 from gpuload.sources.layouts import native
@@ -153,20 +153,26 @@ class Place:
             FormatError: it is another one than the manifest says.
         """
         begin, end = (int(start) for start in starts[block : block + 2])
-        with open_file(self.files, self.number) as file:
-            try:
-                # Opened for each block: no file of h5py stays open, so a fork finds none (`library.py`).
-                array, difference = self._find_again(file, dataset)
-                if not difference:
-                    values = array[begin:end]
-                    if len(values) != end - begin:
-                        raise ValueError(f"it gave {len(values)} rows")
-                    return _block_of(values, dataset.kind)
-            except ERRORS as error:
-                cause = refusal(self.files, self.number, self.title, error).cause
-                raise DamagedBlockError(
-                    f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the file again"
-                ) from None
+
+        def read(file: Any) -> tuple[Array | Ragged | None, str]:
+            # Opened for each block: no file of h5py stays open, so a fork finds none (`library.py`).
+            array, difference = self._find_again(file, dataset)
+            if difference:
+                return None, difference
+            values = array[begin:end]
+            if len(values) != end - begin:
+                raise ValueError(f"it gave {len(values)} rows")
+            return _block_of(values, dataset.kind), ""
+
+        def to_error(error: Exception) -> GpuloadError:
+            cause = refusal(self.files, self.number, self.title, error).cause
+            return DamagedBlockError(
+                f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the file again"
+            )
+
+        values, difference = read_file(self.files, self.number, read, to_error)
+        if values is not None:
+            return values
         if self.files.manifest:
             raise FormatError(
                 f"{self.title} is not as the manifest {self.files.manifest} says",

@@ -7,11 +7,10 @@ Links   soft links are followed; external links are refused by name: h5py would 
 
 from __future__ import annotations
 
-import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, GpuloadError, SpecError, UnknownFieldError, line_of, missing_package
@@ -21,6 +20,7 @@ CALL = "gl.hdf5"
 METADATA_BYTES = 1 << 16  # of an object that are asked for at a time, as HDF5 goes from place to place
 MOST_LINKS = 16  # soft links one behind the other
 MOST_NAMES = 8  # of datasets in an error
+Result = TypeVar("Result")
 ERRORS = (OSError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, ArithmeticError, AttributeError)
 
 
@@ -61,24 +61,36 @@ class _Bytes(io.RawIOBase):
         return True
 
 
-@contextlib.contextmanager
-def open_file(files: Files, number: int) -> Iterator[Any]:
-    """Yield a file as h5py's.
+def read_file(
+    files: Files, number: int, function: Callable[[Any], Result], to_error: Callable[[Exception], GpuloadError]
+) -> Result:
+    """Return the result for an open file of h5py's.
+
+    Args:
+        files: the files.
+        number: which of them.
+        function: gets the file; nothing of it is used behind this call.
+        to_error: returns the error for what h5py raises in the function.
 
     Raises:
-        FormatError: h5py does not take it.
+        FormatError: h5py does not take the file.
         FileError: the file changed, or cannot be read.
     """
     path, size = files.paths[number], int(files.sizes[number])
-    with files.open_file(number, METADATA_BYTES) as handle:
-        try:
-            file = import_h5py().File(_Bytes(files, number, handle), "r")
-        except ERRORS as error:
-            raise refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes") from None
-        with file:
-            yield file
-        # Behind h5py: what it read of a file that changed meanwhile is not used.
-        files.check_descriptor(number, handle)
+
+    def to_refusal(error: Exception) -> GpuloadError:
+        return refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes")
+
+    def read() -> Result:
+        with files.open_file(number, METADATA_BYTES) as handle:
+            source = _Bytes(files, number, handle)
+            with signalsafe.call_library(lambda: import_h5py().File(source, "r"), to_refusal, ERRORS) as file:
+                result = function(file)
+            # Behind h5py: what it read of a file that changed meanwhile is not used.
+            files.check_descriptor(number, handle)
+        return result
+
+    return signalsafe.call_library(read, to_error, ERRORS)
 
 
 def refusal(files: Files, number: int, subject: str, error: Exception, size: str = "") -> GpuloadError:

@@ -18,11 +18,12 @@ Source  https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuload.errors import FormatError, GpuloadError, MissingPackageError, SpecError
 from gpuload.formats import members
 from gpuload.formats.hdf5.datasets import HDF5, Dataset, Kind, Place, check_filters, member_of, read_dataset, within
-from gpuload.formats.hdf5.library import CALL, ERRORS, import_h5py, names_in, open_file, refusal
+from gpuload.formats.hdf5.library import CALL, import_h5py, names_in, read_file, refusal
 from gpuload.formats.hdf5.listing import from_manifest, to_manifest
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
@@ -112,19 +113,19 @@ def _read_file(
 ) -> tuple[Mapping[str, str], list[Dataset]]:
     """Return the datasets of a file that are fields; None: all of the group."""
     path = files.paths[number]
-    with open_file(files, number) as file:
-        try:
-            pairs = dict(fields or {name: name for name in names_in(file, path, group)})
-            table = list[Dataset]()
-            for name, dataset_path in pairs.items():
-                place = Place(files, number, storage, group, name, dataset_path)
-                try:
-                    table.append(read_dataset(place, file))
-                except (SpecError, MissingPackageError) as error:
-                    raise within(place, [] if fields else list(pairs), error) from None
-            return pairs, table
-        except ERRORS as error:
-            raise refusal(files, number, f"{path} is damaged", error) from None
+
+    def read(file: Any) -> tuple[Mapping[str, str], list[Dataset]]:
+        pairs = dict(fields or {name: name for name in names_in(file, path, group)})
+        table = list[Dataset]()
+        for name, dataset_path in pairs.items():
+            place = Place(files, number, storage, group, name, dataset_path)
+            try:
+                table.append(read_dataset(place, file))
+            except (SpecError, MissingPackageError) as error:
+                raise within(place, [] if fields else list(pairs), error) from None
+        return pairs, table
+
+    return read_file(files, number, read, lambda error: refusal(files, number, f"{path} is damaged", error))
 
 
 def _check_kinds(kinds: set[Kind], path: str) -> None:

@@ -22,7 +22,6 @@ from gpuload import signalsafe
 from gpuload.errors import (
     DamagedBlockError,
     FormatError,
-    GpuloadError,
     MissingPackageError,
     SpecError,
     line_of,
@@ -265,12 +264,10 @@ class Place:
     def rows(self, begin: int, end: int) -> Any:
         """Return rows as zarr decodes them; the errors are those of `decode`."""
         self._tell_store(begin, end)
-        try:
-            return np.asarray(self._array()[begin:end])
-        except GpuloadError:
-            raise
-        except Exception as error:  # a codec may raise any
-            raise self._damage(begin, end, f"zarr cannot decode it: {line_of(error)}") from None
+        return signalsafe.call_library(
+            lambda: np.asarray(self._array()[begin:end]),
+            lambda error: self._damage(begin, end, f"zarr cannot decode it: {line_of(error)}"),
+        )
 
     def _damage(self, begin: int, end: int, cause: str) -> DamagedBlockError:
         return DamagedBlockError(f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the files again")

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gpuload import lazy
+from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError, line_of
 from gpuload.formats import members
 from gpuload.formats.members import complete_path
@@ -76,17 +76,22 @@ def _num_chunks(array: StoredArray) -> int:
 
 def _text_of(path: str, kind: Kind) -> str:
     """Return the JSON of a kind."""
-    try:
+
+    def metadata_of() -> dict[str, Any]:
         metadata = kind.to_json()
         again = Kind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
         if again.to_json() != metadata:
             raise ValueError("it reads them as others")
-    except Exception as error:  # whatever zarr raises
-        raise SpecError(
+        return metadata
+
+    def to_error(error: Exception) -> SpecError:
+        return SpecError(
             f"a manifest with {path}",
             cause=f"zarr cannot read its metadata again from values of JSON: {line_of(error)}",
             remedy="leave it out by fields=, or open the groups by their paths",
-        ) from None
+        )
+
+    metadata = signalsafe.call_library(metadata_of, to_error)
     return json.dumps({"path": kind.path, "metadata": metadata, "has_images": kind.has_images}, sort_keys=True)
 
 

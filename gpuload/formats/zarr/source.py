@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gpuload import lazy
+from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError, UnknownFieldError, line_of
 from gpuload.formats import members
 from gpuload.formats.zarr import FIELD, METADATA
@@ -174,48 +174,23 @@ class _Group:
         """
         if not is_remote(folder) and not os.path.isdir(folder):
             raise _no_folder(folder)
-        package, store, lists = import_zarr(), folder_store(folder), _lists(folder)
-        try:
-            # Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
-            options = {"mode": "r", "use_consolidated": False if lists else None}  # None: where it is there
-            node = package.open(store=store, path=group.strip("/"), **options)
-        except GpuloadError:
-            raise
-        except FileNotFoundError:
-            raise (
-                UnknownFieldError(f"{folder} has no group {group!r}", cause="nothing is there", remedy="name another")
-                if any(exists(join(folder, name)) for name in METADATA)
-                else FormatError(
-                    f"{folder} is no Zarr group",
-                    cause=f"it has none of {METADATA}; {store.missing}",
-                    remedy="check the path",
+        import_zarr()
+        store = folder_store(folder)
+
+        def to_error(error: Exception) -> GpuloadError:
+            if not isinstance(error, FileNotFoundError):
+                return _damage(folder, error)
+            if any(exists(join(folder, name)) for name in METADATA):
+                return UnknownFieldError(
+                    f"{folder} has no group {group!r}", cause="nothing is there", remedy="name another"
                 )
-            ) from None
-        except Exception as error:
-            raise _damage(folder, error) from None
-        try:
-            if isinstance(node, package.Array) and not node.shape:
-                raise SpecError(
-                    f"{folder} has no axis in the group {group}",
-                    cause="it is a single value, and a record is element i of the first axis of an array",
-                    remedy="name a group, or an array with an axis",
-                )
-            if isinstance(node, package.Array):
-                nodes = {FIELD: ("", node)}
-            elif fields is None:
-                nodes = {name: (name, array) for name, array in sorted(node.arrays()) if array.shape}
-            else:
-                nodes = {name: (path, _find(folder, node, path)) for name, path in fields.items()}
-        except GpuloadError:
-            raise
-        except Exception as error:
-            raise _damage(folder, error) from None
-        if not nodes:
-            raise SpecError(
-                f"{folder} has no array with an axis in the group {group}",
-                cause=f"it has the groups {sorted(name for name, _ in node.groups())}",
-                remedy="name the group, group='train', or the arrays: fields={'x': 'train/x'}",
+            return FormatError(
+                f"{folder} is no Zarr group",
+                cause=f"it has none of {METADATA}; {store.missing}",
+                remedy="check the path",
             )
+
+        nodes = signalsafe.call_library(lambda: _nodes_of(folder, store, fields, group), to_error)
         arrays = {name: _listing(folder, path, array) for name, (path, array) in nodes.items()}
         return cls(folder, store, arrays)
 
@@ -234,6 +209,34 @@ class _Group:
     def files(self) -> list[str]:
         """The files of all arrays."""
         return [path for entry in self.arrays.values() for path in entry.files]
+
+
+def _nodes_of(
+    folder: str, store: FolderStore, fields: Mapping[str, str] | None, group: str
+) -> dict[str, tuple[str, Any]]:
+    """Return path and array of zarr by the name of the field; zarr may raise any error."""
+    package = import_zarr()
+    # Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
+    options = {"mode": "r", "use_consolidated": False if _lists(folder) else None}  # None: where it is there
+    node = package.open(store=store, path=group.strip("/"), **options)
+    if isinstance(node, package.Array) and not node.shape:
+        raise SpecError(
+            f"{folder} has no axis in the group {group}",
+            cause="it is a single value, and a record is element i of the first axis of an array",
+            remedy="name a group, or an array with an axis",
+        )
+    if isinstance(node, package.Array):
+        return {FIELD: ("", node)}
+    if fields is not None:
+        return {name: (path, _find(folder, node, path)) for name, path in fields.items()}
+    nodes = {name: (name, array) for name, array in sorted(node.arrays()) if array.shape}
+    if not nodes:
+        raise SpecError(
+            f"{folder} has no array with an axis in the group {group}",
+            cause=f"it has the groups {sorted(name for name, _ in node.groups())}",
+            remedy="name the group, group='train', or the arrays: fields={'x': 'train/x'}",
+        )
+    return nodes
 
 
 def _places_of(groups: Groups, stores: Sequence[FolderStore]) -> list[list[Place]]:
