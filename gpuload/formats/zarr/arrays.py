@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import signalsafe
+from gpuload import signalsafe, threads
 from gpuload.errors import (
     DamagedBlockError,
     FormatError,
@@ -45,10 +46,13 @@ def import_zarr() -> ModuleType:
     Raises:
         MissingPackageError: it is not installed, or too old.
     """
+    is_first = "zarr" not in sys.modules
     try:
         package = signalsafe.import_package("zarr")
     except ImportError as error:
         raise missing_package("zarr", needed_for=CALL, extra="zarr", error=error) from None
+    if is_first:
+        threads.end_first()  # zarr stops its event loop at the end, and whoever waits for it then waits for ever
     if int(package.__version__.partition(".")[0]) < MAJOR:
         raise MissingPackageError(
             f"{CALL} needs zarr {MAJOR}", cause=f"this is {package.__version__}", remedy="use Python 3.11, and zarr 3"
