@@ -11,8 +11,9 @@ Access  Rows whose bytes lie in files as NumPy has them are read where they lie,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError, line_of
+from gpuload.formats.packing import Packing
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
@@ -37,6 +39,7 @@ from gpuload.storage.manifest import Manifest
 BLOCK_BYTES = 1 << 20  # of rows that are decoded together where the file has no blocks of its own
 MOST_BLOCKS = 1 << 24  # of an array: the places of more take gigabytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
+log = logging.getLogger("gpuload")
 Objects = NDArray[np.object_]
 
 
@@ -55,6 +58,20 @@ class Places:
     offsets: Indices
 
 
+@dataclass(frozen=True)
+class Gaps:
+    """Chunks of an array that are not there, and are read as the fill value.
+
+    Attributes:
+        num_missing, num_chunks: how many are not there, of how many.
+        fill: the fill value, as a text.
+    """
+
+    num_missing: int
+    num_chunks: int
+    fill: str
+
+
 @dataclass(frozen=True, eq=False)
 class Member:
     """An array of a file, as fields of its records.
@@ -70,6 +87,8 @@ class Member:
         num_bytes: of all rows decoded, about.
         places: where rows lie as NumPy has them; None if they have to be decoded.
         classes: the names of the values, where the file has them.
+        gaps: the chunks that are not there; None if all are.
+        packing: how its numbers stand for values; None if they are values.
     """
 
     title: str
@@ -82,6 +101,8 @@ class Member:
     num_bytes: int
     places: Places | None = None
     classes: tuple[str, ...] = ()
+    gaps: Gaps | None = None
+    packing: Packing | None = None
 
     @property
     def length(self) -> int:
@@ -94,7 +115,9 @@ class Member:
         return self.fields.spec if isinstance(self.fields, Layout) else Spec((self.fields,))
 
 
-def check_arguments(call: str, fields: Any, group: Any, cache_bytes: Any) -> dict[str, Any]:
+def check_arguments(
+    call: str, fields: Any, group: Any, cache_bytes: Any, fill: Any, mask_and_scale: Any
+) -> dict[str, Any]:
     """Return the arguments of a reader of arrays in the form in which a source is pickled.
 
     Raises:
@@ -112,8 +135,21 @@ def check_arguments(call: str, fields: Any, group: Any, cache_bytes: Any) -> dic
         )
     if not isinstance(group, str):
         raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
+    if fill is not None and not isinstance(fill, bool):
+        raise SpecError(
+            f"{call}: fill = {fill!r}",
+            cause="it says whether chunks that are not there are read as the fill value",
+            remedy="write fill=True, fill=False, or leave it out",
+        )
+    if mask_and_scale is not None and not isinstance(mask_and_scale, bool):
+        raise SpecError(
+            f"{call}: mask_and_scale = {mask_and_scale!r}",
+            cause="it says whether packed numbers become the values that they stand for",
+            remedy="write mask_and_scale=True or mask_and_scale=False",
+        )
     pairs = None if names is None else {str(name): str(path) for name, path in names}
-    return {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
+    arguments = {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
+    return {**arguments, "fill": fill, "mask_and_scale": mask_and_scale}
 
 
 class HasFields(Protocol):
@@ -149,6 +185,8 @@ def source_of(
     Raises:
         SpecError: the members of a file differ in length, or files differ in a field.
     """
+    tables = [[_as_chosen(member, table, arguments) for member in table] for table in tables]
+    _tell_gaps(tables, arguments["fill"])
     for path, table in zip(paths, tables, strict=True):
         _check_lengths(path, table)
         for member, first in zip(table, tables[0], strict=True):
@@ -159,11 +197,73 @@ def source_of(
     classes = [member.classes for member in tables[0] if member.classes]
     counts = [table[0].length for table in tables]
     about = [member.path for member in tables[0]]
+    packings = [member.packing for member in tables[0]]
+    if arguments["mask_and_scale"] and any(packings):
+        about.append(repr(packings))  # the same files hold other records without it
+    if arguments.get("order"):
+        about.append(f"order={arguments['order']}")
     source = MemberSource(
         files, opening, storage, leaves, counts, classes[0] if len(classes) == 1 else (), paths=paths, about=about
     )
     source.entries = entries
     return source
+
+
+def _as_chosen(member: Member, table: Sequence[Member], arguments: Mapping[str, Any]) -> Member:
+    """Return a member as the arguments say: with packed numbers as values, or as they are stored.
+
+    Raises:
+        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it was written.
+    """
+    rest = [other.path for other in table if other is not member]
+    hint = f"; fields={rest} leaves it out" if rest else ""
+    if member.gaps and member.gaps.num_missing == member.gaps.num_chunks and not arguments["fill"]:
+        raise SpecError(
+            f"{member.title}: none of its {member.length} rows was ever written",
+            cause="the program that created it ended before that, or writes it still; or all are the fill value by purpose",
+            remedy=f"write it anew, or pass fill=True, which reads {member.gaps.fill}{hint}",
+        )
+    packing, choice = member.packing, arguments["mask_and_scale"]
+    if packing is None or choice is False or not isinstance(member.fields, Layout):
+        return member
+    if choice is None and packing.names:
+        raise SpecError(
+            f"{member.title}: its numbers stand for others, as its attributes {', '.join(packing.names)} say",
+            cause="records of them could be the values, or the numbers as they are stored",
+            remedy=f"pass mask_and_scale=True for values of {packing.dtype}, with NaN where one is missing, or "
+            f"mask_and_scale=False for the numbers as stored{hint}",
+        )
+    if choice is None:
+        return member
+    field = member.fields.parts[0].field
+    fields = row_layout(field.name, np.dtype(packing.dtype), field.fixed_shape)
+
+    def decode(block: int) -> Array:
+        return packing.apply(member.decode(block))
+
+    how = f"{member.how}, unpacked by {', '.join(packing.names or ('valid_range',))}"
+    return replace(member, fields=fields, decode=decode, how=how, places=None)
+
+
+def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
+    """Warn of chunks that are not there, once for all files; with ``fill=False`` they are an error."""
+    lacking = [(member, member.gaps) for table in tables for member in table if member.gaps is not None]
+    if not lacking or fill:
+        return
+    (member, gaps), num_others = lacking[0], len(lacking) - 1
+    num_missing, num_chunks = f"{gaps.num_missing} of its {gaps.num_chunks}", f", and {num_others} more lack some"
+    subject = f"{member.title}: {num_missing} chunks are not there{num_chunks if num_others else ''}"
+    cause = "the program that wrote it or a copy stopped early, or their elements are the fill value by purpose"
+    if fill is False:
+        raise SpecError(
+            subject,
+            cause=cause,
+            remedy=f"write or copy it anew, or pass fill=True, which reads these chunks as {gaps.fill}",
+        )
+    log.warning(
+        "%s; they are read as %s. Either %s. fill=True reads them so without this warning, fill=False is an error",
+        *(subject, gaps.fill, cause),
+    )
 
 
 class MemberSource(ColumnSource):

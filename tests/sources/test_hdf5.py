@@ -385,7 +385,7 @@ def test_chunks_that_were_never_written_have_the_fill_value_and_the_log_says_so(
 
     with gl.hdf5(tmp_path / "a.h5") as source:
         assert source.read(range(10))["x"].tolist() == [7, 7, 7, 1, 2, 7, 7, 7, 7, 7]
-    assert "x: 3 of 4 chunks were never written" in caplog.text
+    assert "x: 3 of its 4 chunks are not there" in caplog.text
     with gl.hdf5(tmp_path / "a.h5") as source:
         assert source.origin(0) == (str(tmp_path / "a.h5"), source.origin(3)[1])
 

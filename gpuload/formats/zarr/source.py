@@ -54,6 +54,8 @@ def zarr(
     fields: Sequence[str] | Mapping[str, str] | None = None,
     *,
     group: str = "/",
+    fill: bool | None = None,
+    mask_and_scale: bool | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the records of Zarr groups: element i of the first axis of each array.
@@ -73,16 +75,23 @@ def zarr(
         fields: the paths of arrays in the group, in this order; or a dict from names of fields to these. By default all
             arrays of the group itself that have an axis.
         group: the path of the group.
+        fill: True reads chunks without a file as the fill value, without a warning; False: they are an error. zarr
+            itself writes no file for a chunk that holds nothing but the fill value.
+        mask_and_scale: True makes values of numbers that are packed, as the attributes of xarray and netCDF say
+            (``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``, ``valid_range``, ``_Unsigned``):
+            floats, with NaN for a missing value. False gives them as they are stored. By default packed numbers are an
+            error.
         cache_bytes: of decoded blocks that are kept.
 
     Raises:
-        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or groups in a field.
+        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or groups in a field;
+            numbers are packed, and no argument says what becomes of them.
         UnknownFieldError: there is no such array or group.
         FormatError: a folder is no Zarr group, or its metadata are damaged.
         FileError: a folder is missing, or cannot be read.
         MissingPackageError: zarr 3 is not installed.
     """
-    arguments = members.check_arguments(CALL, fields, group, cache_bytes)
+    arguments = members.check_arguments(CALL, fields, group, cache_bytes, fill, mask_and_scale)
     import_zarr()
     listing = manifest.load(paths, "zarr")
     if listing is None:
