@@ -12,6 +12,7 @@ Access  Rows whose bytes lie in files as NumPy has them are read where they lie,
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -65,11 +66,13 @@ class Gaps:
     Attributes:
         num_missing, num_chunks: how many are not there, of how many.
         fill: the fill value, as a text.
+        is_usual: True if sound writers leave out chunks that hold nothing but the fill value.
     """
 
     num_missing: int
     num_chunks: int
     fill: str
+    is_usual: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,11 +220,12 @@ def _as_chosen(member: Member, table: Sequence[Member], arguments: Mapping[str, 
     """
     rest = [other.path for other in table if other is not member]
     hint = f"; fields={rest} leaves it out" if rest else ""
-    if member.gaps and member.gaps.num_missing == member.gaps.num_chunks and not arguments["fill"]:
+    gaps = member.gaps
+    if gaps and gaps.num_missing == gaps.num_chunks and not gaps.is_usual and not arguments["fill"]:
         raise SpecError(
             f"{member.title}: none of its {member.length} rows was ever written",
-            cause="the program that created it ended before that, or writes it still; or all are the fill value by purpose",
-            remedy=f"write it anew, or pass fill=True, which reads {member.gaps.fill}{hint}",
+            cause="the program that created it ended before, or writes it still; or all are the fill value by purpose",
+            remedy=f"write it anew, or pass fill=True, which reads {gaps.fill}{hint}",
         )
     packing, choice = member.packing, arguments["mask_and_scale"]
     if packing is None or choice is False or not isinstance(member.fields, Layout):
@@ -453,6 +457,16 @@ def block_starts(title: str, length: int, rows: int, row_bytes: int, file_bytes:
             remedy="write it anew in larger chunks",
         )
     return np.append(np.arange(0, length, rows, dtype=np.int64), np.int64(length))
+
+
+def check_chunk(title: str, chunk: Sequence[int], element_bytes: int, file_bytes: int) -> None:
+    """Raise ``FormatError`` for chunks that unpack to more than the limit of `storage/inflate.py`.
+
+    A chunk reaches beyond its array, so it may have more bytes than the rows that are read of it.
+    """
+    num_bytes = math.prod(chunk) * element_bytes
+    if num_bytes > limit_bytes(file_bytes):
+        raise too_large(title, file_bytes, num_bytes, unpack="with its own library")
 
 
 def rows_of_block(num_bytes: int, length: int) -> int:

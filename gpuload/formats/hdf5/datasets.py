@@ -477,6 +477,7 @@ def member_of(place: Place, dataset: Dataset) -> Member:
     """
     kind, length, size = dataset.kind, dataset.length, place.file_bytes
     fields = kind.fields(place.name)
+    members.check_chunk(place.title, kind.chunk or (0,), REFERENCE_BYTES if kind.varying else kind.dtype.itemsize, size)
     if not isinstance(fields, Layout):
         # Values of varying length lie one by one in heaps of the file. How many bytes the heaps hold for this dataset
         # is not written anywhere: the whole file is the most it can be.

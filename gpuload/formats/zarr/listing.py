@@ -25,6 +25,7 @@ from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError, line_of
 from gpuload.formats import members
 from gpuload.formats.members import complete_path
+from gpuload.formats.packing import Packing
 from gpuload.formats.zarr import FIELD, METADATA
 from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
 from gpuload.sources.leaf import Array, Indices
@@ -92,7 +93,10 @@ def _text_of(path: str, kind: Kind) -> str:
         )
 
     metadata = signalsafe.call_library(metadata_of, to_error)
-    return json.dumps({"path": kind.path, "metadata": metadata, "has_images": kind.has_images}, sort_keys=True)
+    values = {"path": kind.path, "metadata": metadata, "has_images": kind.has_images}
+    if kind.packing:
+        values["packing"] = kind.packing.to_json()
+    return json.dumps(values, sort_keys=True)
 
 
 def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> Groups:
@@ -145,8 +149,8 @@ def _from_json(entry: Any) -> Kind:
     shape = metadata["shape"]
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < LARGEST_LENGTH for n in shape):
         raise ValueError(f"{shape!r} is no shape of rows")
-    kind = Kind(path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True)
-    kind.check()
+    packing = Packing.from_json(entry["packing"]) if entry.get("packing") else None
+    kind = Kind(path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True, packing)
     if len(kind.steps) != 1 + len(shape) or kind.row_shape != tuple(shape):
         raise ValueError("its chunks have other axes than its rows")
     return kind
