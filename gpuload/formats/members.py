@@ -188,7 +188,7 @@ def source_of(
     Raises:
         SpecError: the members of a file differ in length, or files differ in a field.
     """
-    tables = [[_as_chosen(member, table, arguments) for member in table] for table in tables]
+    tables = [[_apply_choice(member, table, arguments) for member in table] for table in tables]
     _tell_gaps(tables, arguments["fill"])
     for path, table in zip(paths, tables, strict=True):
         _check_lengths(path, table)
@@ -212,13 +212,13 @@ def source_of(
     return source
 
 
-def _as_chosen(member: Member, table: Sequence[Member], arguments: Mapping[str, Any]) -> Member:
+def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[str, Any]) -> Member:
     """Return a member as the arguments say: with packed numbers as values, or as they are stored.
 
     Raises:
         SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it was written.
     """
-    rest = [other.path for other in table if other is not member]
+    rest = [sibling.path for sibling in table if sibling is not member]
     hint = f"; fields={rest} leaves it out" if rest else ""
     gaps = member.gaps
     if gaps and gaps.num_missing == gaps.num_chunks and not gaps.is_usual and not arguments["fill"]:

@@ -108,7 +108,7 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
     if dtype.kind not in "iuf" or not any(name in attributes for name in NAMES):
         return None
     view = _view(attributes, dtype)
-    stored = np.dtype(view) if view else dtype
+    stored_dtype = np.dtype(view) if view else dtype
 
     def values_of(name: str, read: Callable[[Any], Any] = np.asarray) -> Array:
         array = np.asarray(read(attributes[name])).reshape(-1) if name in attributes else np.zeros(0)
@@ -118,12 +118,12 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
                 cause="it says which number stands for which value, and is no number",
                 remedy="write the attribute anew, as a number",
             )
-        # An attribute of the signed type that was stored is of the same bytes.
-        is_same_size = view and array.dtype.kind in "iu" and array.dtype.itemsize == stored.itemsize
-        return array.view(stored) if is_same_size else array
+        # An attribute of the signed type that is in the file is of the same bytes.
+        is_same_size = view and array.dtype.kind in "iu" and array.dtype.itemsize == stored_dtype.itemsize
+        return array.view(stored_dtype) if is_same_size else array
 
     scales = {name: values_of(name) for name in SCALES if name in attributes}
-    missing = {name: values_of(name, lambda value: _decoded(value, dtype)) for name in MISSING if name in attributes}
+    missing = {name: values_of(name, lambda value: _number_of(value, dtype)) for name in MISSING if name in attributes}
     bounds = {name: values_of(name) for name in RANGE if name in attributes}
     range_values = bounds.get("valid_range", np.zeros(0))
     lows = [*range_values[:1].tolist(), *bounds.get("valid_min", np.zeros(0)).tolist()]
@@ -131,14 +131,14 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
     numbers = tuple(dict.fromkeys(n for array in missing.values() for n in array.tolist() if not _is_nan(n)))
     scale, offset = (float(scales[name][0]) if name in scales and scales[name].size else neutral
                      for name, neutral in zip(SCALES, (1.0, 0.0), strict=True))  # fmt: skip
-    chosen = [name for name, neutral in zip(SCALES, (1.0, 0.0), strict=True) if name in scales
+    active_names = [name for name, neutral in zip(SCALES, (1.0, 0.0), strict=True) if name in scales
               and scales[name].size and float(scales[name][0]) != neutral]  # fmt: skip
-    names = [*chosen, *(name for name, array in missing.items() if not all(map(_is_nan, array.tolist())))]
+    names = [*active_names, *(name for name, array in missing.items() if not all(map(_is_nan, array.tolist())))]
     names += [UNSIGNED] if view else []
     if not names and not lows and not highs:
         return None
     return Packing(
-        _dtype_of_values(stored, [scales[name].dtype for name in chosen]).name,
+        _dtype_of_values(stored_dtype, [scales[name].dtype for name in active_names]).name,
         view,
         scale,
         offset,
@@ -153,11 +153,11 @@ def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
     """Return the dtype that integers are taken as, after the attribute ``_Unsigned``; "" for their own."""
     value = attributes.get(UNSIGNED)
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).lower()
-    wanted = {"true": "u", "false": "i"}.get(text, dtype.kind)
-    return f"{wanted}{dtype.itemsize}" if dtype.kind in "iu" and wanted != dtype.kind else ""
+    kind = {"true": "u", "false": "i"}.get(text, dtype.kind)
+    return f"{kind}{dtype.itemsize}" if dtype.kind in "iu" and kind != dtype.kind else ""
 
 
-def _decoded(value: Any, dtype: np.dtype[Any]) -> Any:
+def _number_of(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a number of an attribute; in Zarr of format 3 xarray writes floats as the base64 of a double."""
     if isinstance(value, str) and dtype.kind == "f":
         try:
@@ -168,11 +168,11 @@ def _decoded(value: Any, dtype: np.dtype[Any]) -> Any:
     return value
 
 
-def _dtype_of_values(stored: np.dtype[Any], scales: list[np.dtype[Any]]) -> np.dtype[Any]:
-    is_wide = stored.kind != "f" and stored.itemsize >= WIDE_BYTES
+def _dtype_of_values(stored_dtype: np.dtype[Any], scales: list[np.dtype[Any]]) -> np.dtype[Any]:
+    is_wide = stored_dtype.kind != "f" and stored_dtype.itemsize >= WIDE_BYTES
     floats = [dtype if dtype.kind == "f" else np.dtype("f8") for dtype in scales]
-    if stored.kind == "f":
-        floats.append(stored)
+    if stored_dtype.kind == "f":
+        floats.append(stored_dtype)
     elif is_wide or not floats:
         floats.append(np.dtype("f8") if is_wide else np.dtype("f4"))
     return np.result_type(*floats)

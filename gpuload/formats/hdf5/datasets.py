@@ -389,8 +389,8 @@ def _lists_chunks(place: Place, dataset: Any) -> bool:
     if index.kind not in (messages.FIXED_ARRAY, messages.EXTENSIBLE_ARRAY):
         return True
     axes = list(zip(dataset.shape, dataset.maxshape, dataset.chunks, strict=True))
-    growing = [axis for axis, (_, most, _) in enumerate(axes) if most is None]
-    is_full = all(most is None or -(-most // step) == -(-length // step) for length, most, step in axes)
+    growing = [axis for axis, (_, limit, _) in enumerate(axes) if limit is None]
+    is_full = all(limit is None or -(-limit // step) == -(-length // step) for length, limit, step in axes)
     return is_full and growing in ([], [0])
 
 

@@ -85,9 +85,9 @@ def _messages(read: Read, address: int) -> Iterator[tuple[int, int, bytes]]:
             at += message_head + length
             if kind == CONTINUATION and len(content) >= 16 and num_blocks < MOST_BLOCKS:
                 place, size = (int.from_bytes(content[i : i + 8], "little") for i in (0, 8))
-                more = read(place, _bounded(size))
+                block_bytes = read(place, _bounded(size))
                 # A block of version 2 has its name in front and a checksum behind.
-                blocks.append(more if is_first_version else more[4:-4])
+                blocks.append(block_bytes if is_first_version else block_bytes[4:-4])
                 num_blocks += 1
             yield kind, flags, content
 

@@ -19,15 +19,15 @@ from typing import Any
 from gpuload.errors import FormatError, SpecError, short_repr
 from gpuload.storage.files import join
 
-V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_ALL = "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"
-FILES = (V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_ALL)
+V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_CONSOLIDATED = "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+FILES = (V3, V2_ARRAY, V2_GROUP, V2_ATTRIBUTES, V2_CONSOLIDATED)
 NUMCODECS = (
     "adler32", "astype", "base64", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset",
     "fletcher32", "gzip", "jenkins_lookup3", "lz4", "lzma", "packbits", "pcodec", "quantize", "shuffle", "zfpy", "zlib",
     "zstd",
 )  # fmt: skip
-OTHERS = ("bytes", "sharding_indexed", "transpose", "vlen-array", "vlen-bytes", "vlen-utf8")
-CODECS = frozenset((*NUMCODECS, *(f"numcodecs.{name}" for name in NUMCODECS), *OTHERS))
+OWN_CODECS = ("bytes", "sharding_indexed", "transpose", "vlen-array", "vlen-bytes", "vlen-utf8")
+CODECS = frozenset((*NUMCODECS, *(f"numcodecs.{name}" for name in NUMCODECS), *OWN_CODECS))
 INNER = ("codecs", "index_codecs")  # of a shard
 LARGEST_LENGTH = 1 << 60
 MOST_LEVELS = 8  # of codecs in codecs
@@ -83,9 +83,9 @@ def read_node(read: ReadKey, folder: str, path: str) -> Node | None:
     values = values_of(V2_ARRAY)
     if values is not None:
         return _array(folder, path, 2, {**values, "attributes": values_of(V2_ATTRIBUTES) or {}})
-    if values_of(V2_GROUP) is None and values_of(V2_ALL) is None:
+    if values_of(V2_GROUP) is None and values_of(V2_CONSOLIDATED) is None:
         return None
-    return Node(path, None, _of_version_2(folder, path, values_of(V2_ALL)))
+    return Node(path, None, _of_version_2(folder, path, values_of(V2_CONSOLIDATED)))
 
 
 def _parse(title: str, content: bytes) -> dict[str, Any]:
