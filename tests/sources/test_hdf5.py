@@ -455,7 +455,7 @@ def test_a_deflated_chunk_that_is_none_is_damage(content, cause):
     )
 
     with pytest.raises(DamagedBlockError, match=cause):
-        grid._undo(np.frombuffer(content, np.uint8), 0)
+        grid.undo(np.frombuffer(content, np.uint8), 0)
 
 
 def test_a_chunk_that_unpacks_to_more_than_it_has_is_damage(tmp_path):
@@ -467,7 +467,7 @@ def test_a_chunk_that_unpacks_to_more_than_it_has_is_damage(tmp_path):
     )
 
     with pytest.raises(DamagedBlockError, match="it unpacks to more than"):
-        grid._undo(packed, 0)
+        grid.undo(packed, 0)
 
 
 def test_a_shape_of_more_bytes_than_are_stored_is_refused(tmp_path):
@@ -726,3 +726,19 @@ def test_chunks_that_hold_more_than_may_be_unpacked_are_refused(tmp_path):
 
     with pytest.raises(FormatError, match=r"a\.h5, x"):
         gl.hdf5(tmp_path / "a.h5", fill=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2,)}])
+def test_a_value_of_varying_length_that_is_longer_than_its_file_is_damage(tmp_path, options):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("x", (4,), h5py.vlen_dtype("i4"), **options)
+        for row in range(4):
+            data[row] = [7] * (row + 40)
+    content = bytearray(path.read_bytes())
+    first = content.index((43).to_bytes(4, "little") + content[content.index((42).to_bytes(4, "little")) + 4 :][:8])
+    content[first : first + 4] = b"\xff" * 4  # the length of the last value: 17 GB
+    path.write_bytes(content)
+
+    with pytest.raises(DamagedBlockError, match="a value of varying length has 17179869180 bytes"):
+        gl.hdf5(path).read([3])

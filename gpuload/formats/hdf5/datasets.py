@@ -35,9 +35,10 @@ from gpuload.formats.packing import NAMES, Packing, packing_of
 from gpuload.ragged import Ragged
 from gpuload.sources.layouts import native
 from gpuload.sources.leaf import Array, Indices
-from gpuload.spec import Field, Layout
+from gpuload.spec import NUMBERS, Field, Layout
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
+from gpuload.storage.inflate import limit_bytes, too_large
 
 BY_HDF5 = "decoded by HDF5"
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
@@ -179,6 +180,8 @@ class Place:
             array, difference = self._find_again(file, dataset)
             if difference:
                 return None, difference
+            if dataset.kind.varying:
+                _check_lengths(self, array, begin, end, dataset.kind)
             # MATLAB's arrays are turned: their first axis is the last of the dataset.
             values = array[..., begin:end].T if dataset.kind.order == TURNED else array[begin:end]
             if len(values) != end - begin:
@@ -461,8 +464,61 @@ def _varying_kind(
             cause="h5py gives these without turning their bytes around",
             remedy="write it anew in the byte order of this machine",
         )
+    if base is None or base.kind not in NUMBERS or shape:
+        members.varying_field(place.name, base, shape, [])  # refuses it
+    kind = Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES)
+    _check_lengths(place, dataset, 0, min(1, len(dataset)), kind)
     field = members.varying_field(place.name, base, shape, dataset[:1])
-    return Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES, has_images=field.encoded)
+    return replace(kind, has_images=field.encoded)
+
+
+def _check_lengths(place: Place, dataset: Any, begin: int, end: int, kind: Kind) -> None:
+    """Look at the lengths of values of varying length before HDF5 makes room for them, without asking the file.
+
+    They stand with the places of the values in the dataset. Those behind filters that are not undone here are not seen.
+
+    Raises:
+        ValueError: a value has more bytes than the file.
+        FormatError: the values have more bytes than a file of this size may unpack to.
+    """
+    size, pieces = place.file_bytes, list[Array]()
+    if not kind.chunk:
+        pieces.append(_references(place, dataset, begin, end))
+    elif all(code in FILTERS for code, *_ in kind.filters):
+        step, none = kind.chunk[0], np.zeros(1, np.int64)
+        for first in range(begin // step * step, end, step):
+            try:
+                mask, raw = dataset.id.read_direct_chunk((first,))
+            except (RuntimeError, ValueError):
+                continue  # it was never written, or HDF5 says what is wrong when it reads the rows
+            filters = tuple((code, values) for code, values, _ in kind.filters)
+            sizes, masks = np.array([len(raw)], np.int64), np.array([mask], np.int64)
+            dtype = np.dtype((np.void, REFERENCE_BYTES))
+            grid = Grid(
+                place.title, place.number, (len(dataset),), kind.chunk, dtype, filters, 0, none, none, sizes, masks
+            )
+            content = grid.undo(np.frombuffer(raw, np.uint8), 0).reshape(-1, REFERENCE_BYTES)
+            pieces.append(content[max(begin - first, 0) : end - first])
+    for content in pieces:
+        lengths = content[:, :4].copy().view("<u4").astype(np.int64) * kind.dtype.itemsize
+        if lengths.size and int(lengths.max()) > size:
+            raise ValueError(f"a value of varying length has {int(lengths.max())} bytes, and the file {size}")
+        if int(lengths.sum()) > limit_bytes(size):
+            raise too_large(place.title, size, int(lengths.sum()), unpack="with h5py")
+
+
+def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:
+    """Return length and place of the values of a dataset in one piece, ``[n, REFERENCE_BYTES]``; or none."""
+    offset, stored_bytes = dataset.id.get_offset(), int(dataset.id.get_storage_size())
+    first = int(offset or 0) + begin * REFERENCE_BYTES
+    num_bytes = (end - begin) * REFERENCE_BYTES
+    is_there = offset is not None and stored_bytes == len(dataset) * REFERENCE_BYTES
+    if not is_there or not 0 <= first <= place.file_bytes - num_bytes:
+        return np.zeros((0, REFERENCE_BYTES), np.uint8)
+    content = np.empty(num_bytes, np.uint8)
+    extents = Extents(*(np.array([value], np.int64) for value in (place.number, first, num_bytes)))
+    place.storage.read(extents, content, np.zeros(1, np.int64))
+    return content.reshape(-1, REFERENCE_BYTES)
 
 
 # --- to fields
