@@ -181,7 +181,7 @@ class Place:
             if difference:
                 return None, difference
             if dataset.kind.varying:
-                _check_lengths(self, array, begin, end, dataset.kind)
+                _check_lengths(self, array, begin, end, dataset)
             # MATLAB's arrays are turned: their first axis is the last of the dataset.
             values = array[..., begin:end].T if dataset.kind.order == TURNED else array[begin:end]
             if len(values) != end - begin:
@@ -285,7 +285,7 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
     chunk = tuple(map(int, dataset.chunks or ()))
     num_missing = _num_missing(dataset, chunk)
     if dtype.hasobject and dtype.names is None:
-        kind = _varying_kind(place, dataset, dtype, shape, chunk, filters)
+        kind = _varying_kind(place, dataset, dtype, shape, chunk, filters, num_missing)
         return Dataset(kind, length, num_missing=num_missing)
     if shape:
         order = _order_of(attributes, dtype, dataset.shape, order)
@@ -450,8 +450,9 @@ def _classes_of(dataset: Any) -> tuple[str, ...]:
 
 
 def _varying_kind(
-    place: Place, dataset: Any, dtype: np.dtype[Any], shape: tuple[int, ...], chunk: tuple[int, ...], filters: Any
-) -> Kind:
+    place: Place, dataset: Any, dtype: np.dtype[Any], shape: tuple[int, ...], chunk: tuple[int, ...], filters: Any,
+    num_missing: int,
+) -> Kind:  # fmt: skip
     """Return the kind of a dataset of values of varying length."""
     h5py = import_h5py()
     if h5py.check_string_dtype(dtype) is not None:
@@ -467,12 +468,12 @@ def _varying_kind(
     if base is None or base.kind not in NUMBERS or shape:
         members.varying_field(place.name, base, shape, [])  # refuses it
     kind = Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES)
-    _check_lengths(place, dataset, 0, min(1, len(dataset)), kind)
+    _check_lengths(place, dataset, 0, min(1, len(dataset)), Dataset(kind, len(dataset), num_missing=num_missing))
     field = members.varying_field(place.name, base, shape, dataset[:1])
     return replace(kind, has_images=field.encoded)
 
 
-def _check_lengths(place: Place, dataset: Any, begin: int, end: int, kind: Kind) -> None:
+def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
     """Look at the lengths of values of varying length before HDF5 makes room for them, without asking the file.
 
     They stand with the places of the values in the dataset. Those behind filters that are not undone here are not seen.
@@ -481,16 +482,16 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, kind: Kind)
         ValueError: a value has more bytes than the file.
         FormatError: the values have more bytes than a file of this size may unpack to.
     """
-    size, pieces = place.file_bytes, list[Array]()
+    size, kind, pieces = place.file_bytes, about.kind, list[Array]()
     if not kind.chunk:
         pieces.append(_references(place, dataset, begin, end))
     elif all(code in FILTERS for code, *_ in kind.filters):
         step, none = kind.chunk[0], np.zeros(1, np.int64)
         for first in range(begin // step * step, end, step):
-            try:
-                mask, raw = dataset.id.read_direct_chunk((first,))
-            except (RuntimeError, ValueError):
-                continue  # it was never written, or HDF5 says what is wrong when it reads the rows
+            # For a chunk that was never written h5py 3.14 asks for memory of any size. To look for it walks all.
+            if about.num_missing and dataset.id.get_chunk_info_by_coord((first,)).byte_offset is None:
+                continue
+            mask, raw = dataset.id.read_direct_chunk((first,))
             filters = tuple((code, values) for code, values, _ in kind.filters)
             sizes, masks = np.array([len(raw)], np.int64), np.array([mask], np.int64)
             dtype = np.dtype((np.void, REFERENCE_BYTES))
