@@ -486,7 +486,7 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Data
     if not kind.chunk:
         pieces.append(_references(place, dataset, begin, end))
     elif all(code in FILTERS for code, *_ in kind.filters):
-        step, none = kind.chunk[0], np.zeros(1, np.int64)
+        step, zero = kind.chunk[0], np.zeros(1, np.int64)
         for first in range(begin // step * step, end, step):
             # For a chunk that was never written h5py 3.14 asks for memory of any size. To look for it walks all.
             if about.num_missing and dataset.id.get_chunk_info_by_coord((first,)).byte_offset is None:
@@ -496,7 +496,7 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Data
             sizes, masks = np.array([len(raw)], np.int64), np.array([mask], np.int64)
             dtype = np.dtype((np.void, REFERENCE_BYTES))
             grid = Grid(
-                place.title, place.number, (len(dataset),), kind.chunk, dtype, filters, 0, none, none, sizes, masks
+                place.title, place.number, (len(dataset),), kind.chunk, dtype, filters, 0, zero, zero, sizes, masks
             )
             content = grid.undo(np.frombuffer(raw, np.uint8), 0).reshape(-1, REFERENCE_BYTES)
             pieces.append(content[max(begin - first, 0) : end - first])
