@@ -170,7 +170,7 @@ def _from_json(entry: Any) -> Kind:
         _text(entry["varying"]),
         entry["has_images"] is True,
         tuple(map(_text, entry["classes"])),
-        # Manifests of before 0.38 have neither.
+        # Older manifests have neither.
         Packing.from_json(entry["packing"]) if entry.get("packing") else None,
         _text(entry.get("order", "")),
     )
