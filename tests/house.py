@@ -68,6 +68,11 @@ OWNERS = {
     "zarr": ("formats/zarr/*",),
 }
 
+# What reads files takes the exceptions of libraries from one function, which knows those of signal handlers apart.
+LIBRARY_ROOMS = ("formats", "images", "sources")
+BROAD_ERRORS = {"BaseException", "Exception", "ERRORS", "ArrowException"}
+PASS_ON = "gpuload.signalsafe.pass_on"
+
 THREAD_OWNERS = ("threads.py",)
 THREADS = {"_thread", "asyncio", "concurrent.futures", "threading.Thread", "threading.Timer"}
 PROCESSES = {"multiprocessing", "os.fork", "concurrent.futures.ProcessPoolExecutor"}
@@ -382,6 +387,33 @@ def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
                     yield f"{module.path}:{line}: imports {name}; write signalsafe.import_package({name!r})"
 
 
+def calls_of_libraries_have_one_wrapper(modules: list[Module]) -> Iterator[str]:
+    """What reads files catches all exceptions of a library by ``signalsafe.call_library`` alone.
+
+    An ``except`` around the call would also catch what a signal handler raises, and call it damage. It may stand where
+    it passes that on, or where it ends by raising the same exception again.
+    """
+    for module in modules:
+        if module.room not in LIBRARY_ROOMS:
+            continue
+        for node in module.nodes:
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            names = {ast.unparse(part).rpartition(".")[2] for part in _parts_of(node.type)}
+            last, calls = node.body[-1], {module._dotted(part) for part in ast.walk(node) if isinstance(part, ast.expr)}
+            is_passed_on = PASS_ON in calls or (isinstance(last, ast.Raise) and last.exc is None)
+            if names & BROAD_ERRORS and not is_passed_on:
+                title = " and ".join(sorted(names))
+                yield f"{module.path}:{node.lineno}: except {title}; write signalsafe.call_library"
+
+
+def _parts_of(node: ast.expr | None) -> list[ast.expr]:
+    """Return the exceptions of an ``except``; one without any catches all."""
+    if node is None:
+        return [ast.Name("BaseException")]
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
 def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
     """Threads start in one module, processes nowhere."""
     for module in modules:
@@ -471,6 +503,7 @@ CHECKS = (
     loops_over_formats_name_none,
     packages_have_one_importer,
     packages_are_imported_safely,
+    calls_of_libraries_have_one_wrapper,
     threads_start_in_one_place,
     pure_modules_have_no_effects,
     nothing_is_unpickled_or_executed,

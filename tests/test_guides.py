@@ -64,7 +64,12 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
         "squad.tfrecord": "tfrecord/trax/squad-train.tfrecord-00000-of-00001",
     },
     "csv": {"tips.csv": "csv/datasets/tips.csv"},
-    "hdf5": {"train.h5": "hdf5/h5py-latest.h5", "train.zarr": "zarr/zarr-3.zarr"},
+    "hdf5": {
+        "train.h5": "hdf5/h5py-latest.h5",
+        "train.zarr": "zarr/zarr-3.zarr",
+        "t2m.nc": lambda path: dataset(path, "t2m", PACKED, scale_factor=0.01, add_offset=273.15, _FillValue=PACKED[2]),
+        "samples.mat": lambda path: dataset(path, "X", np.zeros((4, 100)), MATLAB_class=np.bytes_("double")),
+    },
     "parquet": {"days.parquet": "parquet/polars.parquet"},
     "masks-and-boxes": {
         "photos/a.jpg": HOPPER,
@@ -78,7 +83,15 @@ FILES = {  # of a guide: the name there, and the file of tests/golden, or a func
     },
     "series": {"sine.npy": "npy/npy-matlab/matlab_sine_int16.npy", "airline.csv": "csv/io/airline-passengers.csv"},
 }
+PACKED = np.array([100, 200, -32767], np.int16)
 NEEDS = {"images": "PIL", "masks-and-boxes": "PIL", "csv": "pyarrow", "hdf5": "zarr", "series": "pyarrow"}
+
+
+def dataset(path, name, values, **attributes):
+    """Write a file of HDF5 of one dataset."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file.create_dataset(name, data=values).attrs.update(attributes)
 
 
 def prepare(guide):

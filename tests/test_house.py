@@ -213,6 +213,19 @@ BROKEN = {
         ("device.py", "import importlib as i\ni.import_module('cupy')", "device.py:3: imports cupy; "),
         ("open.py", "def f():\n    import zipfile", "imports zipfile; "),
     ],
+    "calls_of_libraries_have_one_wrapper": [
+        (
+            "formats/npy/source.py",
+            "def f(g):\n    try:\n        g()\n    except Exception as error:\n        raise ValueError from error",
+            "source.py:5: except Exception; write signalsafe.call_library",
+        ),
+        (
+            "images/decode.py",
+            "def f(g, pa):\n    try:\n        g()\n    except (OSError, pa.ArrowException):\n        pass",
+            "except ArrowException and OSError; write signalsafe",
+        ),
+        ("formats/npy/source.py", "try:\n    x = 1\nexcept:\n    pass", "except BaseException; write signalsafe"),
+    ],
     "threads_start_in_one_place": [
         ("loader.py", "import threading as t\nt.Thread()", "loader.py:3: threading.Thread; "),
         ("stats.py", "from threading import Timer", "threading.Timer; "),

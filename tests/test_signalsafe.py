@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuload import signalsafe, threads
+from gpuload.errors import FormatError, SpecError
 from tests import forkserver
 
 ROOT = Path(__file__).parents[1]
@@ -322,3 +323,54 @@ def test_the_import_of_a_large_package_may_be_interrupted_at_any_moment(package,
 
     assert process.returncode == 0, process.stderr
     assert process.stdout.partition(" ")[2] == undisturbed.stdout.partition(" ")[2] != ""
+
+
+def test_an_error_of_a_library_becomes_ours_and_ours_are_passed_on():
+    def fail(error):
+        raise error
+
+    for error, result in [(KeyError("k"), FormatError), (SpecError("s"), SpecError), (EOFError(), EOFError)]:
+        with pytest.raises(result):
+            signalsafe.call_library(
+                functools.partial(fail, error), lambda error: FormatError(str(error)), (LookupError, SpecError)
+            )
+
+
+@needs_timers
+@pytest.mark.parametrize("kind", [TimeoutError, ValueError, Rang])
+def test_what_a_handler_raises_during_a_call_of_a_library_is_not_of_the_library(kind):
+    def ring(*_):
+        raise kind("of the handler")
+
+    before, release = signal.signal(signal.SIGALRM, ring), threading.Event()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(kind, match="of the handler"):
+            signalsafe.call_library(lambda: release.wait(60), lambda error: FormatError(str(error)))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        release.set()
+
+
+@needs_timers
+def test_an_except_around_a_library_passes_on_what_a_handler_raises():
+    def ring(*_):
+        raise TimeoutError("of the handler")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(TimeoutError, match="of the handler"):
+            _read_as_damage(lambda: signal.raise_signal(signal.SIGALRM))
+        with pytest.raises(FormatError):
+            _read_as_damage(lambda: os.stat("/there/is/none"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def _read_as_damage(function):
+    try:
+        function()
+    except OSError as error:
+        signalsafe.pass_on(error)
+        raise FormatError("damage") from None

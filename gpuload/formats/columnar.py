@@ -560,6 +560,7 @@ def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> 
             _check_list(field, default)
         arrow.scalar(default, plain)
     except (UnfitDefault, TypeError, ValueError, OverflowError, arrow.ArrowException) as error:
+        signalsafe.pass_on(error)
         example = _example_of(field, kind)
         raise SpecError(
             f"defaults: {name!r} has {default!r}",
@@ -691,6 +692,7 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
     except GpuloadError:
         raise
     except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
+        signalsafe.pass_on(error)
         if files is not None:
             # Before it is called damage: the file may be another one by now.
             files.check(number)

@@ -11,14 +11,18 @@ Access  Rows whose bytes lie in files as NumPy has them are read where they lie,
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError, line_of
+from gpuload import signalsafe
+from gpuload.errors import FormatError, SpecError, line_of
+from gpuload.formats.packing import Packing
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
@@ -37,6 +41,7 @@ from gpuload.storage.manifest import Manifest
 BLOCK_BYTES = 1 << 20  # of rows that are decoded together where the file has no blocks of its own
 MOST_BLOCKS = 1 << 24  # of an array: the places of more take gigabytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
+log = logging.getLogger("gpuload")
 Objects = NDArray[np.object_]
 
 
@@ -55,6 +60,22 @@ class Places:
     offsets: Indices
 
 
+@dataclass(frozen=True)
+class Gaps:
+    """Chunks of an array that are not there, and are read as the fill value.
+
+    Attributes:
+        num_missing, num_chunks: how many are not there, of how many.
+        fill: the fill value, as a text.
+        is_usual: True if sound writers leave out chunks that hold nothing but the fill value.
+    """
+
+    num_missing: int
+    num_chunks: int
+    fill: str
+    is_usual: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Member:
     """An array of a file, as fields of its records.
@@ -70,6 +91,8 @@ class Member:
         num_bytes: of all rows decoded, about.
         places: where rows lie as NumPy has them; None if they have to be decoded.
         classes: the names of the values, where the file has them.
+        gaps: the chunks that are not there; None if all are.
+        packing: how its numbers stand for values; None if they are values.
     """
 
     title: str
@@ -82,6 +105,8 @@ class Member:
     num_bytes: int
     places: Places | None = None
     classes: tuple[str, ...] = ()
+    gaps: Gaps | None = None
+    packing: Packing | None = None
 
     @property
     def length(self) -> int:
@@ -94,7 +119,9 @@ class Member:
         return self.fields.spec if isinstance(self.fields, Layout) else Spec((self.fields,))
 
 
-def check_arguments(call: str, fields: Any, group: Any, cache_bytes: Any) -> dict[str, Any]:
+def check_arguments(
+    call: str, fields: Any, group: Any, cache_bytes: Any, fill: Any, mask_and_scale: Any
+) -> dict[str, Any]:
     """Return the arguments of a reader of arrays in the form in which a source is pickled.
 
     Raises:
@@ -112,8 +139,21 @@ def check_arguments(call: str, fields: Any, group: Any, cache_bytes: Any) -> dic
         )
     if not isinstance(group, str):
         raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
+    if fill is not None and not isinstance(fill, bool):
+        raise SpecError(
+            f"{call}: fill = {fill!r}",
+            cause="it says whether chunks that are not there are read as the fill value",
+            remedy="write fill=True, fill=False, or leave it out",
+        )
+    if mask_and_scale is not None and not isinstance(mask_and_scale, bool):
+        raise SpecError(
+            f"{call}: mask_and_scale = {mask_and_scale!r}",
+            cause="it says whether packed numbers become the values that they stand for",
+            remedy="write mask_and_scale=True or mask_and_scale=False",
+        )
     pairs = None if names is None else {str(name): str(path) for name, path in names}
-    return {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
+    arguments = {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
+    return {**arguments, "fill": fill, "mask_and_scale": mask_and_scale}
 
 
 class HasFields(Protocol):
@@ -149,6 +189,8 @@ def source_of(
     Raises:
         SpecError: the members of a file differ in length, or files differ in a field.
     """
+    tables = [[_apply_choice(member, table, arguments) for member in table] for table in tables]
+    _tell_gaps(tables, arguments["fill"])
     for path, table in zip(paths, tables, strict=True):
         _check_lengths(path, table)
         for member, first in zip(table, tables[0], strict=True):
@@ -164,11 +206,74 @@ def source_of(
     ]
     counts = [table[0].length for table in tables]
     about = [member.path for member in tables[0]]
+    packings = [member.packing for member in tables[0]]
+    if arguments["mask_and_scale"] and any(packings):
+        about.append(repr(packings))  # the same files hold other records without it
+    if arguments.get("order"):
+        about.append(f"order={arguments['order']}")
     source = MemberSource(
         files, opening, storage, leaves, counts, classes[0] if len(classes) == 1 else (), paths=paths, about=about
     )
     source.entries = entries
     return source
+
+
+def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[str, Any]) -> Member:
+    """Return a member as the arguments say: with packed numbers as values, or as they are stored.
+
+    Raises:
+        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it was written.
+    """
+    rest = [sibling.path for sibling in table if sibling is not member]
+    hint = f"; fields={rest} leaves it out" if rest else ""
+    gaps = member.gaps
+    if gaps and gaps.num_missing == gaps.num_chunks and not gaps.is_usual and not arguments["fill"]:
+        raise SpecError(
+            f"{member.title}: none of its {member.length} rows was ever written",
+            cause="the program that created it ended before, or writes it still; or all are the fill value by purpose",
+            remedy=f"write it anew, or pass fill=True, which reads {gaps.fill}{hint}",
+        )
+    packing, choice = member.packing, arguments["mask_and_scale"]
+    if packing is None or choice is False or not isinstance(member.fields, Layout):
+        return member
+    if choice is None and packing.names:
+        raise SpecError(
+            f"{member.title}: its numbers stand for others, as its attributes {', '.join(packing.names)} say",
+            cause="records of them could be the values, or the numbers as they are stored",
+            remedy=f"pass mask_and_scale=True for values of {packing.dtype}, with NaN where one is missing, or "
+            f"mask_and_scale=False for the numbers as stored{hint}",
+        )
+    if choice is None:
+        return member
+    field = member.fields.parts[0].field
+    fields = row_layout(field.name, np.dtype(packing.dtype), field.fixed_shape)
+
+    def decode(block: int) -> Array:
+        return packing.apply(member.decode(block))
+
+    how = f"{member.how}, unpacked by {', '.join(packing.names or ('valid_range',))}"
+    return replace(member, fields=fields, decode=decode, how=how, places=None)
+
+
+def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
+    """Warn of chunks that are not there, once for all files; with ``fill=False`` they are an error."""
+    lacking = [(member, member.gaps) for table in tables for member in table if member.gaps is not None]
+    if not lacking or fill:
+        return
+    (member, gaps), num_others = lacking[0], len(lacking) - 1
+    num_missing, num_chunks = f"{gaps.num_missing} of its {gaps.num_chunks}", f", and {num_others} more lack some"
+    subject = f"{member.title}: {num_missing} chunks are not there{num_chunks if num_others else ''}"
+    cause = "the program that wrote it or a copy stopped early, or their elements are the fill value by purpose"
+    if fill is False:
+        raise SpecError(
+            subject,
+            cause=cause,
+            remedy=f"write or copy it anew, or pass fill=True, which reads these chunks as {gaps.fill}",
+        )
+    log.warning(
+        "%s; they are read as %s. Either %s. fill=True reads them so without this warning, fill=False is an error",
+        *(subject, gaps.fill, cause),
+    )
 
 
 class MemberSource(ColumnSource):
@@ -306,12 +411,19 @@ def listed_kinds(
     """
     if not isinstance(entries, list) or not entries:
         raise listing.error(f"it holds no kinds of {path}")
-    try:
-        kinds = list(map(from_json, entries))
-        fields = [kind.fields("x") for kind in kinds]
-        specs = [part.spec if isinstance(part, Layout) else part for part in fields]
-    except errors as error:
-        raise listing.error(f"a kind of {path} cannot be: {line_of(error)}"[:200]) from None
+
+    def read() -> tuple[list[AnyKind], list[Any]]:
+        try:
+            kinds = list(map(from_json, entries))
+            fields = [kind.fields("x") for kind in kinds]
+        except SpecError as error:
+            raise to_error(error) from None
+        return kinds, [part.spec if isinstance(part, Layout) else part for part in fields]
+
+    def to_error(error: Exception) -> FormatError:
+        return listing.error(f"a kind of {path} cannot be: {line_of(error)}"[:200])
+
+    kinds, specs = signalsafe.call_library(read, to_error, errors)
     if any(spec != specs[0] for spec in specs):
         raise listing.error(f"{path} would be another field in each {noun}")
     return kinds
@@ -351,6 +463,16 @@ def block_starts(title: str, length: int, rows: int, row_bytes: int, file_bytes:
             remedy="write it anew in larger chunks",
         )
     return np.append(np.arange(0, length, rows, dtype=np.int64), np.int64(length))
+
+
+def check_chunk(title: str, chunk: Sequence[int], element_bytes: int, file_bytes: int) -> None:
+    """Raise ``FormatError`` for chunks that unpack to more than the limit of `storage/inflate.py`.
+
+    A chunk reaches beyond its array, so it may have more bytes than the rows that are read of it.
+    """
+    num_bytes = math.prod(chunk) * element_bytes
+    if num_bytes > limit_bytes(file_bytes):
+        raise too_large(title, file_bytes, num_bytes, unpack="with its own library")
 
 
 def rows_of_block(num_bytes: int, length: int) -> int:

@@ -532,6 +532,7 @@ class _Pillow:
         except (ImageError, UnsupportedError, MemoryError, SpecError, MissingPackageError):
             raise
         except (ValueError, OSError) as error:
+            signalsafe.pass_on(error)
             raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
 
     def _decode(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:
@@ -574,6 +575,7 @@ class _Pillow:
         except self._library.DecompressionBombError as error:
             raise ImageError(f"Pillow refuses it ({error}); PIL.Image.MAX_IMAGE_PIXELS is the limit") from None
         except (SyntaxError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
+            signalsafe.pass_on(error)
             raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
 
     def _reader(self, kind: str) -> Callable[[io.BytesIO], Any]:

@@ -68,16 +68,20 @@ def from_tifffile(data: NDArray[np.uint8], layout: tiff.Layout, head: Head) -> N
         library = signalsafe.import_package("tifffile")
     except ImportError as error:
         raise _without("tifffile", layout, head) from error
-    try:
+
+    def read_page() -> tuple[NDArray[Any], str]:
         with library.TiffFile(io.BytesIO(data.data)) as file:
             page = file.pages[0]
-            values, axes = page.asarray(maxworkers=1), str(page.axes)
-    except NotImplementedError as error:
-        raise UnsupportedError(f"{about(layout, head)}: {error}") from None
-    except Exception as error:  # of any codec
+            return page.asarray(maxworkers=1), str(page.axes)
+
+    def to_error(error: Exception) -> UnsupportedError | HeadError:
+        if isinstance(error, NotImplementedError):
+            return UnsupportedError(f"{about(layout, head)}: {error}")
         if "imagecodecs" in str(error) and not signalsafe.is_installed("imagecodecs"):
-            raise _without("imagecodecs", layout, head) from None
-        raise HeadError(f"its pixels are damaged: tifffile says {error!r}"[:200]) from None
+            return _without("imagecodecs", layout, head)
+        return HeadError(f"its pixels are damaged: tifffile says {error!r}"[:200])  # an error of any codec
+
+    values, axes = signalsafe.call_library(read_page, to_error)
     if axes == "SYX":
         values = np.moveaxis(values, 0, 2)
     elif axes not in ("YX", "YXS"):

@@ -30,6 +30,7 @@ from typing import BinaryIO, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.errors import (
     ChangedFileError,
     DirectoryError,
@@ -843,6 +844,7 @@ def open_error(path: str, error: OSError) -> FileError:
     """Return the error of ours for one of the operating system's about a path."""
     if isinstance(error, FileError):
         return error
+    signalsafe.pass_on(error)
     if isinstance(error, FileNotFoundError):
         folder = os.path.dirname(path)
         if (link := _broken_link(path)) is not None:

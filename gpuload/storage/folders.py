@@ -36,7 +36,10 @@ from gpuload.storage.files import (
 )
 from gpuload.storage.stores import Remote, is_remote
 
-SPLITS = ("train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval")
+SPLITS = (
+    *("train", "training", "test", "testing", "validation", "valid", "val"),
+    *("dev", "eval", "evaluation", "holdout"),
+)  # names of the parts of a data set
 SPLIT = re.compile(rf"({'|'.join(SPLITS)})(?=[-_.]|$)")
 INFO, STATE, SPLIT_LIST = "dataset_info.json", "state.json", "dataset_dict.json"  # of `datasets`, in a saved folder
 STATE_BYTES = 1 << 26

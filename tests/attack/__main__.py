@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 # Each part with its share of the time.
 PARTS = {
     "npy": 3, "fixed": 1, "tfrecord": 3, "tables": 2, "npz": 1, "idx": 1, "tars": 1, "archives": 1,
-    "columns": 3, "arrowtypes": 2, "hdf5": 2, "zarr": 2, "heads": 2, "formats": 2, "pixels": 3, "damage": 2,
+    "columns": 3, "arrowtypes": 2, "hdf5": 2, "zarr": 2, "options": 2,
+    "heads": 2, "formats": 2, "pixels": 3, "damage": 2,
     "states": 1, "paths": 1, "manifests": 1, "parsers": 3, "natives": 3,
     "interrupts": 4, "bridges": 2, "kills": 2, "forks": 2, "changes": 3, "endings": 2, "derived": 3,
 }  # fmt: skip

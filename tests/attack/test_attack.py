@@ -22,6 +22,7 @@ from gpuload.formats.tfrecord import wire
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf
 from gpuload.formats.webdataset import grouping, tar
 from gpuload.formats.zarr import arrays as zarr_arrays
+from gpuload.formats.zarr import source as zarr_source
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
@@ -48,6 +49,7 @@ from tests.attack import (
     natives,
     npy,
     npz,
+    options,
     parsers,
     paths,
     pixels,
@@ -215,6 +217,12 @@ FAULTS = {
         zarr_arrays.Place,
         "decode",
         lambda real: lambda *arguments: _turned(real(*arguments)),
+    ),
+    "a chunk of Zarr that is passed over": (
+        options,
+        zarr_source,
+        "chunk_places",
+        lambda real: lambda *arguments: real(*arguments)[:-1],
     ),
     "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
     "a kept file that is believed": (derived, keptfile, "compare", lambda real: lambda *_: None),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import math
 import os
 import pickle
 from pathlib import Path
@@ -385,7 +387,7 @@ def test_chunks_that_were_never_written_have_the_fill_value_and_the_log_says_so(
 
     with gl.hdf5(tmp_path / "a.h5") as source:
         assert source.read(range(10))["x"].tolist() == [7, 7, 7, 1, 2, 7, 7, 7, 7, 7]
-    assert "x: 3 of 4 chunks were never written" in caplog.text
+    assert "x: 3 of its 4 chunks are not there" in caplog.text
     with gl.hdf5(tmp_path / "a.h5") as source:
         assert source.origin(0) == (str(tmp_path / "a.h5"), source.origin(3)[1])
 
@@ -453,7 +455,7 @@ def test_a_deflated_chunk_that_is_none_is_damage(content, cause):
     )
 
     with pytest.raises(DamagedBlockError, match=cause):
-        grid._undo(np.frombuffer(content, np.uint8), 0)
+        grid.undo(np.frombuffer(content, np.uint8), 0)
 
 
 def test_a_chunk_that_unpacks_to_more_than_it_has_is_damage(tmp_path):
@@ -465,7 +467,7 @@ def test_a_chunk_that_unpacks_to_more_than_it_has_is_damage(tmp_path):
     )
 
     with pytest.raises(DamagedBlockError, match="it unpacks to more than"):
-        grid._undo(packed, 0)
+        grid.undo(packed, 0)
 
 
 def test_a_shape_of_more_bytes_than_are_stored_is_refused(tmp_path):
@@ -543,3 +545,200 @@ def test_what_is_written_is_read_again_by_h5py_and_where_it_lies(tmp_path):
 def test_what_hdf5_cannot_hold_is_refused_by_name(tmp_path, array):
     with pytest.raises(SpecError, match=r"field x: .* cannot be written as hdf5"):
         gl.convert(gl.arrays(x=array), tmp_path / "out.h5")
+
+
+# --- gaps, packed numbers, MATLAB
+
+
+def test_chunks_that_were_never_written_are_told_once_for_all_who_decodes_them(tmp_path, caplog):
+    with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
+        file.create_dataset("block", (40,), "i4", chunks=(10,), compression="gzip")[0] = 1
+        file.create_dataset("lzf", (40,), "i4", chunks=(10,), compression="lzf")[0] = 1
+        file.create_dataset("text", (40,), h5py.string_dtype(), chunks=(10,))[0] = "a"
+
+    with gl.hdf5(tmp_path / "a.h5") as source:
+        assert source[39]["text"] == ""
+    [record] = [line for line in caplog.records if line.levelname == "WARNING"]
+    assert "block: 3 of its 4 chunks are not there, and 2 more lack some" in record.getMessage()
+    caplog.clear()
+    path = gl.hdf5(tmp_path / "a.h5", fill=True).index(tmp_path / "x.manifest")
+    assert caplog.records == []
+    gl.open(path).close()
+    assert caplog.records == []
+    for call in (lambda: gl.hdf5(tmp_path / "a.h5", fill=False), lambda: gl.hdf5(path, fill=False)):
+        with pytest.raises(SpecError, match=r"3 of its 4 chunks are not there(.|\n)*pass fill=True"):
+            call()
+    with pytest.raises(SpecError, match="fill = 0"):
+        gl.hdf5(path, fill=0)
+
+
+def test_a_dataset_of_which_nothing_was_written_is_opened_with_fill_alone(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (3,), "f4", fillvalue=2)
+        file.create_dataset("y", (3,), "f4", chunks=(2,), fillvalue=3)
+
+    with pytest.raises(SpecError, match=r"none of its 3 rows(.|\n)*fill=True"):
+        gl.hdf5(tmp_path / "a.h5")
+    records = gl.hdf5(tmp_path / "a.h5", fill=True).read([0, 2])
+    assert (records["x"].tolist(), records["y"].tolist()) == ([2, 2], [3, 3])
+
+
+PACKED = {  # numbers as stored, attributes, values; worked by hand after CF Conventions 1.11
+    "scale": (np.array([1, 2, -9], "<i2"), {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": np.int16(-9)},
+              np.array([10.5, 11.0, np.nan])),
+    "single": (np.array([1, 2], "<i2"), {"scale_factor": np.float32(0.5)}, np.array([0.5, 1.0], "f4")),
+    "wide": (np.array([1, 1 << 30], "<i4"), {"scale_factor": np.float32(2)}, np.array([2.0, 2.0 ** 31])),
+    "missing": (np.array([1, 9, 8], "i1"), {"missing_value": np.array([8, 9], "i1")},
+                np.array([1, np.nan, np.nan], "f4")),
+    "floats": (np.array([1, 1e20], ">f4"), {"_FillValue": np.array([1e20], "f4")}, np.array([1, np.nan], "f4")),
+    "unsigned": (np.array([1, -1], "i1"), {"_Unsigned": np.bytes_("true"), "scale_factor": 2.0},
+                 np.array([2.0, 510.0])),
+    "range": (np.array([1, 5, 9], "<i2"), {"scale_factor": 2.0, "valid_range": np.array([2, 8], "<i2")},
+              np.array([np.nan, 10.0, np.nan])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2,)}, {"chunks": (1,), "compression": "lzf"}])
+@pytest.mark.parametrize("kind", PACKED)
+def test_packed_numbers_are_asked_for_and_become_values_or_stay(tmp_path, kind, options):
+    stored, attributes, values = PACKED[kind]
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        data = file.create_dataset("x", data=stored, **options)
+        data.attrs.update(attributes)
+
+    with pytest.raises(SpecError, match=r"x: its numbers stand for others(.|\n)*mask_and_scale=True"):
+        gl.hdf5(tmp_path / "a.nc")
+    as_stored, unpacked = (gl.hdf5(tmp_path / "a.nc", mask_and_scale=choice) for choice in (False, True))
+    np.testing.assert_array_equal(as_stored.read(range(len(stored)))["x"], stored)
+    np.testing.assert_array_equal(unpacked.read(range(len(stored)))["x"], values)
+    assert unpacked.spec["x"].dtype == values.dtype
+    assert unpacked.fingerprint() != as_stored.fingerprint()
+    again = gl.open(unpacked.index(tmp_path / "x.manifest"))
+    np.testing.assert_array_equal(again.read(range(len(stored)))["x"], values)
+    assert again.fingerprint() == unpacked.fingerprint()
+    with pytest.raises(SpecError, match="mask_and_scale=True"):
+        gl.hdf5(tmp_path / "x.manifest")
+
+
+def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, caplog):
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        data = file.create_dataset("x", data=np.array([1, np.nan], "f4"))
+        data.attrs.update({"_FillValue": np.float32("nan"), "scale_factor": 1.0, "add_offset": 0.0, "units": "K"})
+
+    np.testing.assert_array_equal(gl.hdf5(tmp_path / "a.nc").read([0, 1])["x"], np.array([1, np.nan], "f4"))
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2, 7)}, {"chunks": (3, 4), "compression": "gzip"}])
+def test_axes_of_matlab_are_asked_for_and_turned(tmp_path, options):
+    samples = np.arange(40.0).reshape(10, 4)
+    with h5py.File(tmp_path / "m.mat", "w", userblock_size=512) as file:
+        file.create_dataset("X", data=samples.T, **options).attrs["MATLAB_class"] = np.bytes_("double")
+        file.create_dataset("y", data=np.arange(10.0)[None]).attrs["MATLAB_class"] = np.bytes_("double")
+
+    with pytest.raises(SpecError, match=r'MATLAB(.|\n)*order="F"(.|\n)*10 records(.|\n)*order="C" for 4'):
+        gl.hdf5(tmp_path / "m.mat", ["X"])
+    source = gl.hdf5(tmp_path / "m.mat", order="F")
+    records = source.read([9, 0, 3])
+    assert records["X"].tolist() == samples[[9, 0, 3]].tolist()
+    assert records["y"].tolist() == [[9], [0], [3]]
+    again = gl.open(source.index(tmp_path / "x.manifest"))
+    assert again.read([9, 0, 3])["X"].tolist() == samples[[9, 0, 3]].tolist()
+    assert pickle.loads(pickle.dumps(source)).read([9])["X"].tolist() == samples[[9]].tolist()
+    assert gl.hdf5(tmp_path / "m.mat", ["X"], order="C").read([1])["X"].tolist() == samples.T[[1]].tolist()
+    with pytest.raises(SpecError, match="other axes"):
+        gl.hdf5(tmp_path / "x.manifest", order="C")
+    with pytest.raises(SpecError, match="order = 'A'"):
+        gl.hdf5(tmp_path / "m.mat", order="A")
+
+
+def test_an_empty_array_of_matlab_is_no_array_of_its_sizes(tmp_path):
+    with h5py.File(tmp_path / "m.mat", "w") as file:
+        data = file.create_dataset("X", data=np.zeros((2, 1), "u8"))
+        data.attrs["MATLAB_class"], data.attrs["MATLAB_empty"] = np.bytes_("double"), np.uint8(1)
+
+    with pytest.raises(SpecError, match="empty array of MATLAB"):
+        gl.hdf5(tmp_path / "m.mat", order="F")
+
+
+# --- HDF5 1.10
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "chunk", "most"),
+    [
+        ((5, 5), (4, 4), (6, None)),
+        ((3, 5, 4), (4, 2, 3), (8, None, 10)),
+        ((4, 4), (1, 1), (None, 9)),
+        ((4, 4), (2, 2), (8, 9)),
+        ((4, 4), (2, 2), (None, None)),
+    ],
+)
+def test_chunks_of_hdf5_1_10_are_read_where_they_belong(tmp_path, shape, chunk, most, is_whole):
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        data = file.create_dataset("x", shape, "i4", chunks=chunk, maxshape=most)
+        if is_whole:
+            data[...] = 1 + np.arange(math.prod(shape)).reshape(shape)
+        else:
+            data[-1, 0] = 7
+        expected = data[...]
+
+    assert gl.hdf5(tmp_path / "a.h5", fill=True).read(range(shape[0]))["x"].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("name", ["shuffle", "deflate", "fletcher32"])
+def test_chunks_at_the_edges_without_filters_are_read(tmp_path, name):
+    paths = list((Path(h5py.__file__).parents[1] / "h5py.libs").glob("libhdf5-*.so*"))
+    if not paths:
+        pytest.skip("the library of HDF5 lies elsewhere")
+    set_options = ctypes.CDLL(str(paths[0])).H5Pset_chunk_opts
+    set_options.argtypes = [ctypes.c_int64, ctypes.c_uint]
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_chunk((4, 3))
+    getattr(settings, f"set_{name}")(*([4] if name == "deflate" else []))
+    assert set_options(settings.id, 2) >= 0  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+    values = np.arange(70, dtype="i4").reshape(10, 7) * 1000003
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        space = h5py.h5s.create_simple((10, 7))
+        data = h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_INT32, space, settings)
+        data.write(h5py.h5s.ALL, h5py.h5s.ALL, values)
+
+    assert gl.hdf5(tmp_path / "a.h5").read(range(10))["x"].tolist() == values.tolist()
+
+
+def test_a_heap_that_has_no_end_is_damage(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["text"] = [f"text {number}" for number in range(5)]
+    content = bytearray(path.read_bytes())
+    first = content.index(b"GCOL") + 24  # the length of the first object
+    content[first : first + 2] = bytes(2)
+    path.write_bytes(content)
+
+    with pytest.raises(DamagedBlockError, match="heap of values of varying length is damaged"):
+        gl.hdf5(path).read([0])
+
+
+def test_chunks_that_hold_more_than_may_be_unpacked_are_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (2, 1), "u1", chunks=(2, 1 << 30), maxshape=(None, None), compression="lzf")
+
+    with pytest.raises(FormatError, match=r"a\.h5, x"):
+        gl.hdf5(tmp_path / "a.h5", fill=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2,)}])
+def test_a_value_of_varying_length_that_is_longer_than_its_file_is_damage(tmp_path, options):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("x", (4,), h5py.vlen_dtype("i4"), **options)
+        for row in range(4):
+            data[row] = [7] * (row + 40)
+    content = bytearray(path.read_bytes())
+    first = content.index((43).to_bytes(4, "little") + content[content.index((42).to_bytes(4, "little")) + 4 :][:8])
+    content[first : first + 4] = b"\xff" * 4  # the length of the last value: 17 GB
+    path.write_bytes(content)
+
+    with pytest.raises(DamagedBlockError, match="a value of varying length has 17179869180 bytes"):
+        gl.hdf5(path).read([3])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
 import pickle
+import signal
+import struct
 import sys
 import tempfile
+import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +30,12 @@ from gpuload.errors import (
     UnknownFieldError,
 )
 from gpuload.formats.zarr import arrays as reader
+from gpuload.formats.zarr import source as opening
 from gpuload.sources.rows import RowLeaf
 from gpuload.testing.sources import SourceContract
 
 zarr = pytest.importorskip("zarr", "3", reason="gl.zarr needs zarr 3, and so Python 3.11")
+numcodecs = pytest.importorskip("numcodecs.pickles") and sys.modules["numcodecs"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "zarr"
 COUNT = 25
 RAW = {"compressors": None}
@@ -306,3 +313,139 @@ def test_records_are_converted(tmp_path):
 
     with np.load(tmp_path / "out.npz") as archive:
         np.testing.assert_array_equal(archive["cube"], arrays()["cube"])
+
+
+# --- metadata, codecs, gaps, packed numbers
+
+
+def _v2(folder, **values):
+    folder.mkdir(parents=True)
+    about = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<f4", "compressor": None, "fill_value": 0}
+    about |= {"order": "C", "filters": None, **values}
+    (folder / ".zarray").write_text(json.dumps(about))
+    (folder / "0").write_bytes(np.arange(2, dtype="f4").tobytes())
+    return folder
+
+
+UNSAFE = {
+    "filter": {"dtype": "|O", "filters": [{"id": "vlen-bytes"}, {"id": "pickle", "protocol": 2}]},
+    "compressor": {"compressor": {"id": "pickle"}},
+    "unknown": {"compressor": {"id": "package_of_somebody"}},
+}
+
+
+@pytest.mark.parametrize("kind", UNSAFE)
+def test_codecs_that_are_not_known_are_refused_before_anything_is_decoded(tmp_path, monkeypatch, kind):
+    calls = []
+    monkeypatch.setattr(numcodecs.registry, "get_codec", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(numcodecs.pickles.Pickle, "decode", lambda *arguments: calls.append(arguments))
+
+    with pytest.raises(SpecError, match="pickles" if kind != "unknown" else "package_of_somebody"):
+        gl.zarr(_v2(tmp_path / "a.zarr", **UNSAFE[kind]))
+    with pytest.raises(SpecError, match="pickles" if kind != "unknown" else "package_of_somebody"):
+        gl.open(str(_v2(tmp_path / "group" / "x", **UNSAFE[kind])))
+    assert calls == []
+
+
+def test_codecs_in_shards_of_format_3_are_looked_through(tmp_path):
+    root = tmp_path / "a.zarr"
+    array = zarr.create_array(str(root), shape=(8,), chunks=(2,), shards=(4,), dtype="i4")
+    array[...] = np.arange(8)
+    about = json.loads((root / "zarr.json").read_text())
+    about["codecs"][0]["configuration"]["codecs"].append({"name": "numcodecs.pickle", "configuration": {}})
+    (root / "zarr.json").write_text(json.dumps(about))
+
+    with pytest.raises(SpecError, match="pickles"):
+        gl.zarr(root)
+
+
+IMPOSSIBLE = {
+    "rows": ({"shape": [10**15], "chunks": [1]}, "1000000000000000 chunks"),
+    "millions": ({"shape": [1 << 23], "chunks": [1]}, "8388607 of its 8388608 chunks are not there"),
+    "chunk": ({"shape": [2], "chunks": [10**15]}, "unpack"),
+    "chunk of many axes": ({"shape": [2, 2], "chunks": [1 << 40, 1 << 40]}, "elements"),
+    "negative": ({"shape": [-1]}, "no list of lengths"),
+    "text": ({"shape": "2"}, "no list"),
+    "axes": ({"chunks": [2, 2]}, "its chunks are"),
+}
+
+
+@pytest.mark.parametrize("kind", IMPOSSIBLE)
+def test_sizes_that_cannot_be_are_refused_before_memory_is_taken(tmp_path, kind):
+    values, message = IMPOSSIBLE[kind]
+    folder = _v2(tmp_path / "a.zarr", **values)
+
+    tracemalloc.start()
+    with pytest.raises((SpecError, FormatError), match=message):
+        gl.zarr(folder)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    tracemalloc.stop()
+
+
+def test_chunks_that_never_arrived_are_told_also_by_a_manifest(tmp_path, caplog):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    for name in ("x", "y"):
+        group.create_array(name, shape=(8, 2), chunks=(2, 2), dtype="f4")[...] = np.arange(1, 17).reshape(8, 2)
+    path = gl.zarr(tmp_path / "a.zarr").index(tmp_path / "whole.manifest")
+    for name in ("x", "y"):
+        (tmp_path / "a.zarr" / name / "c" / "3" / "0").unlink()
+
+    source = gl.zarr(tmp_path / "a.zarr")
+    [record] = caplog.records
+    assert "x: 1 of its 4 chunks are not there, and 1 more lack some" in record.getMessage()
+    assert source.read([5, 7])["x"].tolist() == [[11, 12], [0, 0]]
+    with pytest.raises(SpecError, match="fill=True"):
+        gl.zarr(source.index(tmp_path / "x.manifest"), fill=False)
+    caplog.clear()
+    gl.zarr(tmp_path / "a.zarr", fill=True)
+    assert caplog.records == []
+    with pytest.raises(ChangedFileError, match="c/3/0"):
+        gl.zarr(path).read([7])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_packed_numbers_of_xarray_become_values_or_stay(tmp_path, version):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=version)
+    array = group.create_array("t", shape=(3,), chunks=(2,), dtype="i2", fill_value=-9 if version == 2 else 0)
+    array[...] = [1, 2, -9]
+    array.attrs.update({"scale_factor": 0.5, "add_offset": 10.0, **({"_FillValue": -9} if version == 3 else {})})
+
+    with pytest.raises(SpecError, match=r"t: its numbers stand for others(.|\n)*mask_and_scale=True"):
+        gl.zarr(tmp_path / "a.zarr")
+    assert gl.zarr(tmp_path / "a.zarr", mask_and_scale=False).read([0, 2])["t"].tolist() == [1, -9]
+    source = gl.zarr(tmp_path / "a.zarr", mask_and_scale=True)
+    np.testing.assert_array_equal(source.read([0, 1, 2])["t"], [10.5, 11.0, np.nan])
+    again = gl.open(source.index(tmp_path / "x.manifest"))
+    np.testing.assert_array_equal(again.read([0, 1, 2])["t"], [10.5, 11.0, np.nan])
+
+
+def test_a_fill_value_of_floats_in_format_3_is_the_base64_of_a_double(tmp_path):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    for name, number in (("nan", np.nan), ("large", 1e20)):
+        array = group.create_array(name, shape=(2,), dtype="f4")
+        array[...] = [1, number]
+        array.attrs["_FillValue"] = base64.b64encode(struct.pack("<d", number)).decode()  # as xarray writes it
+
+    with pytest.raises(SpecError, match="large: its numbers"):
+        gl.zarr(tmp_path / "a.zarr")
+    records = gl.zarr(tmp_path / "a.zarr", mask_and_scale=True).read([0, 1])
+    np.testing.assert_array_equal(records["large"], np.array([1, np.nan], "f4"))
+    np.testing.assert_array_equal(gl.zarr(tmp_path / "a.zarr", ["nan"]).read([1])["nan"], [np.nan])
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
+def test_what_a_handler_raises_while_a_group_is_opened_comes_as_itself(tmp_path, monkeypatch):
+    def ring(*_):
+        raise TimeoutError("of the handler")
+
+    zarr.create_array(str(tmp_path / "a.zarr"), data=np.arange(4))
+    before, release = signal.signal(signal.SIGALRM, ring), threading.Event()
+    monkeypatch.setattr(opening, "array_of", lambda *arguments: release.wait(60))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(TimeoutError, match="of the handler"):
+            gl.zarr(tmp_path / "a.zarr")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        release.set()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.formats import columnar
 from gpuload.formats.arrow.messages import HEAD_BYTES, PAIR, SCHEMA, Batches, Message, WrongMessage, width
 from gpuload.formats.arrow.table import CALL, Table
@@ -99,7 +100,8 @@ def _prefixes_of(listing: Manifest) -> list[_Prefix]:
                 raise WrongMessage("it is no schema")
             schema = arrow.ipc.open_stream(content).schema
             prefixes.append(_Prefix(content, message.is_little, schema, [width(field.type) for field in schema]))
-        except (WrongMessage, OSError, ValueError, arrow.ArrowException):
+        except (WrongMessage, OSError, ValueError, arrow.ArrowException) as error:
+            signalsafe.pass_on(error)
             raise listing.error("a beginning of a file holds no schema") from None
     return prefixes
 

@@ -102,7 +102,7 @@ class Grid:
         storage.read(Extents(files, self.offsets[first:last], lengths), raw, begins[:-1])
         for number in range(first, last):
             piece = raw[int(begins[number - first]) : int(begins[number - first + 1])]
-            elements = self._undo(piece, number).view(self.dtype).reshape(self.chunk)
+            elements = self.undo(piece, number).view(self.dtype).reshape(self.chunk)
             place = np.unravel_index(int(self.numbers[number]), self.counts)[1:]
             corner = tuple(int(step) * length for step, length in zip(place, self.chunk[1:], strict=True))
             ends = (begin + length for begin, length in zip(corner, self.chunk[1:], strict=True))
@@ -110,7 +110,7 @@ class Grid:
             target[...] = elements[tuple(map(slice, target.shape))]
         return values
 
-    def _undo(self, raw: Bytes, number: int) -> Bytes:
+    def undo(self, raw: Bytes, number: int) -> Bytes:
         """Return the bytes of a chunk without its filters."""
         mask = int(self.masks[number])
         try:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,22 +27,26 @@ from gpuload.errors import (
     line_of,
 )
 from gpuload.formats import members
-from gpuload.formats.hdf5.chunks import DEFLATE, FLETCHER32, SHUFFLE, Grid, sort_chunks
-from gpuload.formats.hdf5.library import ERRORS, find, import_h5py, open_file, refusal
-from gpuload.formats.members import Member, Places
+from gpuload.formats.hdf5 import messages
+from gpuload.formats.hdf5.chunks import DEFLATE, FLETCHER32, SHUFFLE, Grid, grid_shape, sort_chunks
+from gpuload.formats.hdf5.library import find, import_h5py, read_file, refusal
+from gpuload.formats.members import Gaps, Member, Places
+from gpuload.formats.packing import NAMES, Packing, packing_of
 from gpuload.ragged import Ragged
 from gpuload.sources.layouts import native
 from gpuload.sources.leaf import Array, Indices
-from gpuload.spec import Field, Layout
-from gpuload.storage.extents import Storage
+from gpuload.spec import NUMBERS, Field, Layout
+from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
+from gpuload.storage.inflate import limit_bytes, too_large
 
 BY_HDF5 = "decoded by HDF5"
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
 REFERENCE_BYTES = 16  # of a value of varying length, in the dataset itself
 ROWS, CHUNKS, HDF5 = "rows", "chunks", "hdf5"  # who reads a dataset: its rows lie in one piece, in chunks, or HDF5 does
 TEXTS, VALUES = "texts", "values"  # of varying length
-log = logging.getLogger("gpuload")
+TURNED = "F"  # the order of an array whose axes are turned
+MATLAB, MATLAB_EMPTY = "MATLAB_class", "MATLAB_empty"  # attributes of a dataset
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Kind:
         varying: TEXTS or VALUES for values of varying length; "" for others.
         has_images: True if values are encoded images.
         classes: the names of the values 0, 1, 2, ...
+        packing: how its numbers stand for values.
+        order: "F" if its axes are turned when it is read, and `shape` and `chunk` are those of the turned array.
     """
 
     how: str
@@ -71,6 +76,8 @@ class Kind:
     varying: str = ""
     has_images: bool = False
     classes: tuple[str, ...] = ()
+    packing: Packing | None = None
+    order: str = ""
 
     def fields(self, name: str) -> Layout | Field:
         """Return the layout of a row, or the field of values of varying length."""
@@ -95,12 +102,26 @@ class Dataset:
         length: the number of rows.
         offset: the byte of the file where the first of ROWS begins.
         chunks: numbers, offsets, lengths and masks of CHUNKS that were written (`chunks.Grid`).
+        num_missing: how many chunks of a dataset that HDF5 decodes were never written; 1 for one in one piece.
     """
 
     kind: Kind
     length: int
     offset: int = 0
     chunks: tuple[Indices, ...] = ()
+    num_missing: int = 0
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the dataset in the file."""
+        shape = (self.length, *self.kind.shape)
+        return shape[::-1] if self.kind.order == TURNED else shape
+
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks it has, written or not."""
+        kind = self.kind
+        return math.prod(grid_shape((self.length, *kind.shape), kind.chunk)) if kind.chunk else 1
 
 
 @dataclass(frozen=True)
@@ -153,20 +174,29 @@ class Place:
             FormatError: it is another one than the manifest says.
         """
         begin, end = (int(start) for start in starts[block : block + 2])
-        with open_file(self.files, self.number) as file:
-            try:
-                # Opened for each block: no file of h5py stays open, so a fork finds none (`library.py`).
-                array, difference = self._find_again(file, dataset)
-                if not difference:
-                    values = array[begin:end]
-                    if len(values) != end - begin:
-                        raise ValueError(f"it gave {len(values)} rows")
-                    return _block_of(values, dataset.kind)
-            except ERRORS as error:
-                cause = refusal(self.files, self.number, self.title, error).cause
-                raise DamagedBlockError(
-                    f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the file again"
-                ) from None
+
+        def read(file: Any) -> tuple[Array | Ragged | None, str]:
+            # Opened for each block: no file of h5py stays open, so a fork finds none (`library.py`).
+            array, difference = self._find_again(file, dataset)
+            if difference:
+                return None, difference
+            if dataset.kind.varying:
+                _check_lengths(self, array, begin, end, dataset)
+            # MATLAB's arrays are turned: their first axis is the last of the dataset.
+            values = array[..., begin:end].T if dataset.kind.order == TURNED else array[begin:end]
+            if len(values) != end - begin:
+                raise ValueError(f"it gave {len(values)} rows")
+            return _block_of(values, dataset.kind), ""
+
+        def to_error(error: Exception) -> GpuloadError:
+            cause = refusal(self.files, self.number, self.title, error).cause
+            return DamagedBlockError(
+                f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the file again"
+            )
+
+        values, difference = read_file(self.files, self.number, read, to_error)
+        if values is not None:
+            return values
         if self.files.manifest:
             raise FormatError(
                 f"{self.title} is not as the manifest {self.files.manifest} says",
@@ -190,7 +220,8 @@ class Place:
         kind, h5py = dataset.kind, import_h5py()
         if not isinstance(array, h5py.Dataset) or array.is_virtual or array.external:
             return array, "it is no dataset with values of its own"
-        dtype, shape, chunk = array.dtype, (dataset.length, *kind.shape), tuple(array.chunks or ())
+        dtype, shape, chunk = array.dtype, dataset.stored_shape, tuple(array.chunks or ())
+        chunk = chunk[::-1] if kind.order == TURNED else chunk
         elements = np.dtype(np.uint8) if h5py.check_string_dtype(dtype) else h5py.check_vlen_dtype(dtype)
         # Not None: NumPy takes it for float64 where it compares it with a dtype.
         has_elements = elements is not None and elements == kind.dtype
@@ -219,8 +250,13 @@ def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layo
 # --- from a file
 
 
-def read_dataset(place: Place, file: Any) -> Dataset:
+def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
     """Return a dataset of an open file.
+
+    Args:
+        place: of the dataset.
+        file: of h5py.
+        order: ``"F"`` turns its axes; None: as they are, and those of MATLAB are refused.
 
     Raises:
         SpecError: it cannot be a field.
@@ -246,35 +282,42 @@ def read_dataset(place: Place, file: Any) -> Dataset:
         raise SpecError(
             "its elements are none of NumPy's", cause=line_of(error), remedy="convert it with h5py"
         ) from None
-    filters = _filters_of(dataset)
-    if not dataset.id.get_storage_size() and dataset.size:
-        raise SpecError(
-            f"none of its {dataset.shape[0]} rows was ever written",
-            cause="the program that created it ended before that, or writes it still",
-            remedy="write it anew",
-        )
+    filters, attributes = _filters_of(dataset), _attributes_of(dataset)
     shape, length = tuple(map(int, dataset.shape[1:])), int(dataset.shape[0])
     chunk = tuple(map(int, dataset.chunks or ()))
+    num_missing = _num_missing(dataset, chunk)
     if dtype.hasobject and dtype.names is None:
-        return Dataset(_varying_kind(place, dataset, dtype, shape, chunk, filters), length)
+        kind = _varying_kind(place, dataset, dtype, shape, chunk, filters, num_missing)
+        return Dataset(kind, length, num_missing=num_missing)
+    if shape:
+        order = _order_of(attributes, dtype, dataset.shape, order)
+    packing = packing_of(attributes, dtype)
+    if shape and order == TURNED:
+        turned = (*shape[::-1], length)
+        kind = Kind(HDF5, _without_metadata(dtype), turned[1:], chunk[::-1], filters, packing=packing, order=TURNED)
+        members.row_layout(place.name, dtype, turned[1:])
+        return Dataset(kind, turned[0], num_missing=num_missing)
     row_bytes = members.row_layout(place.name, dtype, shape).record_bytes
     # A type of the file may have other bytes than the dtype that h5py gives for it: only an equal one is read
     # without h5py.
     is_plain = dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and row_bytes > 0
-    kind = Kind(HDF5, _without_metadata(dtype), shape, chunk, filters, classes=_classes_of(dataset))
+    kind = Kind(
+        HDF5, _without_metadata(dtype), shape, chunk, filters, classes=_classes_of(dataset), packing=packing,
+    )  # fmt: skip
     base, inner = kind.base
     is_ours = is_plain and all(code in FILTERS for code, *_ in filters)
-    if chunk and is_ours and not file.userblock_size:
+    is_ours = is_ours and not (num_missing and num_missing == Dataset(kind, length).num_chunks)
+    if chunk and is_ours and not file.userblock_size and _lists_chunks(place, dataset):
         infos = list[Any]()
         # One walk over the index; get_chunk_info(number) begins it anew for each chunk, a hundred times as slow.
         dataset.id.chunk_iter(infos.append)
         chunks = [((*info.chunk_offset, *(0 for _ in inner)), *info[1:]) for info in infos]
         whole = (length, *shape, *inner), (*chunk, *inner)
         fill = np.broadcast_to(np.array(dataset.fillvalue, base), inner).tobytes()
-        kind = Kind(CHUNKS, kind.dtype, shape, chunk, filters, fill, classes=kind.classes)
+        kind = replace(kind, how=CHUNKS, fill=fill)
         return Dataset(kind, length, 0, sort_chunks(place.title, *whole, chunks, place.file_bytes))
     num_bytes, stored_bytes, size = length * row_bytes, int(dataset.id.get_storage_size()), place.file_bytes
-    if is_plain and num_bytes and dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS:
+    if is_plain and num_bytes and not num_missing and dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS:
         offset = int(dataset.id.get_offset())
         if stored_bytes != num_bytes or offset + num_bytes > size:
             raise FormatError(
@@ -282,8 +325,78 @@ def read_dataset(place: Place, file: Any) -> Dataset:
                 cause="its header is damaged, or the file was cut short",
                 remedy="copy the file again",
             )
-        return Dataset(Kind(ROWS, kind.dtype, shape, classes=kind.classes), length, offset)
-    return Dataset(kind, length)
+        return Dataset(replace(kind, how=ROWS, chunk=(), filters=()), length, offset)
+    return Dataset(kind, length, num_missing=num_missing)
+
+
+def _attributes_of(dataset: Any) -> dict[str, Any]:
+    """Return those attributes of a dataset that say what its numbers mean."""
+    return {name: dataset.attrs[name] for name in (*NAMES, MATLAB, MATLAB_EMPTY) if name in dataset.attrs}
+
+
+def _num_missing(dataset: Any, chunk: tuple[int, ...]) -> int:
+    """Return how many chunks of a dataset were never written; a dataset in one piece is one."""
+    if not dataset.size:
+        return 0
+    if not chunk:
+        return int(not dataset.id.get_storage_size())
+    return max(math.prod(grid_shape(dataset.shape, chunk)) - int(dataset.id.get_num_chunks()), 0)
+
+
+def _order_of(attributes: Mapping[str, Any], dtype: np.dtype[Any], shape: Sequence[int], order: str | None) -> str:
+    """Return the order of an array of several axes: "F" where it is to be turned.
+
+    Raises:
+        SpecError: MATLAB wrote it, and nothing says whether its axes are turned; or it cannot be turned.
+    """
+    if attributes.get(MATLAB_EMPTY):
+        raise SpecError(
+            "it is an empty array of MATLAB",
+            cause="what is stored are its sizes, and no values",
+            remedy="name others by fields=",
+        )
+    if order == TURNED and dtype.subdtype is not None:
+        raise SpecError(
+            f"its elements are arrays, {dtype}",
+            cause='order="F" turns the axes of the dataset alone',
+            remedy='leave order="F" out',
+        )
+    if MATLAB in attributes and order is None:
+        raise SpecError(
+            f"it is an array of MATLAB, whose axes lie in the file in turned order, as {tuple(map(int, shape))}",
+            cause="MATLAB counts the elements of the first axis fastest, HDF5 those of the last",
+            remedy=f'pass order="F", which turns them, for {int(shape[-1])} records of MATLAB\'s first axis, or '
+            f'order="C" for {int(shape[0])} records as stored',
+        )
+    return order or ""
+
+
+def _lists_chunks(place: Place, dataset: Any) -> bool:
+    """Return True if HDF5 lists the chunks of a dataset with their true places, and all went through the filters.
+
+    By the indexes of HDF5 1.10 that are arrays, H5Dchunk_iter (libhdf5 1.14.6) counts the places in the order of the
+    dataset's axes as they are. In the index the axis that may grow without end comes first, and the other ones have
+    their largest lengths.
+    """
+    address, size = int(import_h5py().h5o.get_info(dataset.id).addr), place.file_bytes
+
+    def read(offset: int, length: int) -> bytes:
+        end = min(offset + length, size)
+        content = np.empty(max(end - offset, 0), np.uint8)
+        if content.size:
+            extents = Extents(*(np.array([value], np.int64) for value in (place.number, offset, content.size)))
+            place.storage.read(extents, content, np.zeros(1, np.int64))
+        return content.tobytes()
+
+    index = messages.chunk_index(read, address)
+    if index is None or not index.is_whole:
+        return False
+    if index.kind not in (messages.FIXED_ARRAY, messages.EXTENSIBLE_ARRAY):
+        return True
+    axes = list(zip(dataset.shape, dataset.maxshape, dataset.chunks, strict=True))
+    growing = [axis for axis, (_, limit, _) in enumerate(axes) if limit is None]
+    is_full = all(limit is None or -(-limit // step) == -(-length // step) for length, limit, step in axes)
+    return is_full and growing in ([], [0])
 
 
 def _filters_of(dataset: Any) -> tuple[tuple[int, tuple[int, ...], str], ...]:
@@ -339,8 +452,9 @@ def _classes_of(dataset: Any) -> tuple[str, ...]:
 
 
 def _varying_kind(
-    place: Place, dataset: Any, dtype: np.dtype[Any], shape: tuple[int, ...], chunk: tuple[int, ...], filters: Any
-) -> Kind:
+    place: Place, dataset: Any, dtype: np.dtype[Any], shape: tuple[int, ...], chunk: tuple[int, ...], filters: Any,
+    num_missing: int,
+) -> Kind:  # fmt: skip
     """Return the kind of a dataset of values of varying length."""
     h5py = import_h5py()
     if h5py.check_string_dtype(dtype) is not None:
@@ -353,8 +467,61 @@ def _varying_kind(
             cause="h5py gives these without turning their bytes around",
             remedy="write it anew in the byte order of this machine",
         )
+    if base is None or base.kind not in NUMBERS or shape:
+        members.varying_field(place.name, base, shape, [])  # refuses it
+    kind = Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES)
+    _check_lengths(place, dataset, 0, min(1, len(dataset)), Dataset(kind, len(dataset), num_missing=num_missing))
     field = members.varying_field(place.name, base, shape, dataset[:1])
-    return Kind(HDF5, _without_metadata(base), shape, chunk, filters, varying=VALUES, has_images=field.encoded)
+    return replace(kind, has_images=field.encoded)
+
+
+def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
+    """Look at the lengths of values of varying length before HDF5 makes room for them, without asking the file.
+
+    They stand with the places of the values in the dataset. Those behind filters that are not undone here are not seen.
+
+    Raises:
+        ValueError: a value has more bytes than the file.
+        FormatError: the values have more bytes than a file of this size may unpack to.
+    """
+    size, kind, pieces = place.file_bytes, about.kind, list[Array]()
+    if not kind.chunk:
+        pieces.append(_references(place, dataset, begin, end))
+    elif all(code in FILTERS for code, *_ in kind.filters):
+        step, zero = kind.chunk[0], np.zeros(1, np.int64)
+        for first in range(begin // step * step, end, step):
+            # For a chunk that was never written h5py 3.14 asks for memory of any size. To look for it walks all.
+            if about.num_missing and dataset.id.get_chunk_info_by_coord((first,)).byte_offset is None:
+                continue
+            mask, raw = dataset.id.read_direct_chunk((first,))
+            filters = tuple((code, values) for code, values, _ in kind.filters)
+            sizes, masks = np.array([len(raw)], np.int64), np.array([mask], np.int64)
+            dtype = np.dtype((np.void, REFERENCE_BYTES))
+            grid = Grid(
+                place.title, place.number, (len(dataset),), kind.chunk, dtype, filters, 0, zero, zero, sizes, masks
+            )
+            content = grid.undo(np.frombuffer(raw, np.uint8), 0).reshape(-1, REFERENCE_BYTES)
+            pieces.append(content[max(begin - first, 0) : end - first])
+    for content in pieces:
+        lengths = content[:, :4].copy().view("<u4").astype(np.int64) * kind.dtype.itemsize
+        if lengths.size and int(lengths.max()) > size:
+            raise ValueError(f"a value of varying length has {int(lengths.max())} bytes, and the file {size}")
+        if int(lengths.sum()) > limit_bytes(size):
+            raise too_large(place.title, size, int(lengths.sum()), unpack="with h5py")
+
+
+def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:
+    """Return length and place of the values of a dataset in one piece, ``[n, REFERENCE_BYTES]``; or none."""
+    offset, stored_bytes = dataset.id.get_offset(), int(dataset.id.get_storage_size())
+    first = int(offset or 0) + begin * REFERENCE_BYTES
+    num_bytes = (end - begin) * REFERENCE_BYTES
+    is_there = offset is not None and stored_bytes == len(dataset) * REFERENCE_BYTES
+    if not is_there or not 0 <= first <= place.file_bytes - num_bytes:
+        return np.zeros((0, REFERENCE_BYTES), np.uint8)
+    content = np.empty(num_bytes, np.uint8)
+    extents = Extents(*(np.array([value], np.int64) for value in (place.number, first, num_bytes)))
+    place.storage.read(extents, content, np.zeros(1, np.int64))
+    return content.reshape(-1, REFERENCE_BYTES)
 
 
 # --- to fields
@@ -369,6 +536,7 @@ def member_of(place: Place, dataset: Dataset) -> Member:
     """
     kind, length, size = dataset.kind, dataset.length, place.file_bytes
     fields = kind.fields(place.name)
+    members.check_chunk(place.title, kind.chunk or (0,), REFERENCE_BYTES if kind.varying else kind.dtype.itemsize, size)
     if not isinstance(fields, Layout):
         # Values of varying length lie one by one in heaps of the file. How many bytes the heaps hold for this dataset
         # is not written anywhere: the whole file is the most it can be.
@@ -389,12 +557,13 @@ def _rows_member(place: Place, dataset: Dataset, fields: Layout | Field, starts:
         # 0: HDF5 decodes it, and gives no place to name.
         return place.file, dataset.offset and dataset.offset + int(starts[block]) * row_bytes
 
+    gaps = Gaps(dataset.num_missing, dataset.num_chunks, "the fill value") if dataset.num_missing else None
     places = None
     if dataset.kind.how == ROWS:
         places = Places(*(np.array([value], np.int64) for value in (place.number, dataset.length, dataset.offset)))
     return Member(
         place.title, place.path, fields, starts, partial(place.decode, starts, dataset), BY_HDF5, origin, num_bytes,
-        places, dataset.kind.classes,
+        places, dataset.kind.classes, gaps, dataset.kind.packing,
     )  # fmt: skip
 
 
@@ -412,18 +581,17 @@ def _chunks_member(place: Place, dataset: Dataset, layout: Layout) -> Member:
         np.frombuffer(kind.fill, base).reshape(inner),
         *dataset.chunks,
     )
-    if num_missing := math.prod(grid.counts) - grid.numbers.size:
-        log.warning(
-            "%s: %d of %d chunks were never written; their elements are the fill value %s",
-            *(place.title, num_missing, math.prod(grid.counts), grid.fill),
-        )
+    num_missing, gaps = math.prod(grid.counts) - grid.numbers.size, None
+    if num_missing:
+        gaps = Gaps(num_missing, math.prod(grid.counts), f"the fill value {grid.fill}")
     places = None
     if grid.is_plain:
         numbers = np.full(grid.numbers.size, place.number, np.int64)
         places = Places(numbers, np.diff(starts), grid.offsets)
     return Member(
         place.title, place.path, layout, starts, partial(grid.decode, place.storage), "decoded by gpuload",
-        partial(grid.origin, place.file), dataset.length * layout.record_bytes, places, kind.classes,
+        partial(grid.origin, place.file), dataset.length * layout.record_bytes, places, kind.classes, gaps,
+        kind.packing,
     )  # fmt: skip
 
 

@@ -7,20 +7,22 @@ Links   soft links are followed; external links are refused by name: h5py would 
 
 from __future__ import annotations
 
-import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, GpuloadError, SpecError, UnknownFieldError, line_of, missing_package
+from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps
 from gpuload.storage.files import Files, Handle, open_error
 
 CALL = "gl.hdf5"
 METADATA_BYTES = 1 << 16  # of an object that are asked for at a time, as HDF5 goes from place to place
+HEAP_HEAD = 24  # the longest beginning of a heap
 MOST_LINKS = 16  # soft links one behind the other
 MOST_NAMES = 8  # of datasets in an error
+Result = TypeVar("Result")
 ERRORS = (OSError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, ArithmeticError, AttributeError)
 
 
@@ -37,6 +39,7 @@ class _Bytes(io.RawIOBase):
 
     def __init__(self, files: Files, number: int, handle: Handle) -> None:
         self._files, self._number, self._handle, self._at = files, number, handle, 0
+        self._length_bytes = 8
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = offset + (0, self._at, int(self._files.sizes[self._number]))[whence]
@@ -51,8 +54,22 @@ class _Bytes(io.RawIOBase):
         if not 0 <= self._at <= size - len(view):
             raise OSError(f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file")
         self._files.read(self._number, self._handle, view, self._at)
+        if view[: len(MAGIC)] == MAGIC:
+            self._length_bytes = heaps.length_bytes_of(bytes(view[:FIRST_PLACE]))
+        elif view[: len(heaps.HEAP)] == heaps.HEAP:
+            self._check_heap(self._at, bytes(view[:HEAP_HEAD]))
         self._at += len(view)
         return len(view)
+
+    def _check_heap(self, at: int, head: bytes) -> None:
+        """Raise ``OSError`` if HDF5 would walk through the heap that begins at a byte for ever."""
+        size = heaps.heap_size(head, self._length_bytes)
+        if size > int(self._files.sizes[self._number]) - at:
+            raise OSError(f"a heap of {size} bytes at byte {at} does not lie in the file")
+        heap = bytearray(size)
+        self._files.read(self._number, self._handle, memoryview(heap), at)
+        if fault := heaps.heap_fault(bytes(heap), self._length_bytes):
+            raise OSError(f"its heap of values of varying length is damaged: {fault}")
 
     def readable(self) -> bool:
         return True
@@ -61,24 +78,36 @@ class _Bytes(io.RawIOBase):
         return True
 
 
-@contextlib.contextmanager
-def open_file(files: Files, number: int) -> Iterator[Any]:
-    """Yield a file as h5py's.
+def read_file(
+    files: Files, number: int, function: Callable[[Any], Result], to_error: Callable[[Exception], GpuloadError]
+) -> Result:
+    """Return the result for an open file of h5py's.
+
+    Args:
+        files: the files.
+        number: which of them.
+        function: gets the file; nothing of it is used behind this call.
+        to_error: returns the error for what h5py raises in the function.
 
     Raises:
-        FormatError: h5py does not take it.
+        FormatError: h5py does not take the file.
         FileError: the file changed, or cannot be read.
     """
     path, size = files.paths[number], int(files.sizes[number])
-    with files.open_file(number, METADATA_BYTES) as handle:
-        try:
-            file = import_h5py().File(_Bytes(files, number, handle), "r")
-        except ERRORS as error:
-            raise refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes") from None
-        with file:
-            yield file
-        # Behind h5py: what it read of a file that changed meanwhile is not used.
-        files.check_descriptor(number, handle)
+
+    def to_refusal(error: Exception) -> GpuloadError:
+        return refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes")
+
+    def read() -> Result:
+        with files.open_file(number, METADATA_BYTES) as handle:
+            source = _Bytes(files, number, handle)
+            with signalsafe.call_library(lambda: import_h5py().File(source, "r"), to_refusal, ERRORS) as file:
+                result = function(file)
+            # Behind h5py: what it read of a file that changed meanwhile is not used.
+            files.check_descriptor(number, handle)
+        return result
+
+    return signalsafe.call_library(read, to_error, ERRORS)
 
 
 def refusal(files: Files, number: int, subject: str, error: Exception, size: str = "") -> GpuloadError:

@@ -19,10 +19,11 @@ import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.formats.hdf5.chunks import grid_shape
-from gpuload.formats.hdf5.datasets import CHUNKS, FILTERS, HDF5, ROWS, TEXTS, VALUES, Dataset, Kind
+from gpuload.formats.hdf5.datasets import CHUNKS, FILTERS, HDF5, ROWS, TEXTS, TURNED, VALUES, Dataset, Kind
 from gpuload.formats.members import complete_path, listed_kinds, listed_paths
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
+from gpuload.formats.packing import Packing
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Layout
 from gpuload.storage.manifest import Manifest
@@ -51,6 +52,9 @@ def to_manifest(paths: Sequence[str], tables: Sequence[Sequence[Dataset]]) -> tu
         kinds.append([_to_json(path, kind) for kind in numbers])
         arrays[f"{number} kind_of"] = np.array(kind_of, np.uint32)
         arrays[f"{number} lengths"] = np.array([dataset.length for dataset in column], np.int64)
+        num_missing = np.array([dataset.num_missing for dataset in column], np.int64)
+        if num_missing.any():
+            arrays[f"{number} num_missing"] = num_missing
         arrays[f"{number} begins"] = np.array([dataset.offset for dataset in column], np.int64)
         if any(kind.how == CHUNKS for kind in numbers):
             chunks = [dataset.chunks or (NO_CHUNKS,) * 4 for dataset in column]
@@ -92,6 +96,8 @@ def _to_json(path: str, kind: Kind) -> dict[str, Any]:
         "varying": kind.varying,
         "has_images": kind.has_images,
         "classes": list(kind.classes),
+        "packing": kind.packing and kind.packing.to_json(),
+        "order": kind.order,
     }
 
 
@@ -124,6 +130,8 @@ def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dat
     kind_of = listing.numbers(f"{prefix}kind_of", 0, len(kinds), "<u4")
     lengths = listing.numbers(f"{prefix}lengths", 0, LARGEST_LENGTH)
     begins = listing.numbers(f"{prefix}begins", 0, LARGEST_LENGTH)
+    name = f"{prefix}num_missing"
+    num_missing = listing.numbers(name, 0, LARGEST_LENGTH) if name in listing.arrays else np.zeros_like(lengths)
     row_bytes = np.array([_row_bytes(kind) for kind in kinds], np.int64)[kind_of]
     is_rows = np.array([kind.how == ROWS for kind in kinds])[kind_of]
     room = listing.files.sizes - begins  # so said, no product can overflow
@@ -134,8 +142,10 @@ def _column(listing: Manifest, path: str, prefix: str, entries: Any) -> list[Dat
     if any(kind.how == CHUNKS for kind in kinds):
         chunks = _chunks_of(listing, path, prefix, [Dataset(kind, length) for kind, length in shares])
     return [
-        Dataset(kind, length, begin if kind.how == ROWS else 0, places)
-        for (kind, length), begin, places in zip(shares, begins.tolist(), chunks, strict=True)
+        Dataset(kind, length, begin if kind.how == ROWS else 0, places, missing if kind.how == HDF5 else 0)
+        for (kind, length), begin, places, missing in zip(
+            shares, begins.tolist(), chunks, num_missing.tolist(), strict=True
+        )
     ]
 
 
@@ -160,9 +170,13 @@ def _from_json(entry: Any) -> Kind:
         _text(entry["varying"]),
         entry["has_images"] is True,
         tuple(map(_text, entry["classes"])),
+        # Older manifests have neither.
+        Packing.from_json(entry["packing"]) if entry.get("packing") else None,
+        _text(entry.get("order", "")),
     )
     codes = {code for code, *_ in filters}
     is_sound = kind.how in (ROWS, CHUNKS, HDF5) and kind.varying in ("", TEXTS, VALUES) and 0 not in kind.chunk
+    is_sound = is_sound and kind.order in ("", TURNED) and (kind.order != TURNED or kind.how == HDF5)
     is_sound = is_sound and len(kind.chunk) in (0, 1 + len(kind.shape)) and (kind.how == HDF5 or not kind.varying)
     if kind.how == CHUNKS:
         has_fill = len(kind.fill) == dtype.itemsize

@@ -18,11 +18,12 @@ Source  https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from gpuload.errors import FormatError, GpuloadError, MissingPackageError, SpecError
 from gpuload.formats import members
 from gpuload.formats.hdf5.datasets import HDF5, Dataset, Kind, Place, check_filters, member_of, read_dataset, within
-from gpuload.formats.hdf5.library import CALL, ERRORS, import_h5py, names_in, open_file, refusal
+from gpuload.formats.hdf5.library import CALL, import_h5py, names_in, read_file, refusal
 from gpuload.formats.hdf5.listing import from_manifest, to_manifest
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
@@ -37,6 +38,9 @@ def hdf5(
     fields: Sequence[str] | Mapping[str, str] | None = None,
     *,
     group: str = "/",
+    fill: bool | None = None,
+    mask_and_scale: bool | None = None,
+    order: Literal["C", "F"] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the records of HDF5 files: element i of the first axis of each dataset.
@@ -55,27 +59,42 @@ def hdf5(
         fields: the paths of datasets in the group, in this order; or a dict from names of fields to these. By default
             all datasets of the group itself that have an axis.
         group: the path of the group.
+        fill: True reads chunks that were never written as the fill value, without a warning; False: they are an error.
+        mask_and_scale: True makes values of numbers that are packed, as netCDF's ``scale_factor``, ``add_offset``,
+            ``_FillValue``, ``missing_value``, ``valid_range`` and ``_Unsigned`` say: floats, with NaN for a missing
+            value. False gives them as they are stored. By default packed numbers are an error.
+        order: ``"F"`` turns the axes of datasets, as those of MATLAB (v7.3) have to be: record i is element i of the
+            last axis of the dataset, which was the first one in MATLAB. ``"C"`` takes them as stored. By default
+            datasets of several axes that MATLAB wrote are an error.
         cache_bytes: of decoded blocks that are kept.
 
     Raises:
-        SpecError: an argument is wrong; a dataset cannot be a field; datasets differ in length, or files in a field.
+        SpecError: an argument is wrong; a dataset cannot be a field; datasets differ in length, or files in a field;
+            chunks are not there, numbers are packed or axes are turned, and no argument says what becomes of them.
         UnknownFieldError: there is no such dataset or group.
         FormatError: a file is no HDF5 file, or is damaged.
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: h5py is not installed, or a filter is missing that hdf5plugin may have.
     """
-    arguments = members.check_arguments(CALL, fields, group, cache_bytes)
+    arguments = members.check_arguments(CALL, fields, group, cache_bytes, fill, mask_and_scale)
+    if order not in (None, "C", "F"):
+        raise SpecError(
+            f"{CALL}: order = {order!r}",
+            cause="it says whether the axes of datasets are turned",
+            remedy='write order="F", which turns them, or order="C"',
+        )
+    arguments["order"] = order
     listing = manifest.load(paths, "hdf5")
     if listing is None:
         import_h5py()
         names: Sequence[str] = expand(paths)
         files, _ = look_at(names, 0, lambda path, size, head: None)
         storage = open_storage(files)
-        pairs, tables = _read_files(files, storage, arguments["fields"], group)
+        pairs, tables = _read_files(files, storage, arguments["fields"], group, order)
     else:
         names, files, storage = listing.files.paths, listing.files, open_storage(listing.files)
         pairs, tables = from_manifest(listing, arguments["fields"], group)
-        _check_kinds({dataset.kind for table in tables for dataset in table}, listing.path)
+        _check_kinds({dataset.kind for table in tables for dataset in table}, listing.path, order)
     opening = Opening(hdf5, {"paths": tuple(names) if listing is None else listing.path, **arguments})
     listed_paths = [members.complete_path(group, path) for path in pairs.values()]
 
@@ -96,40 +115,50 @@ def hdf5(
 
 
 def _read_files(
-    files: Files, storage: Storage, fields: Mapping[str, str] | None, group: str
+    files: Files, storage: Storage, fields: Mapping[str, str] | None, group: str, order: str | None
 ) -> tuple[Mapping[str, str], list[list[Dataset]]]:
     """Return the paths of datasets by the names of fields, and of each file these datasets."""
-    pairs, table = _read_file(files, 0, storage, fields, group)
+    pairs, table = _read_file(files, 0, storage, fields, group, order)
 
     def read(chunk: Sequence[int]) -> list[list[Dataset]]:
-        return [_read_file(files, number, storage, pairs, group)[1] for number in chunk]
+        return [_read_file(files, number, storage, pairs, group, order)[1] for number in chunk]
 
     return pairs, [table, *by_chunks(read, range(1, len(files)))]
 
 
 def _read_file(
-    files: Files, number: int, storage: Storage, fields: Mapping[str, str] | None, group: str
+    files: Files, number: int, storage: Storage, fields: Mapping[str, str] | None, group: str, order: str | None
 ) -> tuple[Mapping[str, str], list[Dataset]]:
     """Return the datasets of a file that are fields; None: all of the group."""
     path = files.paths[number]
-    with open_file(files, number) as file:
-        try:
-            pairs = dict(fields or {name: name for name in names_in(file, path, group)})
-            table = list[Dataset]()
-            for name, dataset_path in pairs.items():
-                place = Place(files, number, storage, group, name, dataset_path)
-                try:
-                    table.append(read_dataset(place, file))
-                except (SpecError, MissingPackageError) as error:
-                    raise within(place, [] if fields else list(pairs), error) from None
-            return pairs, table
-        except ERRORS as error:
-            raise refusal(files, number, f"{path} is damaged", error) from None
+
+    def read(file: Any) -> tuple[Mapping[str, str], list[Dataset]]:
+        pairs = dict(fields or {name: name for name in names_in(file, path, group)})
+        table = list[Dataset]()
+        for name, dataset_path in pairs.items():
+            place = Place(files, number, storage, group, name, dataset_path)
+            try:
+                table.append(read_dataset(place, file, order))
+            except (SpecError, MissingPackageError) as error:
+                raise within(place, [] if fields else list(pairs), error) from None
+        return pairs, table
+
+    return read_file(files, number, read, lambda error: refusal(files, number, f"{path} is damaged", error))
 
 
-def _check_kinds(kinds: set[Kind], path: str) -> None:
-    """Raise ``MissingPackageError`` if HDF5 decodes one of these, and it or one of its filters is not there."""
+def _check_kinds(kinds: set[Kind], path: str, order: str | None) -> None:
+    """Raise ``MissingPackageError`` if HDF5 decodes one of these, and it or one of its filters is not there.
+
+    Raises:
+        SpecError: they were indexed with another order of axes than is asked for.
+    """
     for kind in kinds:
+        if order is not None and kind.shape and (order == "F") != (kind.order == "F") and not kind.varying:
+            raise SpecError(
+                f"{path} was written with other axes than order={order!r}",
+                cause="a manifest lists the records that its source had",
+                remedy="leave order= out, or index the files with it",
+            )
         if kind.how == HDF5:
             try:
                 check_filters([(code, name) for code, _, name in kind.filters])

@@ -25,12 +25,13 @@ from gpuload.errors import FormatError, SpecError
 from gpuload.sources.classnames import in_order, log_order, numbers_of, shorten
 from gpuload.sources.leaf import Indices
 from gpuload.storage.files import is_folder
+from gpuload.storage.folders import SPLITS
 from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, path_of
 
 SPLIT = re.compile(  # the name of a part of a data set, also as train_set, val2017 and test-images
-    r"(train|training|val|valid|validation|dev|eval|evaluation|test|testing|holdout)"
+    rf"({'|'.join(SPLITS)})"
     r"([-_ ]?(set|split|data|images|imgs|\d+))*",
     re.IGNORECASE | re.ASCII,
 )

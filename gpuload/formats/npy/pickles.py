@@ -262,6 +262,7 @@ def _unpickle(path: str, raw: bytes) -> Any:
         with content:
             members = {name: content[name] for name in content.files}
     except Exception as error:  # a pickle may raise anything
+        signalsafe.pass_on(error)
         raise FormatError(
             f"{path} cannot be unpickled",
             cause=f"{type(error).__name__}: {error}",

@@ -27,6 +27,7 @@ def _sniff(beginning: Beginning) -> Match | None:
         with open_binary(path) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
+        signalsafe.pass_on(error)
         raise FormatError(
             f"{path} is a damaged ZIP archive", cause=str(error), remedy="it was cut short: copy it again"
         ) from None

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuload import signalsafe
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.table import CALL, Table
@@ -84,6 +85,6 @@ def _schemas_of(listing: Manifest) -> list[Any]:
         if isinstance(texts, list):
             contents = [base64.b64decode(text, validate=True) for text in texts]
             return [arrow.ipc.read_schema(arrow.py_buffer(content)) for content in contents]
-    except (TypeError, binascii.Error, ValueError, OSError, arrow.ArrowException):
-        pass
+    except (TypeError, binascii.Error, ValueError, OSError, arrow.ArrowException) as error:
+        signalsafe.pass_on(error)
     raise listing.error("it holds no schemas")

@@ -8,9 +8,11 @@ rows, the store is told which files are their chunks, and their names are compar
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import ModuleType
@@ -18,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import signalsafe
+from gpuload import signalsafe, threads
 from gpuload.errors import (
     DamagedBlockError,
     FormatError,
-    GpuloadError,
     MissingPackageError,
-    SpecError,
     line_of,
     missing_package,
 )
 from gpuload.formats import members
-from gpuload.formats.members import Member, Places
+from gpuload.formats.members import Gaps, Member, Places
+from gpuload.formats.packing import MISSING, SCALES, Packing
+from gpuload.formats.zarr.metadata import check_array
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Field, Layout
@@ -37,6 +39,7 @@ from gpuload.storage.files import Files, join
 
 CALL = "gl.zarr"
 MAJOR = 3  # version of the library
+AXES_OF_XARRAY = "_ARRAY_DIMENSIONS"  # an attribute of arrays of xarray, in format 2
 TEXTS, BYTES = "VariableLengthUTF8", "VariableLengthBytes"  # zarr's names of types
 
 
@@ -46,10 +49,13 @@ def import_zarr() -> ModuleType:
     Raises:
         MissingPackageError: it is not installed, or too old.
     """
+    is_first = "zarr" not in sys.modules
     try:
         package = signalsafe.import_package("zarr")
     except ImportError as error:
         raise missing_package("zarr", needed_for=CALL, extra="zarr", error=error) from None
+    if is_first:
+        threads.end_first()  # zarr stops its event loop at the end, and whoever waits for it then waits for ever
     if int(package.__version__.partition(".")[0]) < MAJOR:
         raise MissingPackageError(
             f"{CALL} needs zarr {MAJOR}", cause=f"this is {package.__version__}", remedy="use Python 3.11, and zarr 3"
@@ -65,11 +71,13 @@ class Kind:
         path: of the array in its store; "" for an array without a group.
         sample: zarr's array; its length is of no meaning here.
         has_images: True if its values are encoded images.
+        packing: how its numbers stand for values.
     """
 
     path: str
     sample: Any
     has_images: bool = False
+    packing: Packing | None = None
 
     @cached_property
     def type_name(self) -> str:
@@ -118,15 +126,18 @@ class Kind:
         """Return the shape of the grid of chunks or shards of an array of some rows."""
         return tuple(-(-n // step) for n, step in zip((length, *self.row_shape), self.steps, strict=True))
 
-    def check(self) -> None:
-        """Raise ``SpecError`` for values that are pickles."""
-        codecs = (*(self.sample.filters or ()), *(self.sample.compressors or ()))
-        if any("pickle" in str(getattr(codec, "codec_id", type(codec).__name__)).lower() for codec in codecs):
-            raise SpecError(
-                "its values are pickles",
-                cause="they could run any code when they are read",
-                remedy="store arrays of numbers or texts",
-            )
+    def packing_attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes that say how numbers are packed; in format 2 xarray has its own fill value."""
+        settings = self.sample.metadata
+        is_of_xarray = settings.zarr_format == 2 and not {*SCALES, AXES_OF_XARRAY}.isdisjoint(attributes)
+        if is_of_xarray and settings.fill_value is not None and MISSING[0] not in attributes:
+            return {**attributes, MISSING[0]: settings.fill_value}
+        return dict(attributes)
+
+    def chunk_paths(self, root: str, length: int) -> Iterator[str]:
+        """Yield the paths of the files of all chunks of an array of some rows."""
+        for place in itertools.product(*map(range, self.counts(length))):
+            yield join(root, self.sample.metadata.encode_chunk_key(place))
 
     def fields(self, name: str) -> Layout | Field:
         """Return the layout of a decoded row, or the field of values of varying length.
@@ -154,7 +165,13 @@ def _row_layout(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Layo
 
 
 def array_of(metadata: Mapping[str, Any], length: int, store: Any, path: str) -> Any:
-    """Return zarr's array of some rows for metadata from `Kind.to_json`; for others zarr raises any error."""
+    """Return zarr's array of some rows for metadata from `Kind.to_json`; for others zarr raises any error.
+
+    Raises:
+        SpecError: a codec is not supported.
+        ValueError: they cannot be those of an array.
+    """
+    check_array({**metadata, "shape": [length, *metadata["shape"]]})
     package, storage = import_zarr(), signalsafe.import_package("zarr.storage")
     place = storage.StorePath(store, path)
     return package.Array.from_dict(place, {**metadata, "shape": [length, *metadata["shape"]]})
@@ -265,12 +282,10 @@ class Place:
     def rows(self, begin: int, end: int) -> Any:
         """Return rows as zarr decodes them; the errors are those of `decode`."""
         self._tell_store(begin, end)
-        try:
-            return np.asarray(self._array()[begin:end])
-        except GpuloadError:
-            raise
-        except Exception as error:  # a codec may raise any
-            raise self._damage(begin, end, f"zarr cannot decode it: {line_of(error)}") from None
+        return signalsafe.call_library(
+            lambda: np.asarray(self._array()[begin:end]),
+            lambda error: self._damage(begin, end, f"zarr cannot decode it: {line_of(error)}"),
+        )
 
     def _damage(self, begin: int, end: int, cause: str) -> DamagedBlockError:
         return DamagedBlockError(f"{self.title}, rows {begin} to {end - 1}", cause=cause, remedy="copy the files again")
@@ -309,7 +324,6 @@ def with_images(place: Place) -> Place:
 def member_of(place: Place) -> Member:
     """Return an array as fields of records."""
     array, kind, name = place.array, place.array.kind, place.name
-    kind.check()
     numbers = np.arange(place.first + 1, place.first + array.num_files, dtype=np.int64)
     sizes = place.files.sizes[numbers]
     fields, dtype = kind.fields(name), kind.dtype
@@ -321,6 +335,12 @@ def member_of(place: Place) -> Member:
         dtype = kind.plain_dtype
         fields = _row_layout(name, dtype, kind.row_shape)
     size, rows = int(sizes.sum()), min(kind.block_rows, max(array.length, 1))
+    members.check_chunk(place.title, kind.sample.chunks, dtype.itemsize, size)
+    num_chunks = math.prod(kind.counts(array.length))
+    gaps = None
+    if numbers.size < num_chunks:
+        fill = f"the fill value {kind.sample.fill_value}"
+        gaps = Gaps(num_chunks - numbers.size, num_chunks, fill, is_usual=True)
     starts = members.block_starts(place.title, array.length, rows, row_bytes, size)
     return Member(
         place.title,
@@ -332,4 +352,6 @@ def member_of(place: Place) -> Member:
         partial(place.origin, starts),
         array.length * row_bytes or size,
         Places(numbers, np.diff(starts), np.zeros(numbers.size, np.int64)) if is_plain else None,
+        gaps=gaps,
+        packing=kind.packing,
     )

@@ -21,10 +21,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from gpuload import lazy
+from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError, line_of
 from gpuload.formats import members
 from gpuload.formats.members import complete_path
+from gpuload.formats.packing import Packing
 from gpuload.formats.zarr import FIELD, METADATA
 from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
 from gpuload.sources.leaf import Array, Indices
@@ -76,18 +77,26 @@ def _num_chunks(array: StoredArray) -> int:
 
 def _text_of(path: str, kind: Kind) -> str:
     """Return the JSON of a kind."""
-    try:
+
+    def metadata_of() -> dict[str, Any]:
         metadata = kind.to_json()
         again = Kind(kind.path, array_of(metadata, 0, folder_store(""), kind.path))
         if again.to_json() != metadata:
             raise ValueError("it reads them as others")
-    except Exception as error:  # whatever zarr raises
-        raise SpecError(
+        return metadata
+
+    def to_error(error: Exception) -> SpecError:
+        return SpecError(
             f"a manifest with {path}",
             cause=f"zarr cannot read its metadata again from values of JSON: {line_of(error)}",
             remedy="leave it out by fields=, or open the groups by their paths",
-        ) from None
-    return json.dumps({"path": kind.path, "metadata": metadata, "has_images": kind.has_images}, sort_keys=True)
+        )
+
+    metadata = signalsafe.call_library(metadata_of, to_error)
+    values = {"path": kind.path, "metadata": metadata, "has_images": kind.has_images}
+    if kind.packing:
+        values["packing"] = kind.packing.to_json()
+    return json.dumps(values, sort_keys=True)
 
 
 def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: str) -> Groups:
@@ -140,8 +149,8 @@ def _from_json(entry: Any) -> Kind:
     shape = metadata["shape"]
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < LARGEST_LENGTH for n in shape):
         raise ValueError(f"{shape!r} is no shape of rows")
-    kind = Kind(path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True)
-    kind.check()
+    packing = Packing.from_json(entry["packing"]) if entry.get("packing") else None
+    kind = Kind(path, array_of(metadata, 0, folder_store(""), path), entry["has_images"] is True, packing)
     if len(kind.steps) != 1 + len(shape) or kind.row_shape != tuple(shape):
         raise ValueError("its chunks have other axes than its rows")
     return kind

@@ -7,9 +7,9 @@ Access  Arrays whose chunks hold whole rows, without compression or other codecs
 Files   All chunks are listed when a group is opened, and zarr reads them through `store.py`: so a file that changed or
         disappeared is an error, where zarr would give the fill value. In an object store the listing of an array tells
         the ETags of its chunks; a web server lists nothing, and is asked for each chunk.
-Refused stores that are no folders, as ZIP archives; codecs that unpickle, which would run any code.
-Opening zarr reads the metadata, of which a `StoredArray` is all that is used (`arrays.py`). A manifest holds these
-        (`listing.py`): a source that is opened by it reads no metadata, and lists no folder.
+Refused stores that are no folders, as ZIP archives; codecs that are not known here, as pickle, which runs any code.
+Opening metadata are read and checked here (`metadata.py`), before zarr makes an array of them (`arrays.py`). A manifest
+        holds what is used of them (`listing.py`): a source that is opened by it reads none, and lists no folder.
 Fork    zarr starts its own thread anew in a child.
 Needs   zarr 3, and so Python 3.11.
 Source  https://zarr-specs.readthedocs.io
@@ -18,26 +18,37 @@ Source  https://zarr-specs.readthedocs.io
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gpuload import lazy
+from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError, UnknownFieldError, line_of
 from gpuload.formats import members
+from gpuload.formats.packing import packing_of
 from gpuload.formats.zarr import FIELD, METADATA
-from gpuload.formats.zarr.arrays import CALL, Groups, Kind, Place, StoredArray, import_zarr, member_of, with_images
+from gpuload.formats.zarr.arrays import (
+    CALL,
+    Groups,
+    Kind,
+    Place,
+    StoredArray,
+    array_of,
+    import_zarr,
+    member_of,
+    with_images,
+)
 from gpuload.formats.zarr.listing import from_manifest, to_manifest
+from gpuload.formats.zarr.metadata import FILES, Node, chunk_counts, chunk_places, read_node
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.storage import manifest, objects, open_storage
-from gpuload.storage.files import Paths, exists, expand_folders, files_below, join, look_at
+from gpuload.storage.files import Paths, exists, expand_folders, files_below, join, look_at, names_in
 from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
 from gpuload.threads import parallel_map
 
@@ -46,7 +57,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 folder_store = lazy.function("gpuload.formats.zarr.store", "FolderStore")
-log = logging.getLogger("gpuload")
+MOST_REQUESTS = 1 << 20  # for chunks of an array, of a server that lists none
+MOST_GAPS = 1 << 20  # chunks of an array that are not there, unless fill=True asks for them
 
 
 def zarr(
@@ -54,6 +66,8 @@ def zarr(
     fields: Sequence[str] | Mapping[str, str] | None = None,
     *,
     group: str = "/",
+    fill: bool | None = None,
+    mask_and_scale: bool | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> ColumnSource:
     """Return the records of Zarr groups: element i of the first axis of each array.
@@ -73,20 +87,27 @@ def zarr(
         fields: the paths of arrays in the group, in this order; or a dict from names of fields to these. By default all
             arrays of the group itself that have an axis.
         group: the path of the group.
+        fill: True reads chunks without a file as the fill value, without a warning; False: they are an error. zarr
+            itself writes no file for a chunk that holds nothing but the fill value.
+        mask_and_scale: True makes values of numbers that are packed, as the attributes of xarray and netCDF say
+            (``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``, ``valid_range``, ``_Unsigned``):
+            floats, with NaN for a missing value. False gives them as they are stored. By default packed numbers are an
+            error.
         cache_bytes: of decoded blocks that are kept.
 
     Raises:
-        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or groups in a field.
+        SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or groups in a field;
+            numbers are packed, and no argument says what becomes of them.
         UnknownFieldError: there is no such array or group.
         FormatError: a folder is no Zarr group, or its metadata are damaged.
         FileError: a folder is missing, or cannot be read.
         MissingPackageError: zarr 3 is not installed.
     """
-    arguments = members.check_arguments(CALL, fields, group, cache_bytes)
+    arguments = members.check_arguments(CALL, fields, group, cache_bytes, fill, mask_and_scale)
     import_zarr()
     listing = manifest.load(paths, "zarr")
     if listing is None:
-        groups, stores = _open_folders(expand_folders(paths), arguments["fields"], group)
+        groups, stores = _open_folders(expand_folders(paths), arguments["fields"], group, fill)
     else:
         groups = from_manifest(listing, arguments["fields"], group)
         stores = [folder_store(folder) for folder in groups.folders]
@@ -116,10 +137,10 @@ def zarr(
 
 
 def _open_folders(
-    folders: Sequence[str], fields: Mapping[str, str] | None, group: str
+    folders: Sequence[str], fields: Mapping[str, str] | None, group: str, fill: bool | None
 ) -> tuple[Groups, list[FolderStore]]:
     """Return the groups in folders, and what reads them for zarr."""
-    groups = [_Group.open(folder, fields, group) for folder in folders]
+    groups = [_Group.open(folder, fields, group, fill) for folder in folders]
     paths = {name: entry.path for name, entry in groups[0].arrays.items()}
     groups = [item if fields else item.only(paths) for item in groups]
     path_list = [path for item in groups for path in item.files]
@@ -165,7 +186,7 @@ class _Group:
     arrays: dict[str, _Entry]
 
     @classmethod
-    def open(cls, folder: str, fields: Mapping[str, str] | None, group: str) -> _Group:
+    def open(cls, folder: str, fields: Mapping[str, str] | None, group: str, fill: bool | None) -> _Group:
         """Return a folder with its arrays.
 
         Raises:
@@ -174,49 +195,9 @@ class _Group:
         """
         if not is_remote(folder) and not os.path.isdir(folder):
             raise _no_folder(folder)
-        package, store, lists = import_zarr(), folder_store(folder), _lists(folder)
-        try:
-            # Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
-            options = {"mode": "r", "use_consolidated": False if lists else None}  # None: where it is there
-            node = package.open(store=store, path=group.strip("/"), **options)
-        except GpuloadError:
-            raise
-        except FileNotFoundError:
-            raise (
-                UnknownFieldError(f"{folder} has no group {group!r}", cause="nothing is there", remedy="name another")
-                if any(exists(join(folder, name)) for name in METADATA)
-                else FormatError(
-                    f"{folder} is no Zarr group",
-                    cause=f"it has none of {METADATA}; {store.missing}",
-                    remedy="check the path",
-                )
-            ) from None
-        except Exception as error:
-            raise _damage(folder, error) from None
-        try:
-            if isinstance(node, package.Array) and not node.shape:
-                raise SpecError(
-                    f"{folder} has no axis in the group {group}",
-                    cause="it is a single value, and a record is element i of the first axis of an array",
-                    remedy="name a group, or an array with an axis",
-                )
-            if isinstance(node, package.Array):
-                nodes = {FIELD: ("", node)}
-            elif fields is None:
-                nodes = {name: (name, array) for name, array in sorted(node.arrays()) if array.shape}
-            else:
-                nodes = {name: (path, _find(folder, node, path)) for name, path in fields.items()}
-        except GpuloadError:
-            raise
-        except Exception as error:
-            raise _damage(folder, error) from None
-        if not nodes:
-            raise SpecError(
-                f"{folder} has no array with an axis in the group {group}",
-                cause=f"it has the groups {sorted(name for name, _ in node.groups())}",
-                remedy="name the group, group='train', or the arrays: fields={'x': 'train/x'}",
-            )
-        arrays = {name: _listing(folder, path, array) for name, (path, array) in nodes.items()}
+        store = folder_store(folder)
+        nodes = _nodes_of(folder, store, fields, group)
+        arrays = {name: _listing(folder, store, path, node, fill) for name, (path, node) in nodes.items()}
         return cls(folder, store, arrays)
 
     def only(self, names: Mapping[str, str]) -> _Group:
@@ -234,6 +215,65 @@ class _Group:
     def files(self) -> list[str]:
         """The files of all arrays."""
         return [path for entry in self.arrays.values() for path in entry.files]
+
+
+def _nodes_of(
+    folder: str, store: FolderStore, fields: Mapping[str, str] | None, group: str
+) -> dict[str, tuple[str, Node]]:
+    """Return path in the group and metadata of arrays by the name of the field."""
+    root = group.strip("/")
+    node = read_node(store.read_metadata, folder, root)
+    if node is None:
+        raise (
+            UnknownFieldError(f"{folder} has no group {group!r}", cause="nothing is there", remedy="name another")
+            if any(exists(join(folder, name)) for name in METADATA)
+            else FormatError(
+                f"{folder} is no Zarr group",
+                cause=f"it has none of {METADATA}; {store.missing}",
+                remedy="check the path",
+            )
+        )
+    if node.metadata is not None:
+        if not node.has_axes:
+            raise SpecError(
+                f"{folder} has no axis in the group {group}",
+                cause="it is a single value, and a record is element i of the first axis of an array",
+                remedy="name a group, or an array with an axis",
+            )
+        return {FIELD: ("", node)}
+    if fields is not None:
+        return {name: (path, _find(folder, store, node, path)) for name, path in fields.items()}
+    names = _names_below(folder, node)
+    children = {name: child for name in names if (child := _child(folder, store, node, name)) is not None}
+    nodes = {name: (name, child) for name, child in children.items() if child.has_axes}
+    if not nodes:
+        raise SpecError(
+            f"{folder} has no array with an axis in the group {group}",
+            cause=f"it has the groups {[name for name, child in children.items() if child.metadata is None]}",
+            remedy="name the group, group='train', or the arrays: fields={'x': 'train/x'}",
+        )
+    return nodes
+
+
+def _names_below(folder: str, node: Node) -> list[str]:
+    """Return the names of what is in a group, sorted.
+
+    Consolidated metadata may be older than the arrays: they are taken only where nothing can be listed.
+    """
+    if node.members is not None and not _lists(folder):
+        return sorted(name for name in node.members if "/" not in name)
+    root = join(folder, node.path) if node.path else folder
+    is_far = is_remote(root)
+    names = (name for name in names_in(root) if name not in FILES)
+    return sorted(name for name in names if is_far or os.path.isdir(join(root, name)))
+
+
+def _child(folder: str, store: FolderStore, node: Node, path: str) -> Node | None:
+    """Return a group or array below a group; None if there is none."""
+    path = path.strip("/")
+    if node.members is not None and not _lists(folder):
+        return node.members.get(path)
+    return read_node(store.read_metadata, folder, f"{node.path}/{path}" if node.path else path)
 
 
 def _places_of(groups: Groups, stores: Sequence[FolderStore]) -> list[list[Place]]:
@@ -258,46 +298,62 @@ def _within(place: Place, groups: Groups, function: Callable[[Place], Result]) -
         raise error.within(place.title) from None
 
 
-def _find(folder: str, node: Any, path: str) -> Any:
-    """Return an array of a group."""
-    try:
-        array = node[path.strip("/")]
-    except (KeyError, ValueError):
-        array = None
-    if not isinstance(array, import_zarr().Array) or not array.shape:
+def _find(folder: str, store: FolderStore, node: Node, path: str) -> Node:
+    """Return the metadata of an array of a group."""
+    is_path = all(part not in ("", ".", "..") for part in path.strip("/").split("/"))
+    child = _child(folder, store, node, path) if is_path else None
+    if child is None or not child.has_axes:
+        names = _names_below(folder, node)
         raise UnknownFieldError(
             f"{folder} has no array {path!r} with an axis",
-            cause=f"its group {node.path or '/'} has {sorted(name for name, _ in node.members())}",
+            cause=f"its group {node.path or '/'} has {[name for name in names if _child(folder, store, node, name)]}",
             remedy="name what is there",
         )
-    return array
+    return child
 
 
-def _listing(folder: str, path: str, array: Any) -> _Entry:
+def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool | None) -> _Entry:
     """Return an array with the files of its chunks."""
-    kind = Kind(array.path, array)
-    root = join(folder, array.path) if array.path else folder
-    counts = kind.counts(int(array.shape[0]))
-    if math.prod(counts) > members.MOST_BLOCKS:
+    metadata = node.metadata or {}
+    root, length = (join(folder, node.path) if node.path else folder), int(metadata["shape"][0])
+    num_chunks = math.prod(chunk_counts(metadata))
+    if num_chunks > members.MOST_BLOCKS:
         raise SpecError(
-            f"{folder}, {path} has {math.prod(counts)} chunks",
+            f"{folder}, {path} has {num_chunks} chunks",
             cause=f"that are more than {members.MOST_BLOCKS}; or its shape is damaged",
             remedy="write it anew in larger chunks or shards",
         )
+
+    def sample() -> Any:
+        row_metadata = {**metadata, "shape": metadata["shape"][1:]}
+        return array_of(row_metadata, length, store, node.path)
+
+    kind = Kind(node.path, signalsafe.call_library(sample, lambda error: _damage(folder, error)))
+    kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
     about = [join(root, name) for name in METADATA]
-
-    def names() -> Iterator[str]:
-        return (join(root, array.metadata.encode_chunk_key(place)) for place in itertools.product(*map(range, counts)))
-
-    # A URL from a listing is found by its plain text, and brings its stamp.
-    paths = {path: path for path in (files_below(root) if _lists(root) else _look_for([*about, *names()]))}
-    chunks = {number: paths[name] for number, name in enumerate(names()) if name in paths}
-    if len(chunks) < math.prod(counts):
-        num_missing = math.prod(counts) - len(chunks)
-        log.info("%s, %s: %d chunks are not there, and have the fill value", folder, path, num_missing)
-    metadata = next(paths[name] for name in about if name in paths)
-    content = StoredArray(kind, int(array.shape[0]), np.array(list(chunks), np.int64))
-    return _Entry(content, path, [metadata, *chunks.values()])
+    if _lists(root):
+        paths = list(files_below(root))
+    else:
+        if num_chunks > MOST_REQUESTS:
+            raise SpecError(
+                f"{folder}, {path} has {num_chunks} chunks",
+                cause=f"a web server lists none, and more than {MOST_REQUESTS} are not asked for one by one",
+                remedy="open it in an object store or on a disk, or by a manifest that was written there",
+            )
+        paths = list(_look_for([*about, *kind.chunk_paths(root, length)]))
+    prefix = join(root, "x")[:-1]
+    keys = [text[len(prefix) :] if text.startswith(prefix) else "" for text in paths]
+    places = chunk_places(metadata, keys)
+    numbers = np.array([number for number, _ in places], np.int64)
+    num_missing = num_chunks - numbers.size
+    if num_missing > MOST_GAPS and not fill:
+        raise SpecError(
+            f"{folder}, {path}: {num_missing} of its {num_chunks} chunks are not there",
+            cause="the program that wrote it or a copy stopped early; or its shape is damaged",
+            remedy="write or copy it anew, or pass fill=True, which reads these chunks as the fill value",
+        )
+    first = next(text for name in about for text in paths if text == name)
+    return _Entry(StoredArray(kind, length, numbers), path, [first, *(paths[index] for _, index in places)])
 
 
 def _lists(folder: str) -> bool:

@@ -76,7 +76,7 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
 
     def _read(self, path: str, byte_range: Any) -> bytes | memoryview | None:
         if self._storage is None:
-            return self._read_metadata(path)
+            return self._read_metadata_at(path)
         if path not in self._numbers:
             listing = self._storage.files.manifest
             if listing and exists(path):
@@ -89,7 +89,11 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         self._storage.read(extents, content, np.zeros(1, np.int64))
         return content.data
 
-    def _read_metadata(self, path: str) -> bytes | None:
+    def read_metadata(self, key: str) -> bytes | None:
+        """Return the bytes of a file of metadata, and note its stamp; None if there is no such file."""
+        return self._read_metadata_at(join(self.folder, key))
+
+    def _read_metadata_at(self, path: str) -> bytes | None:
         try:
             files, content = read_file(path)
         except (MissingFileError, DirectoryError) as error:
@@ -101,7 +105,7 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
     async def exists(self, key: str) -> bool:
         """Return True if there is such a file."""
         path = join(self.folder, key)
-        return path in self._numbers if self._storage else await threads.aside(self._read_metadata, path) is not None
+        return path in self._numbers if self._storage else await threads.aside(self._read_metadata_at, path) is not None
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names of files and folders in a folder."""
