@@ -335,16 +335,20 @@ class Plan:
             raise SpecError(
                 f"shard_id = {short_repr(self.shard_id)} of {self.num_shards} shards",
                 cause=f"shards are numbered 0 to {self.num_shards - 1}",
-                remedy=f"pass num_shards=, too, the number of processes: shard_id={self.shard_id}, "
-                f"num_shards={int(self.shard_id) + 1} say"
-                if self.num_shards == 1 and is_whole(self.shard_id)
-                else "pass the rank of this process",
+                remedy=self._ranks_remedy(),
             )
         _keep(self, "shard_id", int(self.shard_id))
         if not isinstance(self.last_batch, str) or self.last_batch not in LAST_BATCH:
             raise SpecError(
                 f"last_batch = {self.last_batch!r}", cause="it is not known", remedy=f"use one of {LAST_BATCH}"
             )
+
+    def _ranks_remedy(self) -> str:
+        """Return what to pass for a rank that there is not: with one shard, the number of them is missing, too."""
+        if self.num_shards > 1 or not is_whole(self.shard_id) or self.shard_id >= MAX_LENGTH:
+            return "pass the rank of this process"
+        rank = int(self.shard_id)
+        return f"pass the number of processes, too: shard_id={rank}, num_shards={rank + 1} say"
 
     @cached_property
     def global_batch(self) -> int:

@@ -37,7 +37,7 @@ COMMAND = re.compile(
     r"""|(?:(?<=`)|^)gpuload [a-z]+(?: --?[\w-]+| [\w./{}*'"-]+)*|gpuload index"""
 )
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
-WORDS = {"Python", "CSV", "NPZ", "PyArrow"}  # of prose, in front of a bracket
+WORDS = {"Python", "CSV", "NPZ", "PyArrow", "PyDataset"}  # of prose, in front of a bracket; a class of a bridge
 
 
 _texts_of_errors: list[str] = []
@@ -103,6 +103,8 @@ def fault(snippet: str) -> str | None:
         return _fault_of_verb(snippet)
     name, bracket, _ = snippet.partition("(")
     target = _resolve(name)
+    if name in WORDS:
+        return None
     if "…" in name or (not bracket and "…" in snippet):
         return None
     if target is None:
@@ -112,7 +114,7 @@ def fault(snippet: str) -> str | None:
     if inspect.ismodule(target):
         return f"{name} is a module"
     try:
-        call = ast.parse(snippet.replace("…", "..."), mode="eval").body
+        call = ast.parse(re.sub(r"=(?=[,)])", "=...", snippet.replace("…", "...")), mode="eval").body
     except SyntaxError:
         is_whole = "…" not in snippet and "..." not in snippet
         return f"{snippet} is no Python" if is_whole else None
@@ -122,8 +124,7 @@ def fault(snippet: str) -> str | None:
 def _resolve(name: str) -> Any:
     first, *rest = name.split(".")
     if not rest:  # an op
-        target = getattr(gl.ops, name, None) or getattr(gl, name, None) or __builtins__.get(name)
-        return target if target is not None else WORDS.intersection([name]) or None
+        return getattr(gl.ops, name, None) or getattr(gl, name, None) or __builtins__.get(name)
     target = {"gl": gl, **OBJECTS}.get(first)
     if first in BRIDGES:
         try:

@@ -131,7 +131,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 
 def test_a_name_that_is_not_there_is_answered_by_those_that_look_like_it():
-    with pytest.raises(AttributeError, match=r"write gl\.ops\.RandomFlip"):
+    with pytest.raises(AttributeError, match=r"gl\.ops\.RandomFlip"):
         gl.ops.RandomFilp  # noqa: B018
     assert not hasattr(gl, "__wrapped__")
     with pytest.raises(ImportError, match="RandomFilp"):

@@ -16,7 +16,6 @@ Sources  https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
 from __future__ import annotations
 
 import datetime
-import email.utils
 import hashlib
 import hmac
 import os
@@ -103,6 +102,7 @@ def _azure_page(
             raise _no_listing(url, odd_key)
     address = f"{base}/{quote(container)}?{_query_of({name: text for name, text in query.items() if text})}"
     root = _ask(address + f"&{sas}" * bool(sas), headers)
+    parse_date = import_package("email.utils").parsedate_to_datetime
     entries = []
     for node in root.iter("Blob"):
         properties = next(node.iter("Properties"))
@@ -110,7 +110,7 @@ def _azure_page(
             {
                 "path": _text(node, "Name"),
                 "size": int(_text(properties, "Content-Length")),
-                "last_modified": email.utils.parsedate_to_datetime(_text(properties, "Last-Modified")),
+                "last_modified": parse_date(_text(properties, "Last-Modified")),
                 "e_tag": _text(properties, "Etag"),
             }
         )

@@ -133,7 +133,10 @@ def test_a_field_is_taken_or_refused_when_the_loader_is_made_or_with_its_record(
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSE])
 def test_the_dtypes_that_the_page_names_are_those_that_the_op_takes(name):
     row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}("))
-    sources = {dtype: uniform(dtype, SIDE, SIDE, 3) for dtype in DTYPES}
+    # As images have them: floats are from 0 to 1 where an op takes 1 for white.
+    images = {dtype: noise(dtype, (COUNT, SIDE, SIDE, 3)) for dtype in DTYPES}
+    images |= {dtype: np.clip(image, 0, 1) for dtype, image in images.items() if image.dtype.kind == "f"}
+    sources = {dtype: gl.arrays(x=image) for dtype, image in images.items()}
 
     dtypes = [dtype for dtype in DTYPES if refusal(lambda dtype=dtype: run(sources[dtype], on_x(name))) is None]
 
@@ -197,7 +200,8 @@ PHOTOS = noise("u1", (COUNT, SIDE, SIDE, 3))
 
 def with_boxes(bad: Any, mark: str = "xyxy", dtype: str = "float32") -> gl.Source:
     """Return images with boxes, of which the last record has bad ones."""
-    rows = [GOOD.astype(dtype)] * (COUNT - 1) + [np.array([bad], dtype)]
+    good = GOOD / SIDE if mark.startswith("normalized") else GOOD
+    rows = [good.astype(dtype)] * (COUNT - 1) + [np.array([bad], dtype)]
     return gl.zip(gl.arrays(image=PHOTOS), beside("boxes", dtype, (None, 4), rows)).mark(boxes=mark)
 
 

@@ -826,8 +826,9 @@ def test_a_byte_0_is_no_text(tmp_path, place):
 def test_missing_files_and_directories_are_errors_of_their_own(tmp_path):
     with pytest.raises(MissingFileError):
         gl.csv(tmp_path / "lost.csv")
+    (tmp_path / "a.csv").mkdir()
     with pytest.raises(DirectoryError):
-        gl.csv(tmp_path)
+        gl.csv(tmp_path / "*.csv")
 
 
 def test_a_file_that_changed_is_refused_where_a_pickled_source_is_opened_again(tmp_path, place):
