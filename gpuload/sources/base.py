@@ -415,9 +415,10 @@ class Source(ABC):
                 ``round((fraction 1 + ... + fraction k) * len(source))`` records.
             seed: 0 to 2**64 - 1.
             by: the field that holds the class of a record, a whole number or a text; or an array with the class of each
-                record. Each part then has of each class the fraction, to less than a record (by largest remainders), of
-                more than two parts those behind the first to less than two records. All classes are read now, and an
-                int64 a record is kept.
+                record. Each part then has its fraction of each class. The numbers of records are rounded by the method
+                of largest remainders, so they differ from the exact shares by less than one record; of more than two
+                parts, those behind the first differ by less than two. All classes are read now, and an int64 a record
+                is kept.
 
         Raises:
             SpecError: a fraction does not lie between 0 and 1, several are not 1 together, the seed is none, ``by``

@@ -41,13 +41,14 @@ def zip(*sources: Source, by: joins.By = None, missing: str = "raise", by_file: 
     ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
 
     Args:
-        sources: sources of one length.
+        sources: sources of one length, unless ``missing="drop"`` leaves records out.
         by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each name, suffix
             included, ``"cat/1.png"``. ``"place"``: record i is joined with record i, whatever the names are.
-        missing: of records that are joined by name: ``"raise"``: one without a partner is an error. ``"drop"``: it is
-            left out, and the log counts these.
-        by_file: False is ``by="place"``. True: where two sources are whole files of many records, and as many, each
-            file has as many records as the other's, as shards of images and of their labels have.
+        missing: what becomes of a record that has no partner of its name. ``"raise"``: it is an error. ``"drop"``: it
+            is left out, and the log counts such records.
+        by_file: True: if two sources have as many files as each other, as shards of images and shards of their labels,
+            file i of one has as many records as file i of the other; else it is an error. False: the same as
+            ``by="place"``.
 
     Raises:
         SpecError: lengths or names differ, two records have one name, two fields have one name, or one of the sources

@@ -94,8 +94,8 @@ def images(
             sorted as numbers. A folder without an image is no class; the log names it.
         classes: the names of the classes, that of label 0 first, in place of those that the images have: a list; a
             source, for its ``classes``; a mapping from name to number; or the path of a ``.json`` file with a list or a
-            mapping, as ``json.dump(source.classes, file)`` writes it. A class may have no image here, and another class
-            is an error. Labels that are numbers already are checked.
+            mapping, as ``json.dump(source.classes, file)`` writes it. A class may have no image here; a class that is
+            not among the names is an error. Labels that are numbers already are checked.
         on_error: ``"raise"``: a file that is empty, too large or no image at all is an error. ``"replace"``,
             ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to the loader, too.
 
