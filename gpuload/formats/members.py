@@ -189,7 +189,8 @@ def source_of(
     Raises:
         SpecError: the members of a file differ in length, or files differ in a field.
     """
-    tables = [[_apply_choice(member, table, arguments) for member in table] for table in tables]
+    call = f"gl.{opening.function.__name__}"
+    tables = [[_apply_choice(member, table, arguments, call) for member in table] for table in tables]
     _tell_gaps(tables, arguments["fill"])
     for path, table in zip(paths, tables, strict=True):
         _check_lengths(path, table)
@@ -218,7 +219,7 @@ def source_of(
     return source
 
 
-def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[str, Any]) -> Member:
+def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[str, Any], call: str) -> Member:
     """Return a member as the arguments say: with packed numbers as values, or as they are stored.
 
     Raises:
@@ -240,7 +241,7 @@ def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[st
         raise SpecError(
             f"{member.title}: its numbers stand for others, as its attributes {', '.join(packing.names)} say",
             cause="records of them could be the values, or the numbers as they are stored",
-            remedy=f"pass mask_and_scale=True for values of {packing.dtype}, with NaN where one is missing, or "
+            remedy=f"{call}(..., mask_and_scale=True) for values of {packing.dtype}, with NaN where one is missing, or "
             f"mask_and_scale=False for the numbers as stored{hint}",
         )
     if choice is None:

@@ -95,6 +95,17 @@ FORMS = {  # of `Head`, in words
 }
 
 
+def foreign_of(beginning: bytes | memoryview) -> str:
+    """Return the name of the format of an image file that is known and not decoded; "" if it is none."""
+    return next((name for name, place, magic in FOREIGN if beginning[place : place + len(magic)] == magic), "")
+
+
+def other_form(kind: str) -> str:
+    """Return the call that reads files of a format by another library."""
+    call = READERS.get(kind, OTHER_READER)
+    return f'gl.records(len(paths), lambda numbers: {{"image": [{call} for path in map(paths.__getitem__, numbers)]}})'
+
+
 def row_error(row: int, error: ValueError) -> RowError:
     """Return the error of a row whose file is not decoded: damaged, or of a kind that is not supported.
 
@@ -104,8 +115,7 @@ def row_error(row: int, error: ValueError) -> RowError:
     """
     if not isinstance(error, UnsupportedError):
         return RowError(row, str(error))
-    call = READERS.get(error.file_kind, OTHER_READER)
-    form = f'gl.records(len(paths), lambda numbers: {{"image": [{call} for path in map(paths.__getitem__, numbers)]}})'
+    form = other_form(error.file_kind)
     return RowError(
         row,
         str(error),
@@ -164,7 +174,7 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
         (name for start, name in SHORT_MAGICS.items() if beginning.startswith(start)), None
     )
     if kind is None:
-        if foreign := next((name for name, place, magic in FOREIGN if view[place : place + len(magic)] == magic), ""):
+        if foreign := foreign_of(view):
             error = UnsupportedError(f"a file of the format {foreign}; the formats are {TITLES}")
             error.file_kind = foreign
             raise error

@@ -141,7 +141,7 @@ def _names_behind(op: Op, on: Sequence[str], before: Spec, after: Spec, names: s
             is_known = False
         elif has_white:
             is_known = _white(op, before[name]) <= LARGEST
-        elif op.centers or before[name].dtype.kind in "uib":
+        elif op.centers or (before[name].dtype.kind in "uib" and not before[name].encoded):
             is_known = True  # a loader tells of it, see `advice`
         result = result | {name} if is_known else result - {name}
     return result

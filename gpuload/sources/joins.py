@@ -208,8 +208,8 @@ def _error(first: Side, side: Side, result: Match, by: By) -> SpecError:
             cause="records are joined by names, and each stands for one record",
             remedy="; ".join(
                 ["repeat records behind it: gl.zip(a, b).select(numbers)"]
-                + [PLACE_REMEDY] * is_equal
                 + [FUNCTION_REMEDY] * (not callable(by))
+                + [PLACE_REMEDY] * is_equal
             ),
         )
     faults = list[str]()
@@ -221,7 +221,7 @@ def _error(first: Side, side: Side, result: Match, by: By) -> SpecError:
     return SpecError(
         f"gl.zip: {', and '.join(faults)}",
         cause="the records are joined by what the function makes of their names" if callable(by) else CAUSE,
-        remedy="; ".join([DROP_REMEDY] * has_some + [PLACE_REMEDY] * is_equal + [FUNCTION_REMEDY] * (not callable(by))),
+        remedy="; ".join([DROP_REMEDY] * has_some + [FUNCTION_REMEDY] * (not callable(by)) + [PLACE_REMEDY] * is_equal),
     )
 
 

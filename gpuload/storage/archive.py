@@ -49,7 +49,7 @@ PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
 LONGEST_COMMENT = 0xFFFF
 LARGEST_DIRECTORY_BYTES = 1 << 24  # some 200,000 members
 SLACK_BYTES = 64  # of an empty member
-MACS, ARRAY, PICKLE = "__MACOSX/", ".npy", "/data.pkl"
+MACS, ARRAY, PICKLE, OFFICE = "__MACOSX/", ".npy", "/data.pkl", "[Content_Types].xml"
 MOST_NAMES = 3  # of members, in an error
 
 
@@ -230,6 +230,9 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
 
 def unpacking(path: str, names: Iterable[str] = ()) -> str:
     """Return what to do about an archive of other files: the command that unpacks it, or what to write of PyTorch's."""
+    names = list(names)
+    if OFFICE in names:
+        return "it is a document of an office program: save its table as CSV, and open that"
     if any(name.endswith(PICKLE) for name in names):
         return (
             "PyTorch wrote it, and its tensors are pickled: write them as arrays where torch is installed, "
@@ -266,7 +269,7 @@ def _only_file(path: str, size: int) -> tuple[Member, int]:
             raise FormatError(
                 f"{path} is a ZIP archive of {len(file_names)} files",
                 cause=f"an archive of one file is read as that file; it holds {listing or 'none'}",
-                remedy=f"{unpacking(path, file_names)}; a workbook of Excel is such an archive: save its table as CSV",
+                remedy=unpacking(path, file_names),
             )
         if file_names[0].endswith(ARRAY):
             raise FormatError(

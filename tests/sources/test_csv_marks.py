@@ -250,6 +250,8 @@ def test_another_delimiter_than_the_first_line_says_is_an_error_whose_remedy_wor
     assert error.value.remedy.startswith("pass delimiter=';'")
     assert values(gl.csv(path, delimiter=";")) == {"id": [1], "x": [2]}
     assert values(gl.open(path)) == {"id": [1], "x": [2]}
+    wide = written(tmp_path, "sep=;\na;b;c\n1;2,5;3\n4;5;6\n", "wide.csv")
+    assert list(gl.open(wide).spec.names) == ["a", "b", "c"]
 
 
 def test_a_table_with_another_delimiter_is_told(tmp_path, caplog):

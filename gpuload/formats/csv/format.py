@@ -14,6 +14,7 @@ from csv import reader as table_reader
 from gpuload import lazy
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match
+from gpuload.formats.csv.excel import delimiter_in
 from gpuload.sources.base import Source
 
 csv = lazy.function("gpuload.formats.csv.source", "csv")
@@ -35,7 +36,8 @@ def _sniff(beginning: Beginning) -> Match | None:
     if text is None:
         _refuse_other_encoding(beginning)
         return None
-    fits = _delimiters(text)
+    stated = delimiter_in(text.encode())
+    fits = [stated] if stated in DELIMITERS else _delimiters(text)
     if len(fits) == 1:
         title = f"a table of text, with {DELIMITERS[fits[0]]} between columns"
         title += f", in {beginning.compression}" if beginning.compression else ""

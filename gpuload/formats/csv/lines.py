@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Dialect
+from gpuload.formats.csv.excel import LONGEST_BYTES, delimiter_in
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import HEAD_BYTES
 from gpuload.storage.packing import inflate_content, packing_of
@@ -40,8 +41,6 @@ OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LF, CR = 10, 13
 BACKSLASH = b"\\"
 LINE_END = re.compile(rb"\r\n|\r|\n")
-DELIMITER_LINE = re.compile(rb'"?sep=([^\r\n])"?(?=\r|\n|$)', re.IGNORECASE)  # as Excel writes and reads it
-LONGEST_DELIMITER_LINE = 16
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def blocks(
     least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
     is_first = start[0] == 0
     for chunk, is_last in stream:
-        if is_first and (len(chunk) >= LONGEST_DELIMITER_LINE or is_last):
+        if is_first and (len(chunk) >= LONGEST_BYTES or is_last):
             to_skip += _has_delimiter_line(chunk, path, dialect) and not to_skip
             is_first = False
         if to_skip:
@@ -155,17 +154,14 @@ def _has_delimiter_line(head: Piece, path: str, dialect: Dialect) -> bool:
     Raises:
         SpecError: it is another one.
     """
-    match = DELIMITER_LINE.match(head)
-    if match is None:
-        return False
-    delimiter = match[1].decode("latin-1")
-    if delimiter != dialect.delimiter:
+    delimiter = delimiter_in(bytes(head[:LONGEST_BYTES]))
+    if delimiter and delimiter != dialect.delimiter:
         raise SpecError(
             f"{path} says in its first line that {delimiter!r} stands between values",
             cause=f"delimiter is {dialect.delimiter!r}",
             remedy=f"pass delimiter={delimiter!r}; skip_lines=1 if the line is wrong",
         )
-    return True
+    return bool(delimiter)
 
 
 def _check_length(path: str, pending: Piece, line: int, dialect: Dialect) -> None:

@@ -365,7 +365,7 @@ def _order_of(attributes: Mapping[str, Any], dtype: np.dtype[Any], shape: Sequen
         raise SpecError(
             f"it is an array of MATLAB, whose axes lie in the file in turned order, as {tuple(map(int, shape))}",
             cause="MATLAB counts the elements of the first axis fastest, HDF5 those of the last",
-            remedy=f'pass order="F", which turns them, for {int(shape[-1])} records of MATLAB\'s first axis, or '
+            remedy=f'gl.hdf5(..., order="F") turns them, for {int(shape[-1])} records of MATLAB\'s first axis, or '
             f'order="C" for {int(shape[0])} records as stored',
         )
     return order or ""

@@ -18,6 +18,7 @@ from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps
 from gpuload.storage.files import Files, Handle, open_error
 
 CALL = "gl.hdf5"
+NO_SIGNATURE = "file signature not found"  # in the words of HDF5
 METADATA_BYTES = 1 << 16  # of an object that are asked for at a time, as HDF5 goes from place to place
 HEAP_HEAD = 24  # the longest beginning of a heap
 MOST_LINKS = 16  # soft links one behind the other
@@ -96,6 +97,12 @@ def read_file(
     path, size = files.paths[number], int(files.sizes[number])
 
     def to_refusal(error: Exception) -> GpuloadError:
+        if NO_SIGNATURE in str(error):
+            return FormatError(
+                f"{path} is no HDF5 file to read",
+                cause=f"nothing in its {size} bytes is the signature of HDF5",
+                remedy="call gl.open(path), which finds out the format; copy it again if it was HDF5",
+            )
         return refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes")
 
     def read() -> Result:

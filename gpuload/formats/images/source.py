@@ -28,7 +28,7 @@ import numpy as np
 from gpuload.errors import FormatError, MissingFileError
 from gpuload.formats.images.classfolders import ClassFolders, below, check_rule, manifest_names, top_folders
 from gpuload.formats.images.labels import AnyLabels, labels_of, stated_classes
-from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
+from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, foreign_of, kind_of, other_form
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.classnames import AnyClasses, shorten
@@ -382,6 +382,12 @@ def _check_file(path: str, size: int, head: bytes) -> None:
         return
     if (error := gzip_error(path, beginning)) is not None:
         raise error
+    if foreign := foreign_of(beginning):
+        raise FormatError(
+            f"{path} is a file of the format {foreign}",
+            cause=f"that is not supported; the formats are {TITLES}",
+            remedy=f"convert it; or read it by another library: {other_form(foreign)}",
+        )
     message = f"{path} is no image of the formats {TITLES}; it begins with {beginning!r}"
     if is_named:
         raise FormatError(
