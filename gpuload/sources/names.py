@@ -99,7 +99,7 @@ class RecordNames:
     @cached_property
     def folder(self) -> str:
         """The deepest folder in which all files lie, with the slash at its end; "" where paths have none in common."""
-        shared = _shared(self.all_paths)
+        shared = common_beginning(self.all_paths)
         return shared[: shared.rfind("/") + 1]
 
     @cached_property
@@ -324,7 +324,7 @@ def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
 
 def _strip(values: list[str], *, numbers: bool) -> list[str]:
     """Return different texts without the beginning and the end that all share, cut where words and numbers end."""
-    prefix = _shared(values)
+    prefix = common_beginning(values)
     begin = _last_border(prefix, {value[len(prefix) : len(prefix) + 1] for value in values})
     if not numbers:
         digits = re.search(r"\d", prefix[:begin])
@@ -337,18 +337,16 @@ def _strip(values: list[str], *, numbers: bool) -> list[str]:
 def _shared_end(values: list[str], *, numbers: bool = False) -> int:
     """Return how many characters at the end all of these share, cut where words and numbers end."""
     backwards = [value[::-1] for value in values]
-    suffix = _shared(backwards)
+    suffix = common_beginning(backwards)
     length = _last_border(suffix, {value[len(suffix) : len(suffix) + 1] for value in backwards}, is_backwards=True)
     return length if numbers else _before_numbers(suffix, length)
 
 
-def _shared(texts: Sequence[str]) -> str:
+def common_beginning(texts: Sequence[str]) -> str:
     """Return what all texts begin with: what the first and the last in order begin with."""
     first, last = min(texts), max(texts)
-    length = next(
-        (place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
-    )
-    return first[:length]
+    ends = (place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
+    return first[: next(ends, len(first))]
 
 
 def _last_border(shared: str, behind: set[str], *, is_backwards: bool = False) -> int:

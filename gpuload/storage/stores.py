@@ -372,8 +372,10 @@ def _web_place(url: str) -> Place:
 
 def path_of(url: str) -> str:
     """Return what says which object a URL means: without the login and the signature of a link; a path as it is."""
-    scheme, sign, rest = url.partition("://")
-    if not sign or scheme not in WEB or not ("?" in rest or "@" in rest):
+    if "://" not in url:  # a path of this machine, of which there may be millions
+        return url
+    scheme, _, rest = url.partition("://")
+    if scheme not in WEB or not ("?" in rest or "@" in rest):
         return url
     address, _, query = rest.partition("?")
     authority, slash, key = address.partition("/")

@@ -892,6 +892,8 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"defaults": {"a": [1, 2]}}, "'a' has"),
         ({"columns": {"a": "u1"}, "defaults": {"a": -1}}, "-1(.|\n)*no value of uint8"),
         ({"columns": {"a": "i4"}, "defaults": {"a": 0.5}}, "0.5(.|\n)*no value of int32"),
+        ({"columns": {"a": "f8"}, "defaults": {"a": 2**53 + 1}}, "9007199254740993(.|\n)*no value of float64"),
+        ({"columns": {"a": "f4"}, "defaults": {"a": 1e-60}}, "1e-60(.|\n)*no value of float32"),
         ({"columns": {"a": "i4"}, "defaults": {"a": "x"}}, "'x'(.|\n)*no value of int32"),
         ({"columns": {"b": "U2"}, "defaults": {"b": "xyz"}}, "'xyz'(.|\n)*no value of <U2"),
         ({"columns": {"b": "U2"}, "defaults": {"b": 0}}, "no value of <U2"),
