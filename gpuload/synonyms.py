@@ -250,12 +250,18 @@ def answer(owner: str, name: str, forms: dict[str, str]) -> None:
 
 
 def near_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a wrong one may stand for: those that it is a part of, then those that look like it."""
+    """Return the names that a wrong one may stand for, the most similar first: it is a part of them, or looks alike."""
     words = {word.casefold(): word for word in names if not word.startswith("_")}
     wrong = name.casefold().replace("_", "")
+    if name in words.values():  # by another way than it was looked up: an op as a text
+        return [name]
     parts = [word for key, word in words.items() if wrong in key and len(wrong) > 2]
     near = [words[key] for key in difflib.get_close_matches(wrong, words, MOST_NEAR)]
-    return sorted({*parts, *near}, key=lambda word: (abs(len(word) - len(wrong)), word))[:MOST_NEAR]
+
+    def similarity(word: str) -> float:
+        return difflib.SequenceMatcher(None, wrong, word.casefold()).ratio()
+
+    return sorted({*parts, *near}, key=lambda word: (-similarity(word), word))[:MOST_NEAR]
 
 
 def arguments_for(name: str, value: object, names: Iterable[str]) -> str:

@@ -50,7 +50,9 @@ def test_arguments_of_others_lead_to_arguments_that_some_function_has():
 
     functions = [getattr(ops, name) for name in ops.__all__ if name != "Op"]
     parameters = {
-        name for function in (*functions, gl.Loader, gl.npy, gl.csv) for name in inspect.signature(function).parameters
+        name
+        for function in (*functions, gl.Loader, gl.npy, gl.csv, gl.images)
+        for name in inspect.signature(function).parameters
     }
 
     assert {word for words in synonyms.ARGUMENTS.values() for word in words} <= parameters

@@ -563,9 +563,10 @@ def _how_to_make(value: object) -> str:
         return "put a star before it, as in ops=[*gl.ops.repeat(...), gl.ops.OneHot(10)]: it is a list of ops itself"
     if isinstance(value, (str, ModuleType)):
         name = value if isinstance(value, str) else value.__name__.rpartition(".")[2]
-        likely = synonyms.near_names(name, sys.modules["gpuload.ops"].__all__)
+        likely = synonyms.near_names(name, sys.modules["gpuload.ops"].__all__) if name.isidentifier() else []
         if likely:
-            return f"write {' or '.join(f'gl.ops.{word}(...)' for word in likely)}"
+            calls = " or ".join(f"gl.ops.{word}(...)" for word in likely)
+            return f"write {calls}, which is no text" if isinstance(value, str) else f"write {calls}"
     elif callable(value):
         name = getattr(value, "__name__", "")
         return f"write gl.ops.Python({name if name.isidentifier() else 'function'})"

@@ -192,7 +192,8 @@ class Remote:
             raise SpecError(
                 f"endpoint = {self.endpoint!r}",
                 cause="it has a login, and a store takes none: its requests are signed by credentials",
-                remedy="leave it out; the environment has credentials (AWS_ACCESS_KEY_ID), or gl.Remote(credentials=)",
+                remedy="leave it out; the environment has credentials (AWS_ACCESS_KEY_ID), "
+                "or gl.Remote(credentials=function)",
             )
         return [ObjectURL(os.fspath(url), self.settings) for url in self.urls]
 

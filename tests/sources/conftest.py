@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuload.redaction import PROXIES
 from gpuload.storage import maps, retries, stores
 
 
@@ -22,10 +23,9 @@ def unreachable_stores(monkeypatch):
     """Have no object store answer, at once: obstore would ask those of the network, which no audit hook sees."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    for name in stores.PROXIES:
+    for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
-    for module in (retries, stores):
-        monkeypatch.setattr(module, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.001)
     monkeypatch.setattr(retries, "MOST_TRIES", 2)
     stores._clients.clear()
     yield
