@@ -24,7 +24,7 @@ PACKERS = (
 )
 
 
-def packing_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: str = "") -> str:
+def packer_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: str = "") -> str:
     """Return how a file is packed: ``"gzip"``, ``"zip"`` or ``""``.
 
     Args:
