@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload.errors import (
     ChangedFileError,
-    DirectoryError,
     FormatError,
     MissingFileError,
     MissingPackageError,
@@ -823,10 +822,10 @@ def test_a_byte_0_is_no_text(tmp_path, place):
         gl.csv(written(tmp_path, "a,b\n".encode("utf-16")))
 
 
-def test_missing_files_and_directories_are_errors_of_their_own(tmp_path):
+def test_missing_files_and_folders_without_tables_are_errors(tmp_path):
     with pytest.raises(MissingFileError):
         gl.csv(tmp_path / "lost.csv")
-    with pytest.raises(DirectoryError):
+    with pytest.raises(MissingFileError, match=r"holds no file of CSV"):
         gl.csv(tmp_path)
 
 
