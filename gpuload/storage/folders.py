@@ -125,7 +125,9 @@ def _base_of(item: Any) -> str:
 
 def _inner(file: str, base: str) -> str:
     """Return the folder of a file below another one; "" if the file lies in none."""
-    return file[len(base) : max(len(base), file.rfind("/"))].strip("/") if base and file.startswith(base) else ""
+    if not base or not file.startswith(base):
+        return ""
+    return file[len(base) : max(len(base), file.rfind("/"))].strip("/")
 
 
 def table_files(folder: str, kind: TableKind) -> list[str]:
