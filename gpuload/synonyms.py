@@ -250,14 +250,18 @@ def answer(owner: str, name: str, forms: dict[str, str]) -> None:
 
 
 def near_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a wrong one may stand for: the same in other letters, or those that look like it."""
+    """Return the names that a wrong one may stand for: the same in other letters, or similar ones."""
     words = {word.casefold(): word for word in names if not word.startswith("_")}
     wrong = name.casefold().replace("_", "")
     if wrong in words:
         return [words[key] for key in (wrong, f"{wrong}s") if key in words]
     parts = [word for key, word in words.items() if wrong in key and len(wrong) > 2]
     near = [words[key] for key in difflib.get_close_matches(wrong, words, MOST_NEAR)]
-    return sorted({*parts, *near}, key=lambda word: (abs(len(word) - len(wrong)), word))[:MOST_NEAR]
+
+    def similarity(word: str) -> float:
+        return difflib.SequenceMatcher(None, wrong, word.casefold()).ratio()
+
+    return sorted({*parts, *near}, key=lambda word: (-similarity(word), word))[:MOST_NEAR]
 
 
 def arguments_for(name: str, value: object, names: Iterable[str]) -> str:

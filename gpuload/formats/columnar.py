@@ -16,7 +16,7 @@ Dtypes   Files whose columns have different dtypes have the one that holds all v
          int64, and the log says so; others are refused. ``dtypes=`` says another one, which must hold each value.
 Defaults stand for missing values also where these are in a dictionary or in run ends (`sources/defaults.py`).
 Memory   Few bytes may stand for many values: runs, places in a dictionary, views. Their bytes are added up before they
-         are decoded, and compared with the limit of `storage/inflate.py` (`Room`).
+         are decoded, and compared with the limit of `storage/inflate.py` (`UnpackLimit`).
 Index    Columns ``__index_level_0__``, in which pandas stores row labels that have no name, are left out unless
          ``fields=`` names them, and the log says so.
 Source  https://arrow.apache.org/docs/format/Columnar.html; the metadata ``huggingface`` of the library `datasets`
@@ -101,7 +101,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Room:
+class UnpackLimit:
     """The bytes to which a piece of a file may unpack.
 
     Attributes:
@@ -238,7 +238,7 @@ def without_partitions(
     return None if fields == () else {**arguments, "fields": fields, "defaults": defaults}, rest
 
 
-def in_order(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
+def order_leaves(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
     """Return the leaves of columns in the order of ``fields=``."""
     by_name = {leaf.spec.names[0]: leaf for leaf in leaves}
     return list(leaves) if fields is None else [by_name[name] for name in fields]
@@ -727,7 +727,7 @@ def python_values(path: Path, batch: Any) -> list[Any]:
     return values
 
 
-def values_of(column: Column, batch: Any, room: Room) -> Array | Ragged:
+def values_of(column: Column, batch: Any, room: UnpackLimit) -> Array | Ragged:
     """Return a column of a batch of records, as its field stores it; read-only, without a copy where that can be.
 
     Args:
@@ -749,7 +749,7 @@ def array_of(column: Column, batch: Any) -> Any:
     return reduce(compute.struct_field, column.path[1:], batch.column(column.path[0]))
 
 
-def values_of_array(column: Column, array: Any, room: Room) -> Array | Ragged:
+def values_of_array(column: Column, array: Any, room: UnpackLimit) -> Array | Ragged:
     """Return the values of PyArrow's array of a column; see `values_of`."""
     field, array = column.field, plain_values(array, room)
     default = column.default if array.null_count else None
@@ -816,7 +816,7 @@ def in_field_dtype(column: Column, values: Array) -> Array:
         ) from None
 
 
-def plain_values(array: Any, room: Room | None) -> Any:
+def plain_values(array: Any, room: UnpackLimit | None) -> Any:
     """Return an array without dictionary, run ends or extension; their values are added up before they are decoded.
 
     Raises:
@@ -845,7 +845,7 @@ def plain_values(array: Any, room: Room | None) -> Any:
             return array
 
 
-def _sizes_of(array: Any, room: Room) -> Indices:
+def _sizes_of(array: Any, room: UnpackLimit) -> Indices:
     """Return about how many bytes each value of an array takes, int64 ``[n]``."""
     array = plain_values(array, room)
     kind = _kind(array.type)
@@ -867,7 +867,7 @@ def _sizes_of(array: Any, room: Room) -> Indices:
     return sizes
 
 
-def _sizes_of_lists(kind: str, array: Any, room: Room) -> Indices:
+def _sizes_of_lists(kind: str, array: Any, room: UnpackLimit) -> Indices:
     """Return about how many bytes each list of an array takes."""
     if kind == "fixed_size_list":
         # The values of the slice, also behind missing lists.
@@ -892,7 +892,7 @@ def join(column: Column, pieces: Sequence[Any]) -> Array | Ragged:
     return concatenate(pieces) if isinstance(pieces[0], Ragged) else np.concatenate(pieces)
 
 
-def _present(column: Column, array: Any, room: Room | None, *, is_element: bool = False) -> Any:
+def _present(column: Column, array: Any, room: UnpackLimit | None, *, is_element: bool = False) -> Any:
     """Return an array without dictionary, run ends or extension; raises ``SpecError`` if values are missing.
 
     Args:
@@ -918,7 +918,7 @@ def _present(column: Column, array: Any, room: Room | None, *, is_element: bool 
     return array
 
 
-def _elements(column: Column, array: Any, room: Room, *, is_element: bool = False) -> Any:
+def _elements(column: Column, array: Any, room: UnpackLimit, *, is_element: bool = False) -> Any:
     """Return the elements of lists of any depth, one after the other."""
     array = _present(column, array, room, is_element=is_element)
     while "list" in str(array.type).partition("<")[0]:
@@ -926,7 +926,7 @@ def _elements(column: Column, array: Any, room: Room, *, is_element: bool = Fals
     return array
 
 
-def _flat(column: Column, array: Any, room: Room | None) -> Array:
+def _flat(column: Column, array: Any, room: UnpackLimit | None) -> Array:
     """Return numbers as an array of one axis; of binary of one size its bytes."""
     array = _present(column, array, room)
     kind = _kind(array.type)
@@ -944,7 +944,7 @@ def _flat(column: Column, array: Any, room: Room | None) -> Array:
     return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _bytes_of(array: Any, room: Room) -> Ragged:
+def _bytes_of(array: Any, room: UnpackLimit) -> Ragged:
     """Return strings or binary values as their bytes."""
     # Offsets of 32 bits and views come to one form, with offsets of 64.
     large = _without_views(array, room)
@@ -953,7 +953,7 @@ def _bytes_of(array: Any, room: Room) -> Ragged:
     return Ragged(np.frombuffer(payload or b"", UINT8), ends)
 
 
-def _texts(column: Column, array: Any, room: Room) -> Ragged:
+def _texts(column: Column, array: Any, room: UnpackLimit) -> Ragged:
     """Return lists of texts as `strings` stores them."""
     texts = _bytes_of(_present(column, array.flatten(), room, is_element=True), room)
     offsets = array.offsets.to_numpy().astype(np.int64)
@@ -962,7 +962,7 @@ def _texts(column: Column, array: Any, room: Room) -> Ragged:
     return Ragged(payload, ends)
 
 
-def _without_views(array: Any, room: Room) -> Any:
+def _without_views(array: Any, room: UnpackLimit) -> Any:
     """Return texts or binary values with offsets of 64 bits."""
     if "view" in str(array.type):  # many of which may show the same bytes
         room.check(int(_lengths_of_views(array).sum()))

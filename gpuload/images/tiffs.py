@@ -27,7 +27,7 @@ OF_PILLOW = ("int16", "int32", "uint32", "float32")  # samples of one channel
 PILLOW_COMPRESSIONS = {1, 2, 3, 4, 5, 7, 8, 32773, 32946, 34925, 50000}
 
 
-def is_of_pillow(layout: tiff.Layout, head: Head) -> bool:
+def is_of_pillow(layout: tiff.SampleLayout, head: Head) -> bool:
     """Return True if Pillow reads the samples of a file, all of them and unchanged."""
     if layout.compression not in PILLOW_COMPRESSIONS or layout.is_planar:
         return False
@@ -45,7 +45,7 @@ def is_of_pillow(layout: tiff.Layout, head: Head) -> bool:
     )
 
 
-def from_pillow(image: Any, layout: tiff.Layout, head: Head) -> NDArray[Any]:
+def from_pillow(image: Any, layout: tiff.SampleLayout, head: Head) -> NDArray[Any]:
     """Return the samples of an image that Pillow has read, ``[height, width, channels]``."""
     values = np.asarray(image, np.uint8) * np.uint8(255) if image.mode == "1" else np.asarray(image)
     if head.sample == "uint32":  # Pillow's mode I is int32, with the same bits
@@ -57,7 +57,7 @@ def from_pillow(image: Any, layout: tiff.Layout, head: Head) -> NDArray[Any]:
     return values.astype(head.dtype).reshape(*values.shape[:2], -1)
 
 
-def from_tifffile(data: NDArray[np.uint8], layout: tiff.Layout, head: Head) -> NDArray[Any]:
+def from_tifffile(data: NDArray[np.uint8], layout: tiff.SampleLayout, head: Head) -> NDArray[Any]:
     """Return the samples of the first page, ``[height, width, channels]``, not turned.
 
     Raises:
@@ -93,12 +93,12 @@ def from_tifffile(data: NDArray[np.uint8], layout: tiff.Layout, head: Head) -> N
     return np.ascontiguousarray(values, head.dtype)
 
 
-def _without(package: str, layout: tiff.Layout, head: Head) -> UnsupportedError:
+def _without(package: str, layout: tiff.SampleLayout, head: Head) -> UnsupportedError:
     """Return the error of a file that a package would read; it is the file's, which alone may need the package."""
     return UnsupportedError(f"{about(layout, head)}, without the package {package!r}", install_command("tiff"))
 
 
-def check_colours(layout: tiff.Layout, head: Head) -> None:
+def check_colours(layout: tiff.SampleLayout, head: Head) -> None:
     """Raise ``UnsupportedError`` for samples that are no colours from black to white; before they are read."""
     form = f"gl.ops.Decode('ANY', dtype={head.dtype!r})"
     if head.sample or layout.photometric not in (*GRAY, RGB) or layout.bits in (3, 5, 6, 7):
@@ -108,7 +108,7 @@ def check_colours(layout: tiff.Layout, head: Head) -> None:
         raise UnsupportedError(kind, f"{form} keeps them as they are")
 
 
-def colours(samples: NDArray[Any], layout: tiff.Layout) -> NDArray[Any]:
+def colours(samples: NDArray[Any], layout: tiff.SampleLayout) -> NDArray[Any]:
     """Return samples as RGB, uint8 or uint16: 0 is black, and the largest value of the dtype white.
 
     Args:
@@ -123,7 +123,7 @@ def colours(samples: NDArray[Any], layout: tiff.Layout) -> NDArray[Any]:
     return ~values if layout.photometric == tiff.WHITE_IS_0 else values
 
 
-def about(layout: tiff.Layout, head: Head) -> str:
+def about(layout: tiff.SampleLayout, head: Head) -> str:
     """Return the kind of a TIFF in words."""
     kind = tiff.COLOURS.get(layout.photometric, "samples")
     sample = head.sample or f"{layout.bits} bits"

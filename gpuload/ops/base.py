@@ -184,11 +184,6 @@ class Op:
         """True if the op makes its fields together, of all that it acts on: by ``array_fields``, not by ``array``."""
         return False
 
-    @property
-    def ignores_orientation(self) -> bool:
-        """True if the op decodes image files without turning them upright, as their EXIF orientation says."""
-        return False
-
     def stays_on_host(self, before: Spec) -> bool:
         """Return True if the op has no form but that for NumPy, for fields like these.
 

@@ -138,11 +138,6 @@ class Decode(Op):
         return self.mode in (LABELS, RGBA, FILE_NUMBERS)
 
     @property
-    def ignores_orientation(self) -> bool:
-        """See ``Op``."""
-        return not self.orient
-
-    @property
     def takes_region(self) -> bool:
         """See ``Op``: True where the size of the result is not fixed."""
         return self.size is None

@@ -288,7 +288,7 @@ class Graph:
         by_file: dict[str, set[bool]] = {}
         for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
             for name in on if op.codec else ():
-                by_file.setdefault(files.get(name, name), set()).add(op.ignores_orientation)
+                by_file.setdefault(files.get(name, name), set()).add(images.turns_upright(op))
         mixed_name = next((name for name, ways in by_file.items() if len(ways) > 1), None)
         if mixed_name is not None:
             raise SpecError(
@@ -296,7 +296,7 @@ class Graph:
                 cause="ops behind would see images of two sizes in one record",
                 remedy="give all Decode ops of a field the same orient=",
             )
-        return tuple(name for name, ways in by_file.items() if ways == {True})
+        return tuple(name for name, ways in by_file.items() if ways == {False})
 
     @cached_property
     def _varying_images(self) -> tuple[str, ...]:
@@ -565,7 +565,8 @@ def _how_to_make(value: object) -> str:
         name = value if isinstance(value, str) else value.__name__.rpartition(".")[2]
         likely = synonyms.near_names(name, sys.modules["gpuload.ops"].__all__) if name.isidentifier() else []
         if likely:
-            return f"write {' or '.join(f'gl.ops.{word}(...)' for word in likely)}"
+            calls = " or ".join(f"gl.ops.{word}(...)" for word in likely)
+            return f"write {calls}, which is no text" if isinstance(value, str) else f"write {calls}"
     elif callable(value):
         name = getattr(value, "__name__", "")
         return f"write gl.ops.Python({name if name.isidentifier() else 'function'})"

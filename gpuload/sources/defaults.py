@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.sources.dtypes import are_same
+
 KINDS = {"M": "M", "m": "m"}  # of dtypes, and which kinds of values they take; others take numbers and booleans
 
 
@@ -75,17 +77,11 @@ def convert_default(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _is_same(array: NDArray[Any], result: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where values are the same in another dtype."""
-    if array.dtype.kind in "mM":
-        # There and back: NumPy compares dates of two units in the finer one, in which far ones run over.
-        back = result.astype(array.dtype)
-        return np.asarray((np.isnat(array) & np.isnat(result)) | ((array == back) & ~np.isnat(result)))
+    """Return where values are the same in another dtype, or the nearest fraction."""
     if array.dtype.kind == "f" and result.dtype.kind == "f":
         is_lost = (np.isfinite(array) & ~np.isfinite(result)) | ((array != 0) & (result == 0))
         return np.asarray(~is_lost)
-    # Python compares whole numbers and floating-point numbers exactly.
-    exact = [before == after for before, after in zip(array.ravel().tolist(), result.ravel().tolist(), strict=True)]
-    return np.array(exact, np.bool_).reshape(array.shape)
+    return are_same(array, result)
 
 
 def example_default(dtype: np.dtype[Any]) -> str:

@@ -38,6 +38,8 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
 
 def holds(dtype: np.dtype[Any], smaller: np.dtype[Any]) -> bool:
     """Return True if a dtype holds all values of another one of its kind."""
+    if smaller == dtype:  # nearly always, for each leaf of each batch
+        return True
     common = common_dtype([smaller, dtype])
     # Not only compared: NumPy takes None for float64 there.
     return common is not None and common == dtype
@@ -53,15 +55,16 @@ def convert_values(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(values, dtype)
     with np.errstate(all="ignore"):
         result = values.astype(dtype)
-        fits = _are_same(values, result)
+        fits = are_same(values, result)
     if not fits.all():
         place = int(np.flatnonzero(~fits.reshape(-1))[0])
         raise UnfitValue(f"value {place} of it is {values.reshape(-1)[place]}")
     return np.ascontiguousarray(result)
 
 
-def _are_same(values: NDArray[Any], result: NDArray[Any]) -> NDArray[np.bool_]:
+def are_same(values: NDArray[Any], result: NDArray[Any]) -> NDArray[np.bool_]:
     """Return where values are the same in another dtype."""
+    # There and back: NumPy compares dates of two units in the finer one, in which far ones run over.
     back = result.astype(values.dtype)
     if values.dtype.kind in "mM":
         return np.asarray((back == values) | (np.isnat(values) & np.isnat(result)))

@@ -19,7 +19,7 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys
+from gpuload.sources.names import NameMatch, RecordNames, agree_at_once, match, match_keys
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"
@@ -87,7 +87,7 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         )
     if len(sides) < 2:
         return sources
-    first, matches = sides[0], [Match()]
+    first, matches = sides[0], [NameMatch()]
     matches += [_match(first, side, by) for side in sides[1:]]
     for side, result in zip(sides, matches, strict=True):
         if result.repeat or (missing == RAISE and not result.is_exact):
@@ -121,7 +121,7 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
     )
 
 
-def _match(first: Side, side: Side, by: By) -> Match:
+def _match(first: Side, side: Side, by: By) -> NameMatch:
     """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
 
     Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
@@ -131,13 +131,13 @@ def _match(first: Side, side: Side, by: By) -> Match:
         return match_keys(_keys(first, by), _keys(side, by))
     is_one_way = len(first.names) == len(side.names) == 1
     if by is None and (is_one_way or agree_at_once(first.names, side.names)):
-        return Match()
+        return NameMatch()
     if by is not None or not _is_of_same_files(first.names, side.names):
         return match(first.names, side.names)
     if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
-        return Match()
+        return NameMatch()
     result = match(first.names, side.names)
-    return result if result.is_exact else Match()
+    return result if result.is_exact else NameMatch()
 
 
 def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:
@@ -162,7 +162,7 @@ def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
     return is_inside and not set(first.all_paths).isdisjoint(second.all_paths)
 
 
-def _in_order(sides: Sequence[Side], matches: Sequence[Match]) -> list[Source]:
+def _in_order(sides: Sequence[Side], matches: Sequence[NameMatch]) -> list[Source]:
     """Return the sources with their records in the order of the first, without those that lack a partner."""
     num_records = len(sides[0].source)
     has_all = np.ones(num_records, np.bool_)
@@ -192,14 +192,14 @@ def _in_order(sides: Sequence[Side], matches: Sequence[Match]) -> list[Source]:
     return selections
 
 
-def _select(source: Source, rows: Indices, result: Match) -> Source:
+def _select(source: Source, rows: Indices, result: NameMatch) -> Source:
     """Return a source with the partners of some records of the first one; the source itself where these are all."""
     numbers = rows if result.partners is None else result.partners[rows]
     is_whole = numbers.size == len(source) and np.array_equal(numbers, np.arange(numbers.size))
     return source if is_whole else Selected(source, numbers)
 
 
-def _error(first: Side, side: Side, result: Match, by: By) -> SpecError:
+def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     """Return the error for sources of which records have no partner, or two have one name."""
     is_equal = len(first.names) == len(side.names)
     if result.repeat:
@@ -233,7 +233,7 @@ def _fault(side: Side, numbers: Indices) -> str:
     return f"{count} without partner: {', '.join(examples)}{rest}"
 
 
-def _order_error(sources: Sequence[Source], first: Side, side: Side, result: Match) -> SpecError:
+def _order_error(sources: Sequence[Source], first: Side, side: Side, result: NameMatch) -> SpecError:
     """Return the error for names in another order beside records that cannot be moved with them."""
     number = 0 if result.partners is None else int((result.partners != np.arange(len(first.names))).argmax())
     if any(source.endless for source in sources):

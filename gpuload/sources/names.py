@@ -99,7 +99,7 @@ class RecordNames:
     @cached_property
     def folder(self) -> str:
         """The deepest folder in which all files lie, with the slash at its end; "" where paths have none in common."""
-        shared = _shared(self.all_paths)
+        shared = common_beginning(self.all_paths)
         return shared[: shared.rfind("/") + 1]
 
     @cached_property
@@ -160,7 +160,7 @@ class RecordNames:
 
 
 @dataclass(frozen=True, eq=False)
-class Match:
+class NameMatch:
     """Which record of another source has the name of each record of a first one.
 
     Attributes:
@@ -189,22 +189,22 @@ class Match:
         return 0 if self.lonely is None else self.lonely.size
 
 
-def match(first: RecordNames, second: RecordNames) -> Match:
+def match(first: RecordNames, second: RecordNames) -> NameMatch:
     """Return which records of two sources have one name, in the first form in which all names agree.
 
     Where they agree in none, it is the form in which most do.
     """
     if not first.paths or not second.paths:
-        return Match() if len(first) == len(second) else _no_match(first, second)
+        return NameMatch() if len(first) == len(second) else _no_match(first, second)
     if agree_at_once(first, second):
-        return Match()
+        return NameMatch()
     # Names that the quick form puts into another order need no slower one.
     if (result := _match_at_once(first, second)).is_exact:
         return result
     best = _no_match(first, second)
     for form in _forms(first, second):
         if form.left == form.right and len(set(form.left)) == len(set(first.texts)) == len(set(second.texts)):
-            return Match()
+            return NameMatch()
         if form.is_weak:
             continue
         result = match_keys(form.left, form.right)
@@ -214,26 +214,26 @@ def match(first: RecordNames, second: RecordNames) -> Match:
             best = result
     for names in (first, second):
         if len(set(names.texts)) < len(names):
-            return Match(repeat=_repeat(names.texts))
+            return NameMatch(repeat=_repeat(names.texts))
     return best
 
 
-def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> Match:
+def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> NameMatch:
     """Return which records of two sources have one key."""
     numbers = dict(zip(second, range(len(second)), strict=True))
     partners = np.fromiter(map(numbers.get, first, itertools.repeat(-1)), np.int64, len(first))
     counts = np.bincount(partners[partners >= 0], minlength=len(second))
     if len(numbers) < len(second):
-        return Match(repeat=_repeat(second))
+        return NameMatch(repeat=_repeat(second))
     if counts.max(initial=0) > 1 or len(set(first)) < len(first):
-        return Match(repeat=_repeat(first))
+        return NameMatch(repeat=_repeat(first))
     if len(first) == len(second) and np.array_equal(partners, np.arange(len(first))):
-        return Match()
-    return Match(partners, np.flatnonzero(counts == 0))
+        return NameMatch()
+    return NameMatch(partners, np.flatnonzero(counts == 0))
 
 
-def _no_match(first: RecordNames, second: RecordNames) -> Match:
-    return Match(np.full(len(first), -1, np.int64), np.arange(len(second)))
+def _no_match(first: RecordNames, second: RecordNames) -> NameMatch:
+    return NameMatch(np.full(len(first), -1, np.int64), np.arange(len(second)))
 
 
 def agree_at_once(first: RecordNames, second: RecordNames) -> bool:
@@ -247,7 +247,7 @@ def agree_at_once(first: RecordNames, second: RecordNames) -> bool:
     return first.joined_without_end is not None and first.joined_without_end == second.joined_without_end
 
 
-def _match_at_once(first: RecordNames, second: RecordNames) -> Match:
+def _match_at_once(first: RecordNames, second: RecordNames) -> NameMatch:
     """Return which records have one name without suffix and shared end; an empty match where that takes more calls."""
     if first.joined_without_end is None or second.joined_without_end is None:
         return _no_match(first, second)
@@ -265,7 +265,7 @@ def _repeat(keys: Sequence[Hashable]) -> str:
 
 
 @dataclass(frozen=True)
-class Form:
+class NameForm:
     """What of the names of two sources is compared.
 
     Attributes:
@@ -279,21 +279,21 @@ class Form:
     is_weak: bool = False
 
 
-def _forms(first: RecordNames, second: RecordNames) -> Iterator[Form]:
+def _forms(first: RecordNames, second: RecordNames) -> Iterator[NameForm]:
     """Yield what of the names is compared, the least cut first."""
     # Of names with one suffix each the next form says the same.
     if first.suffix is None or second.suffix is None or first.suffix == second.suffix:
-        yield Form(first.texts, second.texts)
-    yield Form(first.stems, second.stems)
-    yield Form(_without_shared(first.stems), _without_shared(second.stems))
+        yield NameForm(first.texts, second.texts)
+    yield NameForm(first.stems, second.stems)
+    yield NameForm(_without_shared(first.stems), _without_shared(second.stems))
     if _is_flat(first.stems) != _is_flat(second.stems):
         left, right = ([stem.rpartition("/")[2] for stem in names.stems] for names in (first, second))
-        yield Form(left, right)
-        yield Form(_without_shared(left), _without_shared(right))
+        yield NameForm(left, right)
+        yield NameForm(_without_shared(left), _without_shared(right))
     # Numbers that all names share, as a year, may be all that tells one source from the other. Without them names that
     # stand in one order may stay so, but none is put into another order.
     left, right = (_without_shared(names.stems, numbers=True) for names in (first, second))
-    yield Form(left, right, is_weak=True)
+    yield NameForm(left, right, is_weak=True)
 
 
 def _is_flat(stems: Sequence[str]) -> bool:
@@ -324,7 +324,7 @@ def _without_shared(stems: list[str], *, numbers: bool = False) -> list[str]:
 
 def _strip(values: list[str], *, numbers: bool) -> list[str]:
     """Return different texts without the beginning and the end that all share, cut where words and numbers end."""
-    prefix = _shared(values)
+    prefix = common_beginning(values)
     begin = _last_border(prefix, {value[len(prefix) : len(prefix) + 1] for value in values})
     if not numbers:
         digits = re.search(r"\d", prefix[:begin])
@@ -337,18 +337,16 @@ def _strip(values: list[str], *, numbers: bool) -> list[str]:
 def _shared_end(values: list[str], *, numbers: bool = False) -> int:
     """Return how many characters at the end all of these share, cut where words and numbers end."""
     backwards = [value[::-1] for value in values]
-    suffix = _shared(backwards)
+    suffix = common_beginning(backwards)
     length = _last_border(suffix, {value[len(suffix) : len(suffix) + 1] for value in backwards}, is_backwards=True)
     return length if numbers else _before_numbers(suffix, length)
 
 
-def _shared(texts: Sequence[str]) -> str:
+def common_beginning(texts: Sequence[str]) -> str:
     """Return what all texts begin with: what the first and the last in order begin with."""
     first, last = min(texts), max(texts)
-    length = next(
-        (place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
-    )
-    return first[:length]
+    ends = (place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
+    return first[: next(ends, len(first))]
 
 
 def _last_border(shared: str, behind: set[str], *, is_backwards: bool = False) -> int:

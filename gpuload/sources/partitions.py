@@ -25,6 +25,7 @@ from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources.defaults import UnfitDefault, convert_default
 from gpuload.sources.leaf import UINT8, Bytes, Indices, Leaf, check_places, gather_pieces, put_rows, starts_of
+from gpuload.sources.names import common_beginning
 from gpuload.spec import Field, Layout, Part, Spec
 
 MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -145,9 +146,7 @@ def check_partitions(call: str, names: Any) -> tuple[str, ...] | None:
 
 def names_below(paths: Sequence[str]) -> tuple[str, ...]:
     """Return the paths of files below the folder of all of them: those in different folders often have one name."""
-    shortest, longest = min(paths), max(paths)
-    common = next((i for i, (a, b) in enumerate(zip(shortest, longest, strict=False)) if a != b), len(shortest))
-    begin = shortest.rfind("/", 0, common) + 1
+    begin = common_beginning(paths).rfind("/") + 1
     return tuple(path[begin:] for path in paths)
 
 

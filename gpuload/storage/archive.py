@@ -153,7 +153,7 @@ def begin_of(pieces: Pieces, member: Member) -> int:
             "unpack it, and pack it anew: numpy.savez for arrays, zip for other files",
         )
     raw = pieces(member.header_offset, LOCAL.size)
-    if len(raw) < LOCAL.size or not raw.startswith(b"PK\3\4"):
+    if len(raw) < LOCAL.size or not raw.startswith(MAGIC):
         refuse(f"no local header is there, but {raw[:4].hex(' ') or 'nothing'}")
     _, _, flags, method, _, _, crc, packed_bytes, num_bytes, num_name, num_extra = LOCAL.unpack(raw)
     name = _decode_name(pieces(member.header_offset + LOCAL.size, num_name), flags)
@@ -311,7 +311,7 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
                 f"{pieces.size - end} bytes follow the end of the archive, or its end is damaged",
                 f"if they are not wanted, leave them out: head -c {end} {shlex.quote(pieces.path)} > new.npz",
             )
-        if b"PK\3\4".startswith(start):
+        if MAGIC.startswith(start):
             refuse("it begins as one, and has no directory at its end", "it was cut short: copy it again")
         refuse(
             f"an NPZ file begins with 50 4b 03 04, this one with {start.hex(' ')}", "gl.open(path) finds out what it is"

@@ -125,7 +125,9 @@ def _base_of(item: Any) -> str:
 
 def _inner(file: str, base: str) -> str:
     """Return the folder of a file below another one; "" if the file lies in none."""
-    return file[len(base) : max(len(base), file.rfind("/"))].strip("/") if base and file.startswith(base) else ""
+    if not base or not file.startswith(base):
+        return ""
+    return file[len(base) : max(len(base), file.rfind("/"))].strip("/")
 
 
 def table_files(folder: str, kind: TableKind) -> list[str]:
@@ -135,7 +137,7 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
         MissingFileError: it holds none.
         SpecError: it holds several tables, or a table of several versions.
     """
-    names = sorted(_names_below(folder, kind.call))
+    names = sorted(_names_below(folder))
     parts = [name for name in names if name.lower().endswith(kind.suffixes)]
     _check_splits(folder, kind, parts)
     parts = _of_datasets(folder, kind, names, parts)
@@ -168,7 +170,7 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
 def find_kind(folder: str) -> TableKind | None:
     """Return the one kind of table whose files a folder holds; None if there is none, or several."""
     try:
-        names = [name.lower() for name in _names_below(folder, "")]
+        names = [name.lower() for name in _names_below(folder)]
     except SpecError:
         return PARQUET
     kinds = [kind for kind in KINDS if any(name.endswith(kind.suffixes) for name in names)]
@@ -176,7 +178,7 @@ def find_kind(folder: str) -> TableKind | None:
     return kinds[0] if is_table else None
 
 
-def _names_below(folder: str, call: str) -> Iterator[str]:
+def _names_below(folder: str) -> Iterator[str]:
     """Yield the paths of the visible files below a folder, from there, with slashes.
 
     Raises:
@@ -185,7 +187,7 @@ def _names_below(folder: str, call: str) -> Iterator[str]:
     if is_remote(folder):
         paths = [path[len(folder.rstrip("/")) + 1 :] for path in files_below(folder)]
         for path in paths:
-            _check_versions(folder, path.split("/")[0], call, [name.split("/")[-1] for name in paths])
+            _check_versions(folder, path.split("/")[0], [name.split("/")[-1] for name in paths])
         yield from (path for path in paths if not any(map(is_hidden, path.split("/"))))
         return
     visited, folders = set[str](), [""]
@@ -203,7 +205,7 @@ def _names_below(folder: str, call: str) -> Iterator[str]:
         for entry in entries:
             is_folder = entry.is_dir()
             if is_folder and not inner and entry.name in FORMATS_OF_VERSIONS:
-                _check_versions(folder, entry.name, call, os.listdir(entry.path))
+                _check_versions(folder, entry.name, os.listdir(entry.path))
             if is_hidden(entry.name):
                 continue
             path = f"{inner}/{entry.name}" if inner else entry.name
@@ -213,7 +215,7 @@ def _names_below(folder: str, call: str) -> Iterator[str]:
                 yield path
 
 
-def _check_versions(folder: str, name: str, call: str, names: Sequence[str]) -> None:
+def _check_versions(folder: str, name: str, names: Sequence[str]) -> None:
     """Raise ``SpecError`` for the folder that tells the versions of a table."""
     is_iceberg = name != "metadata" or any(inner.endswith(".metadata.json") for inner in names)
     if name in FORMATS_OF_VERSIONS and is_iceberg:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import lazy
 from gpuload.errors import (
     ChangedFileError,
     DirectoryError,
@@ -36,7 +37,7 @@ from gpuload.errors import (
     UnreadableFileError,
     changed_file,
 )
-from gpuload.storage import blockcache, listing
+from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
 from gpuload.storage.retries import BusyError, EmptyRangeError, OddKeyError, ShortError, request
 from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, path_of, place_of, remote_of
@@ -50,6 +51,7 @@ CHUNK_BYTES = 1 << 16  # of an answer, that are kept when it breaks off; shorter
 MOST_BYTES = 1 << 60  # of an object
 LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
 log = logging.getLogger("gpuload")
+entries_of = lazy.function("gpuload.storage.listing", "entries_of")
 
 
 def names_of(url: str) -> list[str]:
@@ -105,7 +107,7 @@ def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
         matches = request(url, entries)
     except OddKeyError as error:
         odd_key = str(error)
-        plain, _ = request(url, lambda: listing.entries_of(url, prefix, "", odd_key))
+        plain, _ = request(url, lambda: entries_of(url, prefix, "", odd_key))
         # The object that stands for a folder in a console has the slash, and no content.
         matches = [entry for entry in plain if (entry["size"] or not entry["path"].endswith("/")) and fits(entry)]
     return sorted(matches, key=lambda entry: str(entry["path"]))
@@ -195,7 +197,7 @@ def _names_in(url: str, prefix: str) -> tuple[list[str], list[str]]:
         objects, prefixes = answer["objects"], answer["common_prefixes"]
     except OddKeyError as error:
         odd_key = str(error)
-        objects, prefixes = request(url, lambda: listing.entries_of(url, prefix, "/", odd_key))
+        objects, prefixes = request(url, lambda: entries_of(url, prefix, "/", odd_key))
     paths = [path.rstrip("/") for path in prefixes], [entry["path"] for entry in objects]
     folders, names = ([path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths)
     # Without the object that stands for this folder, and without folders that have no name to enter them by.

@@ -24,7 +24,7 @@ PACKERS = (
 )
 
 
-def packing_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: str = "") -> str:
+def packer_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: str = "") -> str:
     """Return how a file is packed: ``"gzip"``, ``"zip"`` or ``""``.
 
     Args:
@@ -65,4 +65,6 @@ def inflate_content(files: Files, number: int, kind: str) -> Iterator[tuple[int,
     Raises:
         GpuloadError: as `inflate.inflate_file` and `archive.inflate_only_file`.
     """
-    return archive.inflate_only_file(files, number) if kind == ZIP else inflate_file(files, number, kind)
+    if kind == ZIP:
+        return archive.inflate_only_file(files, number)
+    return inflate_file(files, number, kind)

@@ -192,7 +192,8 @@ class Remote:
             raise SpecError(
                 f"endpoint = {self.endpoint!r}",
                 cause="it has a login, and a store takes none: its requests are signed by credentials",
-                remedy="leave it out; the environment has credentials (AWS_ACCESS_KEY_ID), or gl.Remote(credentials=)",
+                remedy="leave it out; the environment has credentials (AWS_ACCESS_KEY_ID), "
+                "or gl.Remote(credentials=function)",
             )
         return [ObjectURL(os.fspath(url), self.settings) for url in self.urls]
 
@@ -372,8 +373,10 @@ def _web_place(url: str) -> Place:
 
 def path_of(url: str) -> str:
     """Return what says which object a URL means: without the login and the signature of a link; a path as it is."""
-    scheme, sign, rest = url.partition("://")
-    if not sign or scheme not in WEB or not ("?" in rest or "@" in rest):
+    if "://" not in url:  # a path of this machine, of which there may be millions
+        return url
+    scheme, _, rest = url.partition("://")
+    if scheme not in WEB or not ("?" in rest or "@" in rest):
         return url
     address, _, query = rest.partition("?")
     authority, slash, key = address.partition("/")

@@ -27,7 +27,7 @@ from gpuload.storage.derivedfiles import FOLDER, cache_path, folder, key_of, loa
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
 from gpuload.storage.keptfile import KeptFile, Place, Writer, is_small, open_kept_file
-from gpuload.storage.packing import packing_of
+from gpuload.storage.packing import packer_of
 from gpuload.storage.stores import path_of
 from gpuload.threads import num_cores, parallel_map
 
@@ -61,8 +61,8 @@ def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]
         )
     files, heads = look_at(paths, HEAD_BYTES, lambda path, size, head: head)
     if compression == "auto":
-        packings = [packing_of(path, head) for path, head in zip(files.paths, heads, strict=True)]
-        kinds = {number: kind for number, kind in enumerate(packings) if kind}
+        packers = [packer_of(path, head) for path, head in zip(files.paths, heads, strict=True)]
+        kinds = {number: kind for number, kind in enumerate(packers) if kind}
         return _copies(files, kinds) if kinds else list(files.paths)
     if compression == "gzip" and not all(map(is_gzip, heads)):
         raw = next(number for number, head in enumerate(heads) if not is_gzip(head))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuload import redaction
+from gpuload.redaction import PROXIES
 from gpuload.storage import maps, retries, stores
 
 
@@ -23,7 +23,7 @@ def unreachable_stores(monkeypatch):
     """Have no object store answer, at once: obstore would ask those of the network, which no audit hook sees."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    for name in redaction.PROXIES:
+    for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.001)
     monkeypatch.setattr(retries, "MOST_TRIES", 2)

@@ -822,10 +822,10 @@ def test_a_byte_0_is_no_text(tmp_path, place):
         gl.csv(written(tmp_path, "a,b\n".encode("utf-16")))
 
 
-def test_missing_files_and_directories_are_errors_of_their_own(tmp_path):
+def test_missing_files_and_folders_without_tables_are_errors(tmp_path):
     with pytest.raises(MissingFileError):
         gl.csv(tmp_path / "lost.csv")
-    with pytest.raises(MissingFileError, match="holds no file of CSV"):
+    with pytest.raises(MissingFileError, match=r"holds no file of CSV"):
         gl.csv(tmp_path)
 
 
@@ -891,6 +891,8 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"defaults": {"a": [1, 2]}}, "'a' has"),
         ({"columns": {"a": "u1"}, "defaults": {"a": -1}}, "-1(.|\n)*no value of uint8"),
         ({"columns": {"a": "i4"}, "defaults": {"a": 0.5}}, "0.5(.|\n)*no value of int32"),
+        ({"columns": {"a": "f8"}, "defaults": {"a": 2**53 + 1}}, "9007199254740993(.|\n)*no value of float64"),
+        ({"columns": {"a": "f4"}, "defaults": {"a": 1e-60}}, "1e-60(.|\n)*no value of float32"),
         ({"columns": {"a": "i4"}, "defaults": {"a": "x"}}, "'x'(.|\n)*no value of int32"),
         ({"columns": {"b": "U2"}, "defaults": {"b": "xyz"}}, "'xyz'(.|\n)*no value of <U2"),
         ({"columns": {"b": "U2"}, "defaults": {"b": 0}}, "no value of <U2"),

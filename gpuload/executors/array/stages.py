@@ -37,6 +37,7 @@ from gpuload.ops import resampling, walk
 from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
 from gpuload.ops.edits import Edits
 from gpuload.ops.graph import Graph
+from gpuload.ops.images import turns_upright
 from gpuload.ops.walk import Memory, Walk, Walker
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.spec import Field
@@ -671,7 +672,7 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        heads = without_orientation(heads) if op.ignores_orientation else heads
+        heads = heads if turns_upright(op) else without_orientation(heads)
         op.check_heads(heads[:, :3])
     regions, size = NO_BOXES, heads[:, :2]
     if "start" in draw:

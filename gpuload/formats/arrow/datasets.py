@@ -134,7 +134,7 @@ def _decode(batches: Sequence[Any], column: Column, block: int) -> Array | Ragge
     """Return the values of a column in a chunk of the table."""
     try:
         with columnar.as_damage(f"chunk {block} of the table"):
-            room = columnar.Room(f"chunk {block} of the table", batches[block].nbytes)
+            room = columnar.UnpackLimit(f"chunk {block} of the table", batches[block].nbytes)
             return columnar.values_of(column, batches[block], room)
     except GpuloadError as error:
         raise error.within(CALL) from None

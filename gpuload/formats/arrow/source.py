@@ -112,7 +112,7 @@ def arrow(
     for table in tables:
         table.batches.forget_buffers()
     opening = Opening(arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    leaves = columnar.in_order(arguments["fields"], leaves)
+    leaves = columnar.order_leaves(arguments["fields"], leaves)
     return ArrowSource(opening, leaves, tables, columns[0], folders_read)
 
 
@@ -234,7 +234,9 @@ def _decode(table: Table, number: int, column: Column, span: Indices) -> Array |
         with columnar.as_damage(place, table.files, table.number):
             batch = table.decode(column.path[0], number, span)
             if batch.num_rows == expected:
-                return columnar.values_of(column, batch, columnar.Room(place, int(table.files.sizes[table.number])))
+                return columnar.values_of(
+                    column, batch, columnar.UnpackLimit(place, int(table.files.sizes[table.number]))
+                )
     except GpuloadError as error:
         raise (error if error.what.startswith(table.path) else error.within(place)) from None
     raise DamagedBlockError(

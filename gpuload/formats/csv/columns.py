@@ -11,6 +11,7 @@ Defaults  values that stand for missing ones, as ``record_defaults`` of ``tf.io.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from numpy.typing import DTypeLike
 
 from gpuload import signalsafe
 from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.sources.defaults import UnfitDefault, convert_default
 from gpuload.spec import check_name, is_whole
 
 Header = bool | Sequence[str]
@@ -421,20 +423,15 @@ def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any
     """
     assert dtype is not None
     is_text, wants_text = value.dtype.kind in "US", dtype.kind in "USO"
-    result: Any = None
     if is_text and wants_text:
         text = value.item()
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
         max_length = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind] if dtype.kind in "US" else 0
         if "\0" not in text and (not max_length or len(text if dtype.kind == "U" else text.encode()) <= max_length):
             return text
-    elif not is_text and not wants_text and (value.dtype.kind == "M") == (dtype.kind == "M"):
-        with np.errstate(all="ignore"):
-            result = value.astype(dtype)[()]
-        # 0.1 becomes the float32 next to it, as the text 0.1 does; an integer must not change.
-        is_same = result == value or result != result or (dtype.kind == value.dtype.kind == "f" and np.isfinite(result))
-        if is_same and not (value.dtype.kind == "f" and dtype.kind in "iub" and result != value):
-            return result
+    elif not wants_text:
+        with contextlib.suppress(UnfitDefault):
+            return convert_default(value, dtype)[()]
     raise SpecError(
         f"defaults: {name!r} has {value[()]!r}",
         cause=f"it is no value of {dtype}",

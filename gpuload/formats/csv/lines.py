@@ -29,7 +29,7 @@ from gpuload.formats.csv.columns import Dialect
 from gpuload.formats.csv.excel import LONGEST_BYTES, delimiter_in
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import HEAD_BYTES
-from gpuload.storage.packing import inflate_content, packing_of
+from gpuload.storage.packing import inflate_content, packer_of
 
 Piece = bytes | bytearray
 
@@ -400,7 +400,7 @@ class _Stream:
 
     def _packing(self, head: bytes) -> str:
         path = self._files.paths[self._number]
-        return packing_of(path, head, self._compression, zip_remedy='; gl.csv(..., compression="zip") reads one file')
+        return packer_of(path, head, self._compression, zip_remedy='; gl.csv(..., compression="zip") reads one file')
 
     def _inflate(self, packing: str) -> Iterator[Piece]:
         """Yield the bytes that a packed file holds, in pieces of about the usual size."""

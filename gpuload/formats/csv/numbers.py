@@ -23,7 +23,9 @@ def without_thousands(data: bytes, dialect: Dialect) -> bytes:
     if not mark or mark not in data:
         return data
     pattern = _in_block(dialect)
-    return pattern.sub(lambda match: match[0].replace(mark, b""), data) if pattern.search(data) else data
+    if pattern.search(data) is None:
+        return data  # itself, by which the caller knows that nothing was taken out
+    return pattern.sub(lambda match: match[0].replace(mark, b""), data)
 
 
 def plain(text: str, dialect: Dialect) -> str:

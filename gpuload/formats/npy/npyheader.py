@@ -28,11 +28,11 @@ import numpy as np
 
 from gpuload.errors import FormatError
 from gpuload.spec import LARGEST_NDIM
+from gpuload.storage import archive
 from gpuload.storage.archive import first_name, unpacking
 from gpuload.storage.files import Paths, gzip_error, read_bytes
 
 MAGIC = b"\x93NUMPY"
-ARCHIVE = b"PK\x03\x04"  # of ZIP, which .npz files are
 VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}
 HEAD_BYTES = 1024  # read at once; nearly all headers are shorter
 LARGEST_HEADER_BYTES = 1 << 20  # of a structure with tens of thousands of fields; nothing real is longer
@@ -201,7 +201,7 @@ def _header_text(
         raise _Refusal("the file is empty", "it was never written: make it again")
     if (error := gzip_error(path, head)) is not None:
         raise error
-    if head.startswith(ARCHIVE):
+    if head.startswith(archive.MAGIC):
         if not path.lower().endswith(".npz"):
             raise _Refusal("it begins with the bytes of a ZIP archive", unpacking(path, [first_name(head)]))
         raise _Refusal(

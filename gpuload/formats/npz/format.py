@@ -5,13 +5,13 @@ from __future__ import annotations
 from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match, salvage_array_file
-from gpuload.storage.archive import files_in, unpacking
+from gpuload.storage.archive import MAGIC, files_in, unpacking
 from gpuload.storage.files import open_binary
 
 npz = lazy.function("gpuload.formats.npz.source", "npz")
 writer = lazy.function("gpuload.formats.npz.writer", "writer")
 
-MEMBER, EMPTY = b"PK\x03\x04", b"PK\x05\x06"  # the first bytes of an archive; of an archive without members
+EMPTY = b"PK\x05\x06"  # the first bytes of an archive without members
 
 
 def _sniff(beginning: Beginning) -> Match | None:
@@ -20,7 +20,7 @@ def _sniff(beginning: Beginning) -> Match | None:
     Raises:
         FormatError: the archive is damaged, or holds something else.
     """
-    if not beginning.head.startswith((MEMBER, EMPTY)):
+    if not beginning.head.startswith((MAGIC, EMPTY)):
         return None
     path, zipfile = beginning.path, signalsafe.import_package("zipfile")
     try:
@@ -47,7 +47,7 @@ NPZ = Format(
     "npz",
     npz,
     _sniff,
-    salvage=salvage_array_file(npz, MEMBER),
+    salvage=salvage_array_file(npz, MAGIC),
     call=npz,
     suffixes=(".npz",),
     writer=writer,

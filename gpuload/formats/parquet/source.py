@@ -121,7 +121,7 @@ def parquet(
     counts = [int(table.rows.sum()) for table in tables]
     leaves += [part.leaf(CALL, names, counts, arguments["defaults"].get(part.name)) for part in folders_read]
     opening = Opening(parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    leaves = columnar.in_order(arguments["fields"], leaves)
+    leaves = columnar.order_leaves(arguments["fields"], leaves)
     return ParquetSource(opening, leaves, tables, columns[0], folders_read)
 
 
@@ -153,7 +153,7 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
     table, group = groups[block]
     column, expected = columns[table.number], int(table.rows[group])
     place, num_rows, num_bytes, pieces = f"{table.path}, row group {group}", 0, 0, list[Any]()
-    room = columnar.Room(place, int(table.files.sizes[table.number]))
+    room = columnar.UnpackLimit(place, int(table.files.sizes[table.number]))
     try:
         with columnar.as_damage(place, table.files, table.number):
             for count, values in _pieces(table, group, column, room):
@@ -173,7 +173,7 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
     return columnar.join(column, pieces)
 
 
-def _rows_at_once(table: Table, group: int, column: Column, room: columnar.Room) -> int:
+def _rows_at_once(table: Table, group: int, column: Column, room: columnar.UnpackLimit) -> int:
     """Return how many rows to decode at a time, for which memory is taken before their bytes can be counted.
 
     A text of a dictionary is stored once for any number of rows. A file of some hundred bytes may hold gigabytes of
@@ -189,7 +189,9 @@ def _rows_at_once(table: Table, group: int, column: Column, room: columnar.Room)
     return FEW_ROWS if room.packed_bytes < SMALL_BYTES else BATCH_ROWS
 
 
-def _pieces(table: Table, group: int, column: Column, room: columnar.Room) -> Iterator[tuple[int, Array | Ragged]]:
+def _pieces(
+    table: Table, group: int, column: Column, room: columnar.UnpackLimit
+) -> Iterator[tuple[int, Array | Ragged]]:
     """Yield rows of a column, some at a time: how many they are, and their values."""
     rows = _rows_at_once(table, group, column, room)
     if not table.is_int96(column.path):

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gpuload.formats.webdataset.tar import HARD, Member
+from gpuload.storage.archive import MACS
 
 DOTS = ("first", "last")  # of the name, behind which the field begins
 MOST_LINKS = 40  # that lead to each other; Linux follows as many
@@ -125,7 +126,7 @@ def _folders_of(name: str) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".") or name.startswith("__MACOSX/")
+    return name.rpartition("/")[2].startswith(".") or name.startswith(MACS)
 
 
 def _is_about(name: str) -> bool:

@@ -142,7 +142,9 @@ class _Consolidated(Mapping[str, Node]):
             return Node(path, None)
         if not isinstance(values, dict):
             raise _damage(join(self._folder, path), "it is no object of JSON")
-        return _of_version_3(self._folder, path, values) if version == 3 else _array(self._folder, path, 2, values)
+        if version == 3:
+            return _of_version_3(self._folder, path, values)
+        return _array(self._folder, path, 2, values)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

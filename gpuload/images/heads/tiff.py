@@ -112,7 +112,7 @@ def foreign_to_dali(view: memoryview) -> str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SampleLayout:
     """How the samples of a page that `images.tiffs` reads are to be taken."""
 
     photometric: int
@@ -125,11 +125,11 @@ class Layout:
     is_big: bool  # a BigTIFF
 
 
-def layout(view: memoryview) -> Layout:
+def layout(view: memoryview) -> SampleLayout:
     """Return how samples of the first page lie; the file was read by ``read``."""
     tags = _Tags.of(view)
     channels = tags.first(CHANNELS, "number of channels", 1)
-    return Layout(
+    return SampleLayout(
         tags.first(PHOTOMETRIC, "kind of colours"), channels, _bits(tags, channels),
         tags.first(COMPRESSION, "compression", PLAIN), tags.first(PLANAR, "arrangement", 1) == 2 and channels > 1,
         tuple(tags.values.get(EXTRA, np.empty(0, np.int64)).tolist()), tags.order == "<",
