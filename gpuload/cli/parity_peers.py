@@ -189,7 +189,7 @@ def _operate(image: Any, name: str, level: float) -> Any:
     if name == "Posterize":
         return ImageOps.posterize(image, int(level))
     if name == "Solarize":
-        return ImageOps.solarize(image, 255.0 * level)
+        return ImageOps.solarize(image, round(255.0 * level, 4))
     functions = {"AutoContrast": ImageOps.autocontrast, "Equalize": ImageOps.equalize, "Invert": ImageOps.invert}
     return functions[name](image) if name in functions else image
 
