@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning
 from gpuload.images.head import foreign_of, other_form
-from gpuload.storage.packing import PACKERS
+from gpuload.storage.packers import PACKERS
 
 PICKLE = ("a Python pickle", "it could run any code when read: store arrays, with numpy.save")
 FOREIGN = {

@@ -28,7 +28,9 @@ VECTORS = (
 
 @dataclass(frozen=True)
 class OneHot(Op):
-    """Make a vector of zeros with a 1 at the label's place, along a new last axis; on ``"label"`` by default.
+    """Make a vector of zeros with a 1 at the label's place, along a new last axis.
+
+    Without ``on`` it acts on ``"label"``, or on the only field that is one whole number.
 
     With ``smoothing`` s and n classes the label's place has ``1 - s + s / n`` and each other one ``s / n``: what
     ``torch.nn.CrossEntropyLoss(label_smoothing=s)``, ``tf.keras.losses.CategoricalCrossentropy(label_smoothing=s)`` and
@@ -76,8 +78,23 @@ class OneHot(Op):
         return not (self.smoothing and self.dtype == "float64")
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
-        """Return the field ``"label"`` unless ``on`` says otherwise."""
-        return ("label",) if self.on is None and "label" in spec else super().targets(spec)
+        """Return the field ``"label"``, or the only whole number of a record, unless ``on`` says otherwise.
+
+        Raises:
+            SpecError: neither is there, and ``on`` was left out.
+        """
+        if self.on is not None or len(spec.fields) == 1:
+            return super().targets(spec)
+        if "label" in spec:
+            return ("label",)
+        numbers = [field.name for field in spec if field.shape == () and field.dtype.kind in "ui"]
+        if len(numbers) != 1:
+            raise SpecError(
+                f"{self}: there is no field 'label' for it to act on",
+                cause=f"the fields are {list(spec.names)}, of which {numbers or 'none'} are whole numbers",
+                remedy=f"say which it is: gl.ops.OneHot({self.num_classes}, on={(numbers or ['cls'])[0]!r})",
+            )
+        return (numbers[0],)
 
     def field_after(self, field: Field) -> Field:
         """A new last axis, ``num_classes`` long."""

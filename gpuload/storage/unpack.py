@@ -27,7 +27,7 @@ from gpuload.storage.derivedfiles import FOLDER, cache_path, folder, key_of, loa
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
 from gpuload.storage.keptfile import KeptFile, Place, Writer, is_small, open_kept_file
-from gpuload.storage.packing import packer_of
+from gpuload.storage.packers import packer_of
 from gpuload.storage.stores import path_of
 from gpuload.threads import num_cores, parallel_map
 

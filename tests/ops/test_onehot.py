@@ -134,3 +134,19 @@ def test_without_smoothing_the_op_has_the_same_name_in_a_state():
 def test_smoothing_that_cannot_be_is_refused(arguments):
     with pytest.raises(SpecError, match="smoothing"):
         OneHot(3, **arguments)
+
+
+def test_without_on_it_takes_the_label_or_the_only_whole_number_and_never_the_image():
+    image = np.zeros((4, 8, 8, 3), np.uint8)
+    single = gl.arrays(image=image, cls=np.array([0, 1, 2, 1]), weight=np.ones(4, np.float32))
+    double = gl.arrays(image=image, cls=np.arange(4), index=np.arange(4))
+
+    batch = gl.Loader(single, 4, ops=[gl.ops.OneHot(3)], device="cpu").batch_at(0)
+
+    assert batch["cls"].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]]
+    assert batch["image"].shape == (4, 8, 8, 3)
+    with pytest.raises(SpecError, match=r"\['cls', 'index'\] are whole numbers") as error:
+        gl.Loader(double, 4, ops=[gl.ops.OneHot(4)], device="cpu")
+    assert "on='cls'" in error.value.remedy
+    with pytest.raises(SpecError, match="there is no field 'label'"):
+        gl.Loader(gl.arrays(image=image, weight=np.ones(4)), 4, ops=[gl.ops.OneHot(4)], device="cpu")

@@ -8,7 +8,7 @@ Excel    A first line "sep=;" names the delimiter. It is no record, and an error
 Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
          at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
          each of them stands where it opens, closes or is doubled; else the scan finds the last record.
-Packed   files of gzip, and ZIP archives of one file, are unpacked as a stream by `storage/packing.py`. Other encodings
+Packed   files of gzip, and ZIP archives of one file, are unpacked as a stream by `storage/packers.py`. Other encodings
          are decoded as one.
 Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a quote that is never
          closed, is refused soon; bytes that are 0 are no text.
@@ -29,7 +29,7 @@ from gpuload.formats.csv.columns import Dialect
 from gpuload.formats.csv.excel import LONGEST_BYTES, delimiter_in
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import HEAD_BYTES
-from gpuload.storage.packing import inflate_content, packer_of
+from gpuload.storage.packers import inflate_content, packer_of
 
 Piece = bytes | bytearray
 

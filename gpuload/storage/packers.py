@@ -1,4 +1,4 @@
-"""Packing: files that are one other file, packed: by gzip or zlib, or in a ZIP archive of one file.
+"""Packers: files that are one other file, packed: by gzip or zlib, or in a ZIP archive of one file.
 
 ZIP  is no packing of one file, as gzip is: an archive holds any number of them. So it is unpacked only where the caller
      says that it is one file, and named as what it is elsewhere.
