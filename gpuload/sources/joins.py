@@ -19,7 +19,7 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys
+from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys, may_be_partners
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"
@@ -124,13 +124,15 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
 def _match(first: Side, side: Side, by: By) -> Match:
     """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
 
+    Sides of one record each have no other order: they stand beside each other unless their names say otherwise.
     Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
     where each record has a partner.
     """
     if callable(by):
         return match_keys(_keys(first, by), _keys(side, by))
-    is_one_way = len(first.names) == len(side.names) == 1
-    if by is None and (is_one_way or agree_at_once(first.names, side.names)):
+    if by is None and agree_at_once(first.names, side.names):
+        return Match()
+    if by is None and len(first.names) == len(side.names) == 1 and may_be_partners(first.names, side.names):
         return Match()
     if by is not None or not _is_of_same_files(first.names, side.names):
         return match(first.names, side.names)

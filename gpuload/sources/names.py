@@ -9,6 +9,7 @@ Form    what of the names is compared. Names of two sources belong together in t
             cat/1.jpg              cat/1.png                   without suffixes
             1.jpg  2.jpg           1_mask.png  2_mask.png      and without what all names of a source share
             cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source has none
+            001.jpg  002.jpg       1_mask.png  2_mask.png      and without zeros in front of numbers
 
 Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is cut from the front
         and no number that stands alone from the end, so ``2020_1`` keeps its year.
@@ -82,6 +83,14 @@ class RecordNames:
         return RecordNames(
             lambda: self.all_paths, inner.size, self.origin, has_suffixes=self.has_suffixes, numbers=inner
         )
+
+    def whole(self) -> RecordNames:
+        """Return the names of all records of the files, also of those that were not selected."""
+        return RecordNames(lambda: self.all_paths, len(self.all_paths), self.origin, has_suffixes=self.has_suffixes)
+
+    def number_of(self, record: int) -> int:
+        """Return the place of the path of a record among all paths."""
+        return record if self.numbers is None else int(self.numbers[record])
 
     @cached_property
     def all_paths(self) -> Sequence[str]:
@@ -232,6 +241,24 @@ def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> Match:
     return Match(partners, np.flatnonzero(counts == 0))
 
 
+def may_be_partners(first: RecordNames, second: RecordNames) -> bool:
+    """Return False if the names of two single records say that they do not belong together.
+
+    Of records that were selected from more, the names of all say which are partners. Else numbers do: ``1.png`` is not
+    the image of ``2_mask.png``, while ``photo.jpg`` may be that of ``mask_3.png``.
+    """
+    if len(first.all_paths) > 1 and len(second.all_paths) > 1:
+        result = match(first.whole(), second.whole())
+        number, second_number = first.number_of(0), second.number_of(0)
+        partner = number if result.partners is None else int(result.partners[number])
+        if not result.repeat and partner >= 0:
+            return partner == second_number
+    numbers, second_numbers = (
+        {int(digits) for digits in re.findall(r"\d+", names.stems[0])} for names in (first, second)
+    )
+    return not numbers or not second_numbers or not numbers.isdisjoint(second_numbers)
+
+
 def _no_match(first: RecordNames, second: RecordNames) -> Match:
     return Match(np.full(len(first), -1, np.int64), np.arange(len(second)))
 
@@ -290,10 +317,17 @@ def _forms(first: RecordNames, second: RecordNames) -> Iterator[Form]:
         left, right = ([stem.rpartition("/")[2] for stem in names.stems] for names in (first, second))
         yield Form(left, right)
         yield Form(_without_shared(left), _without_shared(right))
+    left, right = (_without_zeros(_without_shared(names.stems)) for names in (first, second))
+    yield Form(left, right)
     # Numbers that all names share, as a year, may be all that tells one source from the other. Without them names that
     # stand in one order may stay so, but none is put into another order.
     left, right = (_without_shared(names.stems, numbers=True) for names in (first, second))
     yield Form(left, right, is_weak=True)
+
+
+def _without_zeros(stems: Sequence[str]) -> list[str]:
+    """Return names whose numbers begin with no zero: ``7`` for ``007``."""
+    return [re.sub(r"(?<!\d)0+(?=\d)", "", stem) for stem in stems]
 
 
 def _is_flat(stems: Sequence[str]) -> bool:

@@ -60,6 +60,52 @@ def test_records_whose_names_differ_by_what_all_share_are_joined(tmp_path, form)
     assert together(joined)
 
 
+@pytest.mark.parametrize(
+    "forms", [("{:03}.npy", "{}_mask.npy"), ("scan{:02}.npy", "{}.npy"), ("x/{}.npy", "x/{:04}b.npy")]
+)
+def test_numbers_that_begin_with_zeros_are_the_same_numbers(tmp_path, forms):
+    joined = gl.zip(*(write(tmp_path / name, form) for name, form in zip("ab", forms, strict=True)))
+
+    assert len(joined) == 12
+    assert together(joined)
+
+
+def test_zeros_count_where_names_differ_by_them_alone(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}m.npy")
+    for number in NUMBERS:
+        np.save(tmp_path / "a" / f"0{number}.npy", np.array([number + 100]))
+    a = gl.npy(f"{tmp_path}/a/*.npy", field="a", record="file")
+
+    pairs = pairs_of(gl.zip(a, b, missing="drop"))
+
+    assert len(pairs) == 12
+    assert all(left == right for left, right in pairs)
+
+
+def test_single_records_are_joined_unless_their_names_say_otherwise(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_mask.npy")
+    assert (a[3]["a"], b[3]["b"]) == (12, 1)  # by text: 1 10 11 12, and 10_ 11_ 12_ 1_
+
+    with pytest.raises(SpecError, match=r"without partner: 12\.npy.*without partner: 1_mask\.npy"):
+        gl.zip(a[3:4], b[3:4])
+    assert pairs_of(gl.zip(a[3:4], b[2:3])) == [(12, 12)]
+    assert pairs_of(gl.zip(a[3:4], b[3:4], by="place")) == [(12, 1)]
+    first, second, other = (
+        write(tmp_path / name, form, [1]) for name, form in (("c", "1.npy"), ("d", "2.npy"), ("e", "x.npy"))
+    )
+    with pytest.raises(SpecError, match="without partner"):
+        gl.zip(first, second)
+    assert len(gl.zip(first, other)) == 1  # a photograph, say, and its mask
+    words = write(tmp_path / "f", "cat.npy", [1]), write(tmp_path / "g", "dog_mask.npy", [2])
+    assert len(gl.zip(*words)) == 1
+    np.save(tmp_path / "f" / "dog.npy", [2])
+    np.save(tmp_path / "g" / "cat_mask.npy", [1])
+    f, g = (gl.npy(f"{tmp_path}/{name}/*.npy", field=name, record="file") for name in "fg")
+    assert pairs_of(gl.zip(f[1:], g[1:])) == [(2, 2)]
+    with pytest.raises(SpecError, match="without partner"):
+        gl.zip(f[:1], g[1:])
+
+
 def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path):
     for folder, suffix in (("a", ""), ("b", "_m")):
         for number, name in enumerate(("cat/1", "dog/1", "dog/2")):
@@ -95,7 +141,8 @@ def test_the_sources_are_joined_as_they_are_where_names_stand_in_one_order(tmp_p
         (["cat/1.png", "dog/2.png"], ["2.png", "1.png"], [1, 0]),  # the second has no folders
         (["cat/1.png", "dog/1.png"], ["1.png", "2.png"], [-1, -1]),
         (["cat/1.png", "dog/2.png"], ["cat/2.png", "dog/1.png"], [-1, -1]),  # both have, and these differ
-        (["1.png", "2.png"], ["02.png", "01.png"], [-1, -1]),
+        (["1.png", "2.png"], ["02.png", "01.png"], [1, 0]),  # the numbers of one begin with zeros
+        (["1.png", "01.png"], ["01.jpg", "001.jpg"], [-1, 0]),  # names that are one number on one side
         (["a/1_l.png", "b/1_l.png"], ["b/1_r.png", "a/1_r.png"], [1, 0]),
     ],
 )
