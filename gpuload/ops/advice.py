@@ -1,6 +1,7 @@
 """Advice: what a loader logs, once, of ops that are allowed and rarely meant.
 
 Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of its boxes do.
+Views         an op moves a copy of the image, and what belongs to the image stays, which is not handed out itself.
 Turned over   the axes of an image are reordered so that height and width are exchanged; what belongs to it stays.
 Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one, or the text that
               may be their label.
@@ -29,8 +30,9 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
         graph: the ops.
         names: the fields of a batch.
     """
-    lines = (_left_behind(graph, names), _turned_over(graph, names), _left_unmixed(graph, names))
-    yield from filter(None, (*lines, _equal_views(graph, names), _wrong_order(graph), _wrong_levels(graph)))
+    lines = (_left_behind(graph, names), _moved_views(graph, names), _turned_over(graph, names))
+    yield from filter(None, (*lines, _left_unmixed(graph, names)))
+    yield from filter(None, (_equal_views(graph, names), _wrong_order(graph), _wrong_levels(graph)))
     yield from filter(None, (_unmarked_slices(graph), _blended_masks(graph)))
     for place, on in enumerate(graph.targets):
         for name in on:
@@ -166,6 +168,34 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
                 f"{_as_meant(before, image, fields)}"
             )
     return _left_rows(graph, [name for name in names if name not in {name for on in graph.targets for name in on}])
+
+
+def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about a moved copy of an image that stands for it beside what belongs to it; None if none does.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    image, views = beside.image_name(graph.spec_in), set[str]()
+    if image is None or image in names:  # what belongs to the image lies beside it
+        return None
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        moved = [name for name in on if name in views] if op.moves_pixels else []
+        if moved and image in before:
+            roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
+            places = (*beside.PLACES, MASK)
+            belong = [field.name for field in before if field.is_marked or roles[field.name] in places]
+            fields = [name for name in belong if name in names and name not in on and name not in views]
+            if fields:
+                return (
+                    f"{op} moves the pixels of {moved}, and {fields} beside it stay as they are beside {image!r}; "
+                    f"cause: what belongs to an image goes with {image!r}, and not with its copies; remedy: act on "
+                    f"{image!r} in place of {moved[0]!r}, and mark what belongs to it; or leave {fields} out of output="
+                )
+        views |= {name for name in graph.outputs[place] if op.original(name, on) in (image, *views) and name != image}
+    return None
 
 
 def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:

@@ -315,3 +315,18 @@ def test_a_text_that_may_be_the_label_of_mixed_images_is_told_of(caplog):
     assert lines_of(caplog, hot, image=LEVELS, label=np.array([0, 1, 0, 1]), name=words)[0] == []
     assert lines_of(caplog, [ops.MixUp()], output="image", image=LEVELS, cls=words)[0] == []
     assert lines_of(caplog, [ops.Mosaic(16)], image=LEVELS, cls=words)[0] == []
+
+
+def test_what_belongs_to_an_image_of_which_moved_copies_are_handed_out_is_told_of(caplog):
+    boxes = np.tile(np.array([1, 2, 5, 4], np.float32), (4, 1, 1))
+    views = [ops.Copy("image", to=("first", "second")), *ops.repeat([ops.RandomFlip()], on=("first", "second"))]
+    fields = {"image": IMAGES, "boxes": boxes, "eyes": np.ones((4, 5, 2), np.float32), "label": np.arange(4)}
+
+    for marks in ({"boxes": "xyxy", "eyes": "xy"}, {"boxes": "xyxy"}, {}):
+        (line,), _ = lines_of(caplog, views, output=("first", "second", "boxes", "eyes"), marks=marks, **fields)
+        assert "moves the pixels of ['first'], and ['boxes', 'eyes'] beside it stay" in line
+
+    assert lines_of(caplog, views, output=("first", "second", "label"), **fields)[0] == []
+    assert lines_of(caplog, views, output=("image", "first", "boxes"), **fields)[0] == []
+    colours = [ops.Copy("image", to="first"), ops.Brightness(0.9, 1.1, on="first")]
+    assert lines_of(caplog, colours, output=("first", "boxes"), **fields)[0] == []
