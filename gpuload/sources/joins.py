@@ -159,6 +159,8 @@ def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
     """Return True if two sources are parts of one, or have a file in common."""
     if first.origin is second.origin:
         return True
+    if not (first.has_suffixes and second.has_suffixes):  # two archives may have the same keys
+        return first.origin == second.origin
     # By their folders first: to compare a million paths takes part of a second.
     is_inside = first.folder.startswith(second.folder) or second.folder.startswith(first.folder)
     return is_inside and not set(first.all_paths).isdisjoint(second.all_paths)

@@ -339,3 +339,25 @@ def test_many_names_take_a_moment():
 
     assert match(*sides).partners is None
     assert time.process_time() - start_s < 1  # 0.08 s on a quiet machine
+
+
+@pytest.mark.parametrize("shards", [[range(1, 13)], [range(1, 7), range(7, 13)]], ids=["one", "two"])
+@pytest.mark.parametrize("form", ["{}", "img_0.{}", "train/{:03}"])
+def test_archives_with_the_same_keys_in_another_order_are_joined_by_these(tmp_path, shards, form):
+    def archive(name, numbers):
+        with tarfile.open(tmp_path / name, "w") as tar:
+            for number in numbers:
+                member = tarfile.TarInfo(form.format(number) + ".cls")
+                member.size = len(str(number))
+                tar.addfile(member, io.BytesIO(str(number).encode()))
+
+    for place, numbers in enumerate(shards):
+        archive(f"a-{place}.tar", numbers)
+    archive("b.tar", reversed(NUMBERS))
+    a, b = (gl.webdataset(f"{tmp_path}/{name}*.tar", ["cls"]).rename(cls=name) for name in "ab")
+
+    assert pairs_of(gl.zip(a, b)) == [(number, number) for number in NUMBERS]
+    assert pairs_of(gl.zip(a[2:5], b, missing="drop")) == [(3, 3), (4, 4), (5, 5)]
+    again = gl.webdataset(f"{tmp_path}/a*.tar", ["cls"]).rename(cls="next")
+    for following in (a[1:].rename(a="next"), again[1:]):  # parts of one source
+        assert pairs_of(gl.zip(a[:-1], following))[:2] == [(1, 2), (2, 3)]
