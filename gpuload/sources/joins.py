@@ -19,7 +19,7 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys, may_be_partners
+from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys, may_be_partners, misnumbered
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"
@@ -85,6 +85,8 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
             cause="it knows no names of its records: these are the names of files that are a record each",
             remedy="leave by= and missing= out; those that know names may be joined by them before",
         )
+    if len(sides) == 1 < len(sources):
+        _tell_of_order(sides[0])
     if len(sides) < 2:
         return sources
     first, matches = sides[0], [Match()]
@@ -98,6 +100,19 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         number = next(number for number, result in enumerate(matches) if result.partners is not None)
         raise _order_error(sources, first, sides[number], matches[number])
     return _in_order(sides, matches)
+
+
+def _tell_of_order(side: Side) -> None:
+    """Warn if numbered files, sorted by text, are joined with records without names: 0, 1, 10, 11, 2."""
+    paths = side.names.all_paths if side.names.numbers is None and not side.source.endless else ()
+    number = misnumbered(paths)
+    if number and list(paths) == sorted(paths):
+        log.warning(
+            "gl.zip: record i of the others stands beside record i of %s in the order of its names, which is not that "
+            "of their numbers: %s comes before %s; if they are in another order, list the files in theirs; "
+            "by='place' says that they are in this one",
+            *(side.source._line(), side.names.text(number - 1), side.names.text(number)),
+        )
 
 
 def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:

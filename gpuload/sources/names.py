@@ -32,6 +32,7 @@ from gpuload.sources.leaf import Indices
 
 MOST_NAMES = 1 << 20  # of an endless source: of so many of its first records
 SAMPLE = 1000  # names of which it is found out what all may share
+PART = re.compile(r"(\D*)(\d{1,18})?", re.ASCII)  # of a path: text, and a number behind it
 END = "\0"  # between names; no path holds it
 
 
@@ -257,6 +258,22 @@ def may_be_partners(first: RecordNames, second: RecordNames) -> bool:
         {int(digits) for digits in re.findall(r"\d+", names.stems[0])} for names in (first, second)
     )
     return not numbers or not second_numbers or not numbers.isdisjoint(second_numbers)
+
+
+def misnumbered(paths: Sequence[str]) -> int:
+    """Return the place of the first path whose number is smaller than that before it, as 10 stands before 2; else 0."""
+    before = ""
+    for place, path in enumerate(paths):
+        # Only a shorter name can have a smaller number, and few are compared so.
+        if len(path) < len(before) and _numbered_parts(path) < _numbered_parts(before):
+            return place
+        before = path
+    return 0
+
+
+def _numbered_parts(path: str) -> list[tuple[str, int]]:
+    """Return the texts and numbers of a path, which sort as a person does."""
+    return [(match[1], int(match[2] or -1)) for match in PART.finditer(path)]
 
 
 def _no_match(first: RecordNames, second: RecordNames) -> Match:

@@ -361,3 +361,23 @@ def test_archives_with_the_same_keys_in_another_order_are_joined_by_these(tmp_pa
     again = gl.webdataset(f"{tmp_path}/a*.tar", ["cls"]).rename(cls="next")
     for following in (a[1:].rename(a="next"), again[1:]):  # parts of one source
         assert pairs_of(gl.zip(a[:-1], following))[:2] == [(1, 2), (2, 3)]
+
+
+def test_numbered_files_beside_records_without_names_are_told_of(tmp_path, caplog):
+    a = write(tmp_path / "a", "{}.npy")
+    labels = gl.arrays(label=np.arange(1, 13))
+
+    gl.zip(a, labels)
+
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "12.npy comes before 2.npy" in line
+    caplog.clear()
+    listed = gl.npy([f"{tmp_path}/a/{number}.npy" for number in NUMBERS], field="a", record="file")
+    assert together(gl.zip(listed, labels))
+    shuffled = gl.npy([f"{tmp_path}/a/{number}.npy" for number in (12, 2, 10, 1)], field="a", record="file")
+    padded = write(tmp_path / "c", "{:02}.npy")
+    for source in (shuffled, a.select([0, 4]), padded):
+        gl.zip(source, labels[: len(source)])
+    gl.zip(a, labels, by="place")
+    gl.zip(a, write(tmp_path / "b", "{}_m.npy"))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
