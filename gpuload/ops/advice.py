@@ -182,17 +182,17 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
         return None
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before = graph.before(place)
-        moved = [name for name in on if name in views] if op.moves_pixels else []
-        if moved and image in before:
+        targets = [name for name in on if name in views] if op.moves_pixels else []
+        if targets and image in before:
             roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
             places = (*beside.PLACES, MASK)
             belong = [field.name for field in before if field.is_marked or roles[field.name] in places]
             fields = [name for name in belong if name in names and name not in on and name not in views]
             if fields:
                 return (
-                    f"{op} moves the pixels of {moved}, and {fields} beside it stay as they are beside {image!r}; "
+                    f"{op} moves the pixels of {targets}, and {fields} beside it stay as they are beside {image!r}; "
                     f"cause: what belongs to an image goes with {image!r}, and not with its copies; remedy: act on "
-                    f"{image!r} in place of {moved[0]!r}, and mark what belongs to it; or leave {fields} out of output="
+                    f"{image!r} in place of {targets[0]!r}, and mark what belongs to it; or leave {fields} out of output="
                 )
         views |= {name for name in graph.outputs[place] if op.original(name, on) in (image, *views) and name != image}
     return None
