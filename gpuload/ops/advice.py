@@ -192,7 +192,8 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
                 return (
                     f"{op} moves the pixels of {targets}, and {fields} beside it stay as they are beside {image!r}; "
                     f"cause: what belongs to an image goes with {image!r}, and not with its copies; remedy: act on "
-                    f"{image!r} in place of {targets[0]!r}, and mark what belongs to it; or leave {fields} out of output="
+                    f"{image!r} in place of {targets[0]!r}, and mark what belongs to it; or leave {fields} out of "
+                    "output="
                 )
         views |= {name for name in graph.outputs[place] if op.original(name, on) in (image, *views) and name != image}
     return None

@@ -19,7 +19,16 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.names import Match, RecordNames, agree_at_once, match, match_keys, may_be_partners, misnumbered
+from gpuload.sources.names import (
+    Match,
+    RecordNames,
+    agree_at_once,
+    match,
+    match_keys,
+    match_parts,
+    may_be_partners,
+    misnumbered,
+)
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"
@@ -145,6 +154,11 @@ def _match(first: Side, side: Side, by: By) -> Match:
     """
     if callable(by):
         return match_keys(_keys(first, by), _keys(side, by))
+    is_part = first.names.numbers is not None or side.names.numbers is not None
+    if is_part and not _is_of_same_files(first.names, side.names):
+        of_parts = match_parts(first.names, side.names)
+        if of_parts is not None:
+            return of_parts
     if by is None and agree_at_once(first.names, side.names):
         return Match()
     if by is None and len(first.names) == len(side.names) == 1 and may_be_partners(first.names, side.names):

@@ -89,9 +89,10 @@ class RecordNames:
         """Return the names of all records of the files, also of those that were not selected."""
         return RecordNames(lambda: self.all_paths, len(self.all_paths), self.origin, has_suffixes=self.has_suffixes)
 
-    def number_of(self, record: int) -> int:
-        """Return the place of the path of a record among all paths."""
-        return record if self.numbers is None else int(self.numbers[record])
+    @property
+    def path_numbers(self) -> Indices:
+        """The place of the path of each record among all paths."""
+        return np.arange(len(self)) if self.numbers is None else self.numbers
 
     @cached_property
     def all_paths(self) -> Sequence[str]:
@@ -243,21 +244,40 @@ def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> Match:
 
 
 def may_be_partners(first: RecordNames, second: RecordNames) -> bool:
-    """Return False if the names of two single records say that they do not belong together.
+    """Return False if the numbers in the names of two single records say that they do not belong together.
 
-    Of records that were selected from more, the names of all say which are partners. Else numbers do: ``1.png`` is not
-    the image of ``2_mask.png``, while ``photo.jpg`` may be that of ``mask_3.png``.
+    ``1.png`` is not the image of ``2_mask.png``, while ``photo.jpg`` may be that of ``mask_3.png``.
     """
-    if len(first.all_paths) > 1 and len(second.all_paths) > 1:
-        result = match(first.whole(), second.whole())
-        number, second_number = first.number_of(0), second.number_of(0)
-        partner = number if result.partners is None else int(result.partners[number])
-        if not result.repeat and partner >= 0:
-            return partner == second_number
     numbers, second_numbers = (
         {int(digits) for digits in re.findall(r"\d+", names.stems[0])} for names in (first, second)
     )
     return not numbers or not second_numbers or not numbers.isdisjoint(second_numbers)
+
+
+def match_parts(first: RecordNames, second: RecordNames) -> Match | None:
+    """Return which of the records that were selected from two sources have one name, by the names of all.
+
+    So a part of the names that is shared in a slice alone still counts. None if nothing was selected, or if the
+    names of all do not say it for most of them.
+    """
+    if first.numbers is None and second.numbers is None:
+        return None
+    numbers, second_numbers = first.path_numbers, second.path_numbers
+    if len(set(numbers.tolist())) < len(first) or len(set(second_numbers.tolist())) < len(second):
+        return None
+    whole = match(first.whole(), second.whole())
+    count, second_count = len(first.all_paths), len(second.all_paths)
+    if whole.repeat or whole.num_missing * 2 >= count or whole.num_lonely * 2 >= second_count:
+        return None
+    partners = np.arange(count) if whole.partners is None else whole.partners
+    records = np.full(second_count + 1, -1, np.int64)  # of each path of the second; the last for none
+    records[second_numbers] = np.arange(len(second))
+    result = records[partners[numbers]]
+    if np.array_equal(result, np.arange(len(second))):
+        return Match()
+    is_partner = np.zeros(len(second), np.bool_)
+    is_partner[result[result >= 0]] = True
+    return Match(result, np.flatnonzero(~is_partner))
 
 
 def misnumbered(paths: Sequence[str]) -> int:

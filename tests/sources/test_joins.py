@@ -381,3 +381,23 @@ def test_numbered_files_beside_records_without_names_are_told_of(tmp_path, caplo
     gl.zip(a, labels, by="place")
     gl.zip(a, write(tmp_path / "b", "{}_m.npy"))
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("form", ["s{}_{}", "{}/{}", "s{}/x{}"])
+def test_slices_are_joined_by_what_tells_all_records_apart(tmp_path, form):
+    for place, suffix in (("a", ""), ("b", "_mask")):
+        for number in range(6):
+            path = tmp_path / place / f"{form.format('cd'[number // 3], number % 3)}{suffix}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, np.array([number]))
+    a, b = (gl.npy(f"{tmp_path}/{name}/**/*.npy", field=name, record="file") for name in "ab")
+
+    with pytest.raises(SpecError, match=r"3 of 3 records of source 0 without partner"):
+        gl.zip(a[:3], b[3:])
+    assert pairs_of(gl.zip(a[:3], b[:3])) == [(0, 0), (1, 1), (2, 2)]
+    assert pairs_of(gl.zip(a[1:4], b[4:0:-1], missing="drop")) == [(1, 1), (2, 2), (3, 3)]
+    assert pairs_of(gl.zip(a[2:3], b[2:3], by="name")) == [(2, 2)]
+    (tmp_path / "b").joinpath(f"{form.format('d', 2)}_mask.npy").unlink()  # of the six masks one is missing
+    b = gl.npy(f"{tmp_path}/b/**/*.npy", field="b", record="file")
+    with pytest.raises(SpecError, match="without partner"):
+        gl.zip(a[:2], b[3:])
