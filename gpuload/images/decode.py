@@ -175,7 +175,8 @@ def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
     if mode not in ("RGB", "GRAY", "RGBA"):
         return
     if head.surplus == "alpha" and mode != "RGBA":
-        yield "alpha", f"an image has transparent pixels, and {mode} leaves their alpha out", "gl.ops.Decode('RGBA')"
+        form = "gl.ops.Decode('RGBA', dtype='uint16')" if dtype == "uint16" else "gl.ops.Decode('RGBA')"
+        yield "alpha", f"an image has transparent pixels, and {mode} leaves their alpha out", form
     elif head.surplus not in ("", "alpha"):
         form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}, channels={head.channels})"
         yield "channels", f"an image has {head.surplus} beyond its colours, which {mode} leaves out", form
@@ -321,7 +322,10 @@ def _labels(data: Pixels, head: Head, region: Region | None, dtype: str, strict:
     """Return the numbers that a PNG stores for its pixels, not scaled; see ``decode``."""
     if head.kind != "png" or (int(data[25]) not in (GRAYSCALE, INDEXED)):
         reason = "labels of a file with no number for each pixel: they are stored in PNG files, gray or with a palette"
-        raise UnsupportedError(reason, f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps the numbers of other files")
+        # Decode('ANY') would look up the colours of a palette.
+        may_have_palette = head.kind in ("bmp", "gif") or head.form == "palette"
+        form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps the numbers of other files"
+        raise UnsupportedError(reason, "" if may_have_palette else form)
     if head.bits > 8 and dtype == "uint8":
         raise UnsupportedError("labels of 16 bits as uint8", "gl.ops.Decode('LABELS', dtype='uint16')")
     if int(data[25]) == INDEXED:

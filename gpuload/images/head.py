@@ -84,7 +84,7 @@ FOREIGN = (
 # How others read files of a format: a call that gives an array, for a path.
 READERS = {"tiff": "tifffile.imread(path)", "DICOM": "pydicom.dcmread(path).pixel_array"}
 READERS |= {"FITS": "astropy.io.fits.getdata(path)"}
-READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO"), "numpy.asarray(PIL.Image.open(path))")
+READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO", "gif", "bmp"), "numpy.asarray(PIL.Image.open(path))")
 OTHER_READER = "imagecodecs.imread(path)"
 FORMS = {  # of `Head`, in words
     "plain": "with EXIF data in a place or form that DALI does not read",

@@ -1,7 +1,10 @@
 """Advice: what a loader logs, once, of ops that are allowed and rarely meant.
 
 Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of its boxes do.
-Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one.
+Views         an op moves a copy of the image, and what belongs to the image stays, which is not handed out itself.
+Turned over   the axes of an image are reordered so that height and width are exchanged; what belongs to it stays.
+Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one, or the text that
+              may be their label.
 Masks         an op blends numbers of pixels that look like those of a mask.
 Equal views   an op has one draw for several copies of an image, so that they stay equal.
 Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
@@ -27,8 +30,10 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
         graph: the ops.
         names: the fields of a batch.
     """
-    lines = (_left_behind(graph, names), _left_unmixed(graph, names), _equal_views(graph, names), _wrong_order(graph))
-    yield from filter(None, (*lines, _wrong_levels(graph), _unmarked_slices(graph), _blended_masks(graph)))
+    lines = (_left_behind(graph, names), _moved_views(graph, names), _turned_over(graph, names))
+    yield from filter(None, (*lines, _left_unmixed(graph, names)))
+    yield from filter(None, (_equal_views(graph, names), _wrong_order(graph), _wrong_levels(graph)))
+    yield from filter(None, (_unmarked_slices(graph), _blended_masks(graph)))
     for place, on in enumerate(graph.targets):
         for name in on:
             line = graph.op_on(place, name).advice(graph.before(place)[name]) if name in graph.before(place) else None
@@ -165,6 +170,62 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
     return _left_rows(graph, [name for name in names if name not in {name for on in graph.targets for name in on}])
 
 
+def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about a moved copy of an image that stands for it beside what belongs to it; None if none does.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    image, views = beside.image_name(graph.spec_in), set[str]()
+    if image is None or image in names:  # what belongs to the image lies beside it
+        return None
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        targets = [name for name in on if name in views] if op.moves_pixels else []
+        if targets and image in before:
+            roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
+            places = (*beside.PLACES, MASK)
+            belong = [field.name for field in before if field.is_marked or roles[field.name] in places]
+            fields = [name for name in belong if name in names and name not in on and name not in views]
+            if fields:
+                return (
+                    f"{op} moves the pixels of {targets}, and {fields} beside it stay as they are beside {image!r}; "
+                    f"cause: what belongs to an image goes with {image!r}, and not with its copies; remedy: act on "
+                    f"{image!r} in place of {targets[0]!r}, and mark what belongs to it; or leave {fields} out of "
+                    "output="
+                )
+        views |= {name for name in graph.outputs[place] if op.original(name, on) in (image, *views) and name != image}
+    return None
+
+
+def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about a Transpose that exchanges the sides of an image, beside what belongs to it, or None.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        image, order = beside.image_name(before), getattr(op, "order", ())
+        if type(op).__name__ != "Transpose" or image not in on or before[image].is_volume:
+            continue
+        first = int(before[image].is_channels_first)  # the axis of the height; that of the width is the next
+        if len(order) < 2 or order.index(first) < order.index(first + 1):
+            continue
+        roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
+        belong = [field for field in before if field.is_marked or roles[field.name] not in ("", beside.LABEL)]
+        fields = [field for field in belong if field.name in names and field.name not in on]
+        if fields:
+            return (
+                f"{op} exchanges height and width of field {image!r}, and {[field.name for field in fields]} beside it "
+                "stay as they are; cause: it reorders axes, and moves nothing else; remedy: gl.ops.Rotate90((1,)) and "
+                "gl.ops.RandomFlip(p=1.0, horizontal=False, vertical=True) in its place move what is marked, too"
+            )
+    return None
+
+
 def _form(role: str, fields: Sequence[Field], image: str) -> str:
     """Return how to say what some fields are of an image."""
     marks = {beside.BOXES: "xyxy", beside.POINTS: "xy", MASK: MASK, INSTANCES: INSTANCES}
@@ -190,7 +251,9 @@ def _as_meant(spec: Spec, image: str, fields: Sequence[str]) -> str:
 
 
 def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return a warning about numbers that stay those of one record while an op mixes its image; None if none do.
+    """Return a warning about what stays that of one record while an op mixes its image; None if nothing does.
+
+    Numbers are told of, and texts if no label is mixed.
 
     Args:
         graph: the ops.
@@ -204,6 +267,8 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
         numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
         if op.moves_pixels:  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
             numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
+        elif len(on) == 1:  # where no label is mixed with the image, a text may be it
+            numbers += [field for field in fields if _is_text(field)]
         if not numbers:
             continue
         targets = tuple(name for name in on if not graph.before(place)[name].is_marked)
@@ -237,6 +302,9 @@ def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: S
     if classes and not op.moves_pixels:
         with_image = "" if beside.IMAGE in before else f" and on={(*targets, classes[0])}"
         yield f"gl.ops.OneHot(10, on={classes[0]!r}){with_image}, with the number of classes, for one that is a label"
+    words = next((field.name for field in numbers if _is_text(field)), None)
+    if words is not None:
+        yield f"numbers in place of {words!r}, by gl.Labels or classes=, and gl.ops.OneHot of them, if it is a label"
     mixable_names = [
         field.name
         for field in numbers
@@ -253,6 +321,10 @@ def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: S
         yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
     keep = f", or write on={_on(targets)}, to keep them" if beside.IMAGE in before else ""
     yield f"leave those that are no target out of output={keep}"
+
+
+def _is_text(field: Field) -> bool:
+    return field.shape == () and (field.text == "str" or field.dtype.kind == "U")
 
 
 def _on(names: Sequence[str]) -> str:

@@ -19,7 +19,16 @@ import numpy as np
 from gpuload.errors import SpecError
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.names import NameMatch, RecordNames, agree_at_once, match, match_keys
+from gpuload.sources.names import (
+    NameMatch,
+    RecordNames,
+    agree_at_once,
+    match,
+    match_keys,
+    match_parts,
+    may_be_partners,
+    misnumbered,
+)
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"
@@ -85,6 +94,8 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
             cause="it knows no names of its records: these are the names of files that are a record each",
             remedy="leave by= and missing= out; those that know names may be joined by them before",
         )
+    if len(sides) == 1 < len(sources):
+        _tell_of_order(sides[0])
     if len(sides) < 2:
         return sources
     first, matches = sides[0], [NameMatch()]
@@ -98,6 +109,19 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         number = next(number for number, result in enumerate(matches) if result.partners is not None)
         raise _order_error(sources, first, sides[number], matches[number])
     return _in_order(sides, matches)
+
+
+def _tell_of_order(side: Side) -> None:
+    """Warn if numbered files, sorted by text, are joined with records without names: 0, 1, 10, 11, 2."""
+    paths = side.names.all_paths if side.names.numbers is None and not side.source.endless else ()
+    number = misnumbered(paths)
+    if number and list(paths) == sorted(paths):
+        log.warning(
+            "gl.zip: record i of the others stands beside record i of %s in the order of its names, which is not that "
+            "of their numbers: %s comes before %s; if they are in another order, list the files in theirs; "
+            "by='place' says that they are in this one",
+            *(side.source._line(), side.names.text(number - 1), side.names.text(number)),
+        )
 
 
 def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
@@ -124,13 +148,20 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
 def _match(first: Side, side: Side, by: By) -> NameMatch:
     """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
 
+    Sides of one record each have no other order: they stand beside each other unless their names say otherwise.
     Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
     where each record has a partner.
     """
     if callable(by):
         return match_keys(_keys(first, by), _keys(side, by))
-    is_one_way = len(first.names) == len(side.names) == 1
-    if by is None and (is_one_way or agree_at_once(first.names, side.names)):
+    is_part = first.names.numbers is not None or side.names.numbers is not None
+    if is_part and not _is_of_same_files(first.names, side.names):
+        of_parts = match_parts(first.names, side.names)
+        if of_parts is not None:
+            return of_parts
+    if by is None and agree_at_once(first.names, side.names):
+        return NameMatch()
+    if by is None and len(first.names) == len(side.names) == 1 and may_be_partners(first.names, side.names):
         return NameMatch()
     if by is not None or not _is_of_same_files(first.names, side.names):
         return match(first.names, side.names)
@@ -157,6 +188,8 @@ def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
     """Return True if two sources are parts of one, or have a file in common."""
     if first.origin is second.origin:
         return True
+    if not (first.has_suffixes and second.has_suffixes):  # two archives may have the same keys
+        return first.origin == second.origin
     # By their folders first: to compare a million paths takes part of a second.
     is_inside = first.folder.startswith(second.folder) or second.folder.startswith(first.folder)
     return is_inside and not set(first.all_paths).isdisjoint(second.all_paths)

@@ -9,6 +9,7 @@ Form    what of the names is compared. Names of two sources belong together in t
             cat/1.jpg              cat/1.png                   without suffixes
             1.jpg  2.jpg           1_mask.png  2_mask.png      and without what all names of a source share
             cat/1.jpg  dog/2.jpg   1.png  2.png                and without folders, where one source has none
+            001.jpg  002.jpg       1_mask.png  2_mask.png      and without zeros in front of numbers
 
 Cut     at the ends of words and numbers alone: ``img1`` and ``img10`` share ``img``. No digit is cut from the front
         and no number that stands alone from the end, so ``2020_1`` keeps its year.
@@ -31,6 +32,7 @@ from gpuload.sources.leaf import Indices
 
 MOST_NAMES = 1 << 20  # of an endless source: of so many of its first records
 SAMPLE = 1000  # names of which it is found out what all may share
+PART = re.compile(r"(\D*)(\d{1,18})?", re.ASCII)  # of a path: text, and a number behind it
 END = "\0"  # between names; no path holds it
 
 
@@ -82,6 +84,15 @@ class RecordNames:
         return RecordNames(
             lambda: self.all_paths, inner.size, self.origin, has_suffixes=self.has_suffixes, numbers=inner
         )
+
+    def whole(self) -> RecordNames:
+        """Return the names of all records of the files, also of those that were not selected."""
+        return RecordNames(lambda: self.all_paths, len(self.all_paths), self.origin, has_suffixes=self.has_suffixes)
+
+    @property
+    def path_numbers(self) -> Indices:
+        """The place of the path of each record among all paths."""
+        return np.arange(len(self)) if self.numbers is None else self.numbers
 
     @cached_property
     def all_paths(self) -> Sequence[str]:
@@ -232,6 +243,59 @@ def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> NameMat
     return NameMatch(partners, np.flatnonzero(counts == 0))
 
 
+def may_be_partners(first: RecordNames, second: RecordNames) -> bool:
+    """Return False if the numbers in the names of two single records say that they do not belong together.
+
+    ``1.png`` is not the image of ``2_mask.png``, while ``photo.jpg`` may be that of ``mask_3.png``.
+    """
+    numbers, second_numbers = (
+        {int(digits) for digits in re.findall(r"\d+", names.stems[0])} for names in (first, second)
+    )
+    return not numbers or not second_numbers or not numbers.isdisjoint(second_numbers)
+
+
+def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
+    """Return which of the records that were selected from two sources have one name, by the names of all.
+
+    So a part of the names that is shared in a slice alone still counts. None if nothing was selected, or if the
+    names of all do not say it for most of them.
+    """
+    if first.numbers is None and second.numbers is None:
+        return None
+    numbers, second_numbers = first.path_numbers, second.path_numbers
+    if len(set(numbers.tolist())) < len(first) or len(set(second_numbers.tolist())) < len(second):
+        return None
+    whole = match(first.whole(), second.whole())
+    count, second_count = len(first.all_paths), len(second.all_paths)
+    if whole.repeat or whole.num_missing * 2 >= count or whole.num_lonely * 2 >= second_count:
+        return None
+    partners = np.arange(count) if whole.partners is None else whole.partners
+    records = np.full(second_count + 1, -1, np.int64)  # of each path of the second; the last for none
+    records[second_numbers] = np.arange(len(second))
+    result = records[partners[numbers]]
+    if np.array_equal(result, np.arange(len(second))):
+        return NameMatch()
+    is_partner = np.zeros(len(second), np.bool_)
+    is_partner[result[result >= 0]] = True
+    return NameMatch(result, np.flatnonzero(~is_partner))
+
+
+def misnumbered(paths: Sequence[str]) -> int:
+    """Return the place of the first path whose number is smaller than that before it, as 10 stands before 2; else 0."""
+    before = ""
+    for place, path in enumerate(paths):
+        # Only a shorter name can have a smaller number, and few are compared so.
+        if len(path) < len(before) and _numbered_parts(path) < _numbered_parts(before):
+            return place
+        before = path
+    return 0
+
+
+def _numbered_parts(path: str) -> list[tuple[str, int]]:
+    """Return the texts and numbers of a path, which sort as a person does."""
+    return [(match[1], int(match[2] or -1)) for match in PART.finditer(path)]
+
+
 def _no_match(first: RecordNames, second: RecordNames) -> NameMatch:
     return NameMatch(np.full(len(first), -1, np.int64), np.arange(len(second)))
 
@@ -290,10 +354,17 @@ def _forms(first: RecordNames, second: RecordNames) -> Iterator[NameForm]:
         left, right = ([stem.rpartition("/")[2] for stem in names.stems] for names in (first, second))
         yield NameForm(left, right)
         yield NameForm(_without_shared(left), _without_shared(right))
+    left, right = (_without_zeros(_without_shared(names.stems)) for names in (first, second))
+    yield NameForm(left, right)
     # Numbers that all names share, as a year, may be all that tells one source from the other. Without them names that
     # stand in one order may stay so, but none is put into another order.
     left, right = (_without_shared(names.stems, numbers=True) for names in (first, second))
     yield NameForm(left, right, is_weak=True)
+
+
+def _without_zeros(stems: Sequence[str]) -> list[str]:
+    """Return names whose numbers begin with no zero: ``7`` for ``007``."""
+    return [re.sub(r"(?<!\d)0+(?=\d)", "", stem) for stem in stems]
 
 
 def _is_flat(stems: Sequence[str]) -> bool:

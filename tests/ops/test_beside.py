@@ -281,3 +281,52 @@ def test_a_label_of_whole_numbers_for_each_class_is_to_be_cast():
             Spec((Field("image", np.dtype("u1"), (8, 8, 3)), Field("cls", np.dtype("i8"), ()))),
             [ops.OneHot(4, "int64", on="cls"), ops.MixUp()],
         )
+
+
+def test_what_stays_beside_exchanged_sides_is_told_of_and_the_remedy_is_that_image(caplog):
+    boxes = np.tile(np.array([1, 2, 5, 4], np.float32), (4, 1, 1))
+    turned = [ops.Rotate90((1,)), ops.RandomFlip(p=1.0, horizontal=False, vertical=True)]
+    marks = {"boxes": "xyxy"}
+
+    (line,), batch = lines_of(caplog, [ops.Transpose((1, 0, 2))], marks=marks, image=IMAGES, boxes=boxes)
+    lines, again = lines_of(caplog, turned, marks=marks, image=IMAGES, boxes=boxes)
+
+    assert "Rotate90((1,)) and gl.ops.RandomFlip(p=1.0, horizontal=False, vertical=True)" in line
+    assert lines == []
+    np.testing.assert_array_equal(batch["image"], again["image"])
+    assert again["boxes"][0].tolist() == [[2, 1, 4, 5]]  # x and y exchanged
+    for fields in ({"eyes": np.ones((4, 5, 2), np.float32)}, {"seg": IMAGES[..., :1]}):
+        (line,), _ = lines_of(caplog, [ops.Transpose((1, 0, 2))], image=IMAGES, **fields)
+        assert f"{list(fields)} beside it stay" in line
+    for op in (ops.Transpose("CHW"), ops.Transpose((2, 0, 1))):
+        assert lines_of(caplog, [op], marks=marks, image=IMAGES, boxes=boxes)[0] == []
+    fields = {"label": np.arange(4), "weight": np.ones(4)}
+    assert lines_of(caplog, [ops.Transpose((1, 0, 2))], image=IMAGES, **fields)[0] == []
+
+
+def test_a_text_that_may_be_the_label_of_mixed_images_is_told_of(caplog):
+    words = np.array(["cat", "dog", "cat", "dog"])
+
+    (line,), _ = lines_of(caplog, [ops.MixUp()], image=LEVELS, cls=words)
+
+    assert "['cls'] beside it stay those of one" in line
+    assert "numbers in place of 'cls'" in line
+    hot = [ops.OneHot(2, on="label"), ops.MixUp()]  # the text is a name of the file, say
+    assert lines_of(caplog, hot, image=LEVELS, label=np.array([0, 1, 0, 1]), name=words)[0] == []
+    assert lines_of(caplog, [ops.MixUp()], output="image", image=LEVELS, cls=words)[0] == []
+    assert lines_of(caplog, [ops.Mosaic(16)], image=LEVELS, cls=words)[0] == []
+
+
+def test_what_belongs_to_an_image_of_which_moved_copies_are_handed_out_is_told_of(caplog):
+    boxes = np.tile(np.array([1, 2, 5, 4], np.float32), (4, 1, 1))
+    views = [ops.Copy("image", to=("first", "second")), *ops.repeat([ops.RandomFlip()], on=("first", "second"))]
+    fields = {"image": IMAGES, "boxes": boxes, "eyes": np.ones((4, 5, 2), np.float32), "label": np.arange(4)}
+
+    for marks in ({"boxes": "xyxy", "eyes": "xy"}, {"boxes": "xyxy"}, {}):
+        (line,), _ = lines_of(caplog, views, output=("first", "second", "boxes", "eyes"), marks=marks, **fields)
+        assert "moves the pixels of ['first'], and ['boxes', 'eyes'] beside it stay" in line
+
+    assert lines_of(caplog, views, output=("first", "second", "label"), **fields)[0] == []
+    assert lines_of(caplog, views, output=("image", "first", "boxes"), **fields)[0] == []
+    colours = [ops.Copy("image", to="first"), ops.Brightness(0.9, 1.1, on="first")]
+    assert lines_of(caplog, colours, output=("first", "boxes"), **fields)[0] == []

@@ -147,6 +147,14 @@ class TestTold:
         (line,) = [line for line in lines() if "alpha" in line]
         assert line.endswith("remedy: gl.ops.Decode('RGBA')")
 
+    def test_alpha_of_16_bits(self, tmp_path, lines):
+        self.files(tmp_path, PIXELS)
+
+        list(load(tmp_path, Decode(dtype="uint16")))
+
+        (line,) = lines()
+        assert line.endswith("remedy: gl.ops.Decode('RGBA', dtype='uint16')")
+
     @pytest.mark.parametrize("mode", ["RGB", "GRAY", "RGBA"])
     def test_16_bits(self, tmp_path, lines, mode):
         self.files(tmp_path, *[PIXELS[..., 0].astype(np.uint16) * 250] * 3)
@@ -246,3 +254,22 @@ class TestUnsupported:
         for kind in (heads.UnsupportedError("a lossless JPEG"), heads.UnsupportedError("x", "gl.ops.Decode()")):
             assert heads.row_error(3, kind).cause == "the file may be sound, but gpuload does not decode this kind"
         assert heads.row_error(3, heads.HeadError("its scan ends")).cause == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Pillow closes a GIF when it is dropped
+@pytest.mark.parametrize("suffix", ["tif", "gif", "bmp"])
+def test_the_numbers_behind_a_palette_are_read_as_the_error_says(tmp_path, suffix):
+    numbers = RNG.integers(0, 4, (8, 9), np.uint8)
+    image = Image.fromarray(numbers, "P")
+    image.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255])
+    write(tmp_path / f"a.{suffix}", image)
+    paths = [str(tmp_path / f"a.{suffix}")]
+
+    with pytest.raises(RecordError, match="not supported: labels") as error:
+        first(tmp_path, Decode("LABELS"))
+
+    assert "ANY" not in error.value.remedy  # which looks up the colours
+    form = error.value.remedy[error.value.remedy.index("gl.records(") :]
+    names = {"gl": gl, "np": np, "numpy": np, "PIL": __import__("PIL.Image"), "paths": paths}
+    names["tifffile"] = pytest.importorskip("tifffile") if suffix == "tif" else None
+    np.testing.assert_array_equal(eval(form, names)[0]["image"], numbers)

@@ -202,6 +202,10 @@ def test_a_value_that_ends_with_a_backslash_is_none_of_these(tmp_path, place):
         (['"007"', "8", "9"], ["007", "8", "9"]),
         ([" 007", "8", "9"], [" 007", "8", "9"]),
         (["1.5", "00.5", "2"], ["1.5", "00.5", "2"]),
+        (["+4915123456789", "5", "+49301234567"], ["+4915123456789", "5", "+49301234567"]),
+        (['"+4915112345678901234"', "+4915112345678901235", ""], ["+4915112345678901234", "+4915112345678901235", ""]),
+        (["+1", "-1", "+1.5e+20"], [1.0, -1.0, 1.5e20]),
+        (["1.0e+00000012", "-12345678", "+123.45678901"], [1e12, -12345678.0, 123.45678901]),
         (["  07", "8", "9"], ["  07", "8", "9"]),
         (["0", "0.5", "-0"], [0.0, 0.5, -0.0]),
         (["0", "10", "100"], [0, 10, 100]),
@@ -220,11 +224,22 @@ def test_numbers_that_begin_with_a_zero_stay_the_text_that_they_are(tmp_path, pl
     assert sum("begin with a zero" in record.getMessage() for record in caplog.records) == is_text
 
 
+def test_such_numbers_in_one_file_of_several_make_the_column_text_in_any_order(tmp_path, place):
+    files = {"a.csv": "x\n4915112345678\n7\n", "b.csv": "x\n+4915112345679\n", "c.csv": "x\n1.5\n"}
+    paths = [written(tmp_path, text, name) for name, text in files.items()]
+
+    for order in (paths, paths[::-1]):
+        read = values(gl.csv(order))["x"]
+        assert sorted(read) == ["+4915112345679", "1.5", "4915112345678", "7"]
+
+
 def test_who_says_that_such_a_column_is_a_number_gets_numbers(tmp_path, place, caplog):
     path = written(tmp_path, "zip,y\n00501,1\n02134,2\n")
+    others = written(tmp_path, "x\n01.5\n+4915112345678\n", "b.csv")
 
     with caplog.at_level(logging.WARNING):
         assert values(gl.csv(path, {"zip": "i8"})) == {"zip": [501, 2134]}
+        assert values(gl.csv(others, {"x": "f8"})) == {"x": [1.5, 4915112345678]}
     assert not caplog.records
 
 

@@ -60,6 +60,52 @@ def test_records_whose_names_differ_by_what_all_share_are_joined(tmp_path, form)
     assert together(joined)
 
 
+@pytest.mark.parametrize(
+    "forms", [("{:03}.npy", "{}_mask.npy"), ("scan{:02}.npy", "{}.npy"), ("x/{}.npy", "x/{:04}b.npy")]
+)
+def test_numbers_that_begin_with_zeros_are_the_same_numbers(tmp_path, forms):
+    joined = gl.zip(*(write(tmp_path / name, form) for name, form in zip("ab", forms, strict=True)))
+
+    assert len(joined) == 12
+    assert together(joined)
+
+
+def test_zeros_count_where_names_differ_by_them_alone(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}m.npy")
+    for number in NUMBERS:
+        np.save(tmp_path / "a" / f"0{number}.npy", np.array([number + 100]))
+    a = gl.npy(f"{tmp_path}/a/*.npy", field="a", record="file")
+
+    pairs = pairs_of(gl.zip(a, b, missing="drop"))
+
+    assert len(pairs) == 12
+    assert all(left == right for left, right in pairs)
+
+
+def test_single_records_are_joined_unless_their_names_say_otherwise(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy"), write(tmp_path / "b", "{}_mask.npy")
+    assert (a[3]["a"], b[3]["b"]) == (12, 1)  # by text: 1 10 11 12, and 10_ 11_ 12_ 1_
+
+    with pytest.raises(SpecError, match=r"without partner: 12\.npy.*without partner: 1_mask\.npy"):
+        gl.zip(a[3:4], b[3:4])
+    assert pairs_of(gl.zip(a[3:4], b[2:3])) == [(12, 12)]
+    assert pairs_of(gl.zip(a[3:4], b[3:4], by="place")) == [(12, 1)]
+    first, second, other = (
+        write(tmp_path / name, form, [1]) for name, form in (("c", "1.npy"), ("d", "2.npy"), ("e", "x.npy"))
+    )
+    with pytest.raises(SpecError, match="without partner"):
+        gl.zip(first, second)
+    assert len(gl.zip(first, other)) == 1  # a photograph, say, and its mask
+    words = write(tmp_path / "f", "cat.npy", [1]), write(tmp_path / "g", "dog_mask.npy", [2])
+    assert len(gl.zip(*words)) == 1
+    np.save(tmp_path / "f" / "dog.npy", [2])
+    np.save(tmp_path / "g" / "cat_mask.npy", [1])
+    f, g = (gl.npy(f"{tmp_path}/{name}/*.npy", field=name, record="file") for name in "fg")
+    assert pairs_of(gl.zip(f[1:], g[1:])) == [(2, 2)]
+    with pytest.raises(SpecError, match="without partner"):
+        gl.zip(f[:1], g[1:])
+
+
 def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path):
     for folder, suffix in (("a", ""), ("b", "_m")):
         for number, name in enumerate(("cat/1", "dog/1", "dog/2")):
@@ -95,7 +141,8 @@ def test_the_sources_are_joined_as_they_are_where_names_stand_in_one_order(tmp_p
         (["cat/1.png", "dog/2.png"], ["2.png", "1.png"], [1, 0]),  # the second has no folders
         (["cat/1.png", "dog/1.png"], ["1.png", "2.png"], [-1, -1]),
         (["cat/1.png", "dog/2.png"], ["cat/2.png", "dog/1.png"], [-1, -1]),  # both have, and these differ
-        (["1.png", "2.png"], ["02.png", "01.png"], [-1, -1]),
+        (["1.png", "2.png"], ["02.png", "01.png"], [1, 0]),  # the numbers of one begin with zeros
+        (["1.png", "01.png"], ["01.jpg", "001.jpg"], [-1, 0]),  # names that are one number on one side
         (["a/1_l.png", "b/1_l.png"], ["b/1_r.png", "a/1_r.png"], [1, 0]),
     ],
 )
@@ -292,3 +339,65 @@ def test_many_names_take_a_moment():
 
     assert match(*sides).partners is None
     assert time.process_time() - start_s < 1  # 0.08 s on a quiet machine
+
+
+@pytest.mark.parametrize("shards", [[range(1, 13)], [range(1, 7), range(7, 13)]], ids=["one", "two"])
+@pytest.mark.parametrize("form", ["{}", "img_0.{}", "train/{:03}"])
+def test_archives_with_the_same_keys_in_another_order_are_joined_by_these(tmp_path, shards, form):
+    def archive(name, numbers):
+        with tarfile.open(tmp_path / name, "w") as tar:
+            for number in numbers:
+                member = tarfile.TarInfo(form.format(number) + ".cls")
+                member.size = len(str(number))
+                tar.addfile(member, io.BytesIO(str(number).encode()))
+
+    for place, numbers in enumerate(shards):
+        archive(f"a-{place}.tar", numbers)
+    archive("b.tar", reversed(NUMBERS))
+    a, b = (gl.webdataset(f"{tmp_path}/{name}*.tar", ["cls"]).rename(cls=name) for name in "ab")
+
+    assert pairs_of(gl.zip(a, b)) == [(number, number) for number in NUMBERS]
+    assert pairs_of(gl.zip(a[2:5], b, missing="drop")) == [(3, 3), (4, 4), (5, 5)]
+    again = gl.webdataset(f"{tmp_path}/a*.tar", ["cls"]).rename(cls="next")
+    for following in (a[1:].rename(a="next"), again[1:]):  # parts of one source
+        assert pairs_of(gl.zip(a[:-1], following))[:2] == [(1, 2), (2, 3)]
+
+
+def test_numbered_files_beside_records_without_names_are_told_of(tmp_path, caplog):
+    a = write(tmp_path / "a", "{}.npy")
+    labels = gl.arrays(label=np.arange(1, 13))
+
+    gl.zip(a, labels)
+
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "12.npy comes before 2.npy" in line
+    caplog.clear()
+    listed = gl.npy([f"{tmp_path}/a/{number}.npy" for number in NUMBERS], field="a", record="file")
+    assert together(gl.zip(listed, labels))
+    shuffled = gl.npy([f"{tmp_path}/a/{number}.npy" for number in (12, 2, 10, 1)], field="a", record="file")
+    padded = write(tmp_path / "c", "{:02}.npy")
+    for source in (shuffled, a.select([0, 4]), padded):
+        gl.zip(source, labels[: len(source)])
+    gl.zip(a, labels, by="place")
+    gl.zip(a, write(tmp_path / "b", "{}_m.npy"))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("form", ["s{}_{}", "{}/{}", "s{}/x{}"])
+def test_slices_are_joined_by_what_tells_all_records_apart(tmp_path, form):
+    for place, suffix in (("a", ""), ("b", "_mask")):
+        for number in range(6):
+            path = tmp_path / place / f"{form.format('cd'[number // 3], number % 3)}{suffix}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, np.array([number]))
+    a, b = (gl.npy(f"{tmp_path}/{name}/**/*.npy", field=name, record="file") for name in "ab")
+
+    with pytest.raises(SpecError, match=r"3 of 3 records of source 0 without partner"):
+        gl.zip(a[:3], b[3:])
+    assert pairs_of(gl.zip(a[:3], b[:3])) == [(0, 0), (1, 1), (2, 2)]
+    assert pairs_of(gl.zip(a[1:4], b[4:0:-1], missing="drop")) == [(1, 1), (2, 2), (3, 3)]
+    assert pairs_of(gl.zip(a[2:3], b[2:3], by="name")) == [(2, 2)]
+    (tmp_path / "b").joinpath(f"{form.format('d', 2)}_mask.npy").unlink()  # of the six masks one is missing
+    b = gl.npy(f"{tmp_path}/b/**/*.npy", field="b", record="file")
+    with pytest.raises(SpecError, match="without partner"):
+        gl.zip(a[:2], b[3:])

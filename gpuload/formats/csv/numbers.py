@@ -13,7 +13,8 @@ from functools import cache
 
 from gpuload.formats.csv.columns import Dialect
 
-LEADING_ZERO = r"^\s*[+-]?0[0-9]"  # 00501: digits that are no quantity
+CODE = r"^\s*(?:[+-]?0[0-9]|\+[0-9]{8,}\s*$)"  # 00501, +4915123456789: digits that are no quantity
+LONG_PLUS = re.compile(rb"[^0-9eE.]\+[0-9]{8}")  # in bytes of a table that may hold such a number
 SPACE = " \t"
 
 

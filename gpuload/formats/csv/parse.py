@@ -25,7 +25,7 @@ from gpuload import signalsafe
 from gpuload.errors import missing_package
 from gpuload.formats.csv.columns import Dialect
 from gpuload.formats.csv.lines import has_escaped_quotes
-from gpuload.formats.csv.numbers import LEADING_ZERO, without_thousands
+from gpuload.formats.csv.numbers import CODE, LONG_PLUS, without_thousands
 
 Array = NDArray[Any]
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
@@ -37,7 +37,7 @@ NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 
 # Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
 # HUGE are integers that no dtype of integers holds; OVER are numbers in digits that no float64 holds; CODES are numbers
-# of which one begins with a zero in front of another digit.
+# of which one begins with a zero in front of another digit, or with a plus in front of eight.
 NULL, WORDS, HUGE, OVER, CODES, TEXT = "none", "words", "huge", "over", "codes", "text"
 LF, CR, SPACE, ZERO, DIGITS = 10, 13, 32, 48, 10
 PIECE_BYTES = 1 << 17
@@ -76,7 +76,7 @@ class ColumnRequest:
         number: its place in a line.
         dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be missing.
         default: the text that stands for a missing one; None: a missing text stays missing.
-        may_be_codes: True for numbers that are not read where one of them begins with a zero, as 00501 does.
+        may_be_codes: True for numbers that are not read where one of them is a code, as 00501 is.
     """
 
     number: int
@@ -118,9 +118,9 @@ def read_columns(
     if hexadecimal:
         raise Unreadable(f"column {hexadecimal[0]} holds a hexadecimal number")
     codes = [request.number for request in requests if request.may_be_codes]
-    codes = _with_leading_zeros(plain_data, dialect, num_columns, codes, has_quotes)
+    codes = _of_codes(plain_data, dialect, num_columns, codes, has_quotes)
     if codes:
-        raise Unreadable(f"column {codes[0]} holds a number that begins with a zero")
+        raise Unreadable(f"column {codes[0]} holds a number that is a code, as 00501 is")
     return [_values(pa, columns[request.number], request, dialect) for request in requests]
 
 
@@ -146,7 +146,7 @@ def infer_kinds(
     text_kinds = dict.fromkeys(_hexadecimal(data, dialect, num_columns, integers, has_quotes), TEXT)
     values = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8", "<f8", HUGE)]
     values = [number for number in values if number not in text_kinds]
-    text_kinds |= dict.fromkeys(_with_leading_zeros(data, dialect, num_columns, values, has_quotes), CODES)
+    text_kinds |= dict.fromkeys(_of_codes(data, dialect, num_columns, values, has_quotes), CODES)
     return [
         (text_kinds[number], False) if number in text_kinds else column_kind
         for number, column_kind in zip(numbers, kinds, strict=True)
@@ -193,15 +193,16 @@ def _hexadecimal(
     return [n for n, match in zip(integers, matches, strict=True) if pa.compute.any(match).as_py()]
 
 
-def _with_leading_zeros(
-    data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], has_quotes: bool
-) -> list[int]:
-    """Return the columns of numbers in which one begins with a zero in front of another digit."""
-    if not numbers or not _may_have_leading_zeros(data, dialect, has_quotes):
+def _of_codes(data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], has_quotes: bool) -> list[int]:
+    """Return the columns of numbers in which one begins with a zero in front of another digit, or is a phone number."""
+    if not numbers:
+        return []
+    has_pluses = b"+" in data and LONG_PLUS.search(b"\n" + data) is not None
+    if not has_pluses and not _may_have_leading_zeros(data, dialect, has_quotes):
         return []
     pa = _arrow()
     table = _table(data, dialect, num_columns, {str(n): pa.string() for n in numbers}, has_quotes=has_quotes)
-    matches = (pa.compute.match_substring_regex(table[str(n)], LEADING_ZERO) for n in numbers)
+    matches = (pa.compute.match_substring_regex(table[str(n)], CODE) for n in numbers)
     return [n for n, match in zip(numbers, matches, strict=True) if pa.compute.any(match).as_py()]
 
 

@@ -228,8 +228,8 @@ def _tell_of_texts(job: Job, form: Form) -> None:
     codes = [column.name for column, kind in zip(job.columns, form, strict=True) if kind.name == parse.CODES]
     if codes:
         log.warning(
-            "gl.csv: numbers in %s of %s begin with a zero, as 007 does, so they are text; "
-            "columns={%r: 'i8', ...} makes numbers of them",
+            "gl.csv: numbers in %s of %s begin with a zero, as 007 does, or are as long as +4915123456789, so they are "
+            "text; columns={%r: 'i8', ...} makes whole numbers of them, 'f8' any numbers",
             *(list_names(codes), job.files.paths[0], codes[0]),
         )
     for column, kind in zip(job.columns, form, strict=True):

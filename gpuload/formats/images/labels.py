@@ -31,6 +31,7 @@ from gpuload.errors import FormatError, SpecError
 from gpuload.sources.arrays import as_array
 from gpuload.sources.classnames import AnyClasses, check_numbers, class_names, in_order, log_order, numbers_of
 from gpuload.sources.leaf import Array
+from gpuload.sources.names import misnumbered
 from gpuload.storage.files import Path, open_error
 
 MOST_COLUMNS = 12  # in an error
@@ -42,7 +43,6 @@ FILE_NAMES |= {"file_path", "image_path", "imageid", "image_file"}
 KINDS = "biuf"  # of numbers that labels can be
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-PART = re.compile(r"(\D*)(\d{1,18})?", re.ASCII)  # of a path: text, and a number behind it
 MOST_PATHS = 2  # in a line of the log
 REMEDY = 'pass "folder", None, a list or array, a mapping from file to label, or the path of a .csv file'
 log = logging.getLogger("gpuload")
@@ -170,24 +170,15 @@ def labels_of(
 
 def _log_order(root: str, paths: Sequence[str]) -> None:
     """Warn if files are numbered, and the order of their names is not that of the numbers: 0, 1, 10, 11, 2."""
-    before = ""
-    for path in paths:
-        # Only a shorter name can have a smaller number, and few are compared so.
-        if len(path) < len(before) and _parts(path) < _parts(before):
-            names = [name[len(root) :].lstrip("/") for name in (*paths[:MOST_PATHS], before, path)]
-            log.warning(
-                "%s: the labels are matched to the images in the order of their names, which is not that of their "
-                "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to label, or list "
-                "the files: gl.images([...], labels=...)",
-                root, ", ".join(names[:-2]), *names[-2:],
-            )  # fmt: skip
-            return
-        before = path
-
-
-def _parts(path: str) -> list[tuple[str, int]]:
-    """Return the texts and numbers of a path, which sort as a person does."""
-    return [(match[1], int(match[2] or -1)) for match in PART.finditer(path)]
+    number = misnumbered(paths)
+    if number:
+        names = [name[len(root) :].lstrip("/") for name in (*paths[:MOST_PATHS], *paths[number - 1 : number + 1])]
+        log.warning(
+            "%s: the labels are matched to the images in the order of their names, which is not that of their "
+            "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to label, or list "
+            "the files: gl.images([...], labels=...)",
+            root, ", ".join(names[:-2]), *names[-2:],
+        )  # fmt: skip
 
 
 def _image_labels(labels: Any, paths: Sequence[str], classes: tuple[str, ...] | None, source: str) -> ImageLabels:
