@@ -95,7 +95,7 @@ def folders_or_files(paths: Paths) -> tuple[Format | None, list[str]]:
         names = []
     if not names or os.path.isdir(names[0]):
         with contextlib.suppress(GpuloadError):
-            folders = expand_folders(paths)
+            folders = expand_folders(paths, is_quiet=True)
             for form in FORMATS:
                 if form.folder is not None and all(map(form.folder.recognize, folders)):
                     return form, folders

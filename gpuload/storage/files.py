@@ -81,7 +81,9 @@ SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some m
 WILDCARDS = frozenset("*?[")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two; C:/ is a drive
 MOST_NAMES, SIMILARITY = 10_000, 0.75  # names of a folder that are compared with a wrong one; 1 is the same name
-SHARD = re.compile(r"(?P<before>.*-)(?P<number>\d{1,9})-of-(?P<total>\d{1,9})(?P<behind>[^/]*)", re.DOTALL)
+SHARD = re.compile(
+    r"(?P<before>.*[-_.])(?P<number>\d{1,9})(?P<of>[-_]of[-_])(?P<total>\d{1,9})(?P<behind>[^/]*)", re.DOTALL
+)
 MOST_SHARDS = 1 << 16  # of which each that is not named is looked for
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
@@ -144,16 +146,17 @@ def _warn_of_missing_shards(files: Sequence[str]) -> None:
     """
     numbers_of: dict[tuple[str, str, str], list[str]] = {}
     for path in files:
-        if "-of-" in path and (match := SHARD.fullmatch(path)) is not None:
-            numbers_of.setdefault((match["before"], match["total"], match["behind"]), []).append(match["number"])
-    for (before, total, behind), numbers in numbers_of.items():
-        present, count = set(map(int, numbers)), int(total)
+        if "of" in path and (match := SHARD.fullmatch(path)) is not None:
+            end = f"{match['of']}{match['total']}"
+            numbers_of.setdefault((match["before"], end, match["behind"]), []).append(match["number"])
+    for (before, end, behind), numbers in numbers_of.items():
+        present, count = set(map(int, numbers)), int(end[4:])
         if count > MOST_SHARDS or len(present) >= count:
             continue
         first = 1 if count in present else 0  # counted from 0 by most, from 1 by some
         absent = sorted(set(range(first, first + count)) - present)
         lost = _absent_files(
-            [like(files[0], f"{before}{number:0{len(numbers[0])}}-of-{total}{behind}") for number in absent]
+            [like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}") for number in absent]
         )
         if lost:
             log.warning(
@@ -174,11 +177,12 @@ def _absent_files(paths: Sequence[str]) -> list[str]:
     return [path for path in paths if os.path.basename(path) not in names]
 
 
-def expand_folders(paths: Paths) -> list[str]:
+def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     """Return the absolute paths of folders: those of a list in its order, those of a wildcard sorted.
 
     Args:
         paths: as for ``expand``, but a wildcard means folders; other names are returned whatever they are.
+        is_quiet: as for ``expand``.
 
     Raises:
         MissingFileError: a wildcard matches no folder.
@@ -188,6 +192,8 @@ def expand_folders(paths: Paths) -> list[str]:
     if not folders:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one folder")
     check_named_once(folders)
+    if not is_quiet:
+        _warn_of_missing_shards([folder.rstrip("/") for folder in folders])
     return folders
 
 

@@ -742,3 +742,15 @@ def test_a_value_of_varying_length_that_is_longer_than_its_file_is_damage(tmp_pa
 
     with pytest.raises(DamagedBlockError, match="a value of varying length has 17179869180 bytes"):
         gl.hdf5(path).read([3])
+
+
+def test_a_soft_link_to_nothing_is_said_and_can_be_left_out(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["y"], file["s"] = np.arange(4), h5py.SoftLink("/nothing")
+
+    with pytest.raises(SpecError, match="'s' is a link to '/nothing'") as caught:
+        gl.hdf5(path)
+
+    assert "nothing is there" in caught.value.cause
+    assert gl.hdf5(path, fields=["y"]).read([3])["y"].tolist() == [3]
