@@ -155,9 +155,7 @@ def _warn_of_missing_shards(files: Sequence[str]) -> None:
             continue
         first = 1 if count in present else 0  # counted from 0 by most, from 1 by some
         absent = sorted(set(range(first, first + count)) - present)
-        lost = _absent_files(
-            [like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}") for number in absent]
-        )
+        lost = _absent_files([like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}") for number in absent])
         if lost:
             log.warning(
                 "%d of %d shards are missing, the first is %s; their records are not read. Copy them, or rename the "

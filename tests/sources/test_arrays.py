@@ -355,7 +355,7 @@ def test_arrays_of_different_lengths_are_refused_with_the_call_that_takes_them(k
     assert [value.tolist() for value in source.read(range(3))["x"]] == [[1, 2], [3], [4, 5, 6]]
 
 
-@pytest.mark.parametrize("values", (["a\0", "bc"], [b"a\0\0", b""], (b"\0",)))
+@pytest.mark.parametrize("values", [["a\0", "bc"], [b"a\0\0", b""], (b"\0",)])
 def test_texts_of_a_list_keep_the_zeros_at_their_ends(values):
     source = gl.arrays(x=values)
 

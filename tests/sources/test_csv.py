@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload.errors import (
     ChangedFileError,
-    DirectoryError,
     FormatError,
     MissingFileError,
     MissingPackageError,
@@ -826,7 +825,7 @@ def test_a_byte_0_is_no_text(tmp_path, place):
 def test_missing_files_and_directories_are_errors_of_their_own(tmp_path):
     with pytest.raises(MissingFileError):
         gl.csv(tmp_path / "lost.csv")
-    with pytest.raises(DirectoryError):
+    with pytest.raises(MissingFileError, match="holds no file of CSV"):
         gl.csv(tmp_path)
 
 
@@ -975,7 +974,7 @@ def test_booleans_with_a_gap_are_text_and_a_warning_says_so(tmp_path, place, cap
 
 
 @pytest.mark.parametrize(
-    "arguments, what",
+    ("arguments", "what"),
     [
         ({"defaults": {"a": [[1], [2, 3]]}}, "defaults: 'a' has [[1], [2, 3]]"),
         ({"defaults": {"b": "\ud800"}}, "defaults: 'b' has '\\ud800'"),

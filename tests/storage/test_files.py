@@ -595,7 +595,7 @@ def test_shards_are_counted_from_one_by_some_and_other_names_are_no_shards(tmp_p
     assert warnings_of_shards(caplog, f"{tmp_path}/*.npy") == []
 
 
-@pytest.mark.parametrize("form", ("x-{}-of-00003", "x_{}_of_00003", "x.{}_of_00003", "x_{}-of-00003.d"))
+@pytest.mark.parametrize("form", ["x-{}-of-00003", "x_{}_of_00003", "x.{}_of_00003", "x_{}-of-00003.d"])
 def test_shards_are_known_by_each_way_to_number_them_and_may_be_folders(tmp_path, caplog, form):
     for number in ("00000", "00001"):
         (tmp_path / form.format(number)).mkdir()
