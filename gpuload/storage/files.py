@@ -106,7 +106,7 @@ def as_folder(argument: Paths) -> str | None:
         url = os.fspath(argument)
         return url if url.endswith("/") else None
     path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
-    return path if os.path.isdir(path) else None
+    return path if signalsafe.is_folder(path) else None
 
 
 def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
@@ -167,7 +167,7 @@ def _warn_of_missing_shards(files: Sequence[str]) -> None:
 def _absent_files(paths: Sequence[str]) -> list[str]:
     """Return those paths of one folder at which there is no file; of a store by one listing, if it has one."""
     if not is_remote(paths[0]):
-        return [path for path in paths if not os.path.exists(path)]
+        return [path for path in paths if not signalsafe.exists(path)]
     try:
         names = set(objects.names_in(like(paths[0], os.path.dirname(paths[0]))))
     except GpuloadError:  # a web server has none: its files were named one by one, and no more is known
@@ -221,11 +221,16 @@ def _matching_folders(name: Path) -> list[str]:
     text = os.path.expanduser(os.fspath(name)) if isinstance(name, (str, os.PathLike)) else name
     if isinstance(text, str) and is_remote(text):
         return objects.folders_of(text)
-    if not isinstance(text, str) or not text or not WILDCARDS.intersection(text) or os.path.lexists(text):
+    if (
+        not isinstance(text, str)
+        or not text
+        or not WILDCARDS.intersection(text)
+        or signalsafe.exists(text, follow=False)
+    ):
         return _matches(name)
     folders, path = [os.sep], os.path.abspath(text)
     for part in filter(None, path.split(os.sep)):
-        folders = [inner for folder in folders for inner in _folders(folder, part) if os.path.isdir(inner)]
+        folders = [inner for folder in folders for inner in _folders(folder, part) if signalsafe.is_folder(inner)]
     if not folders:
         raise MissingFileError(f"no folder matches {text}", cause="there is none", remedy="check the wildcard")
     return sorted(set(folders))
@@ -283,7 +288,7 @@ def _matches(name: Path) -> list[str]:
         return objects.names_of(text)
     _check_text(text)
     path = os.path.abspath(text)
-    if not WILDCARDS.intersection(path) or os.path.lexists(path):
+    if not WILDCARDS.intersection(path) or signalsafe.exists(path, follow=False):
         return [path]
     matches = sorted(set(_wildcard(path)))
     if not matches:
@@ -300,7 +305,7 @@ def _check_text(text: str) -> None:
     """Raise ``SpecError`` for a text that cannot be the path of a file of this machine."""
     if not text:
         raise SpecError("'' as a path", cause="the text is empty", remedy="name a file")
-    if URL.match(text) and not os.path.lexists(text):
+    if URL.match(text) and not signalsafe.exists(text, follow=False):
         raise SpecError(
             f"{text} as a path",
             cause=f"it is a URL, and of those {', '.join(SCHEMES)} are read, with :// behind; files of this "
@@ -349,7 +354,7 @@ def _why_none_matches(path: str) -> str:
     folder = os.path.join(drive, os.sep)
     folders = [folder]
     for part in parts[:-1]:
-        folders = [inner for outer in folders for inner in _folders(outer, part) if os.path.isdir(inner)]
+        folders = [inner for outer in folders for inner in _folders(outer, part) if signalsafe.is_folder(inner)]
         if not folders:
             return f"{folder} holds no folder {part}"
         folder = os.path.join(folder, part)
@@ -359,7 +364,7 @@ def _why_none_matches(path: str) -> str:
 def _folders(folder: str, part: str) -> list[str]:
     """Return the paths that one part of a path, perhaps a wildcard, means inside a folder."""
     path = os.path.join(folder, part)
-    if not WILDCARDS.intersection(part) or os.path.lexists(path):
+    if not WILDCARDS.intersection(part) or signalsafe.exists(path, follow=False):
         return [path]
     if part == "**":
         return list(_folders_below(folder))
@@ -369,8 +374,8 @@ def _folders(folder: str, part: str) -> list[str]:
 def _files(folder: str, part: str) -> list[str]:
     """Return the files that the last part of a path means inside a folder."""
     path = os.path.join(folder, part)
-    if not WILDCARDS.intersection(part) or os.path.lexists(path):
-        return [path] if os.path.lexists(path) and not os.path.isdir(path) else []
+    if not WILDCARDS.intersection(part) or signalsafe.exists(path, follow=False):
+        return [path] if signalsafe.exists(path, follow=False) and not signalsafe.is_folder(path) else []
     return [entry.path for entry in _entries(folder, part) if not is_folder(entry)]
 
 
@@ -389,8 +394,8 @@ def _folders_below(root: str) -> Iterator[str]:
             visited.add(real)
             yield folder
             inner = sorted(entry.path for entry in _entries(folder, "*") if is_folder(entry))
-            linked = [path for path in inner if os.path.islink(path)]
-            folders += [path for path in reversed(inner) if not os.path.islink(path)]
+            linked = [path for path in inner if signalsafe.is_link(path)]
+            folders += [path for path in reversed(inner) if not signalsafe.is_link(path)]
             links += [path for path in linked if not _is_inside(real, os.path.realpath(path))]
         if not folders and links:
             folders.append(links.pop(0))
@@ -729,7 +734,7 @@ def _open(path: str) -> tuple[int, os.stat_result]:
     try:
         descriptor = os.open(path, OPEN_FLAGS)
     except OSError as error:
-        if os.path.isdir(path):  # Windows opens none, and speaks of permissions
+        if signalsafe.is_folder(path):  # Windows opens none, and speaks of permissions
             raise _no_file(path, stat.S_IFDIR) from None
         raise open_error(path, error) from None
     try:
@@ -836,7 +841,7 @@ def total_bytes(paths: Iterable[str]) -> int:
 def exists(path: str) -> bool:
     """Return True if there is a file of this path or URL."""
     if not is_remote(path):
-        return os.path.isfile(path)
+        return signalsafe.is_file(path)
     try:
         objects.look(path, 0)
     except MissingFileError:
@@ -857,7 +862,7 @@ def open_error(path: str, error: OSError) -> FileError:
                 cause=f"{link} is a link to {os.readlink(link)}, which is not there",
                 remedy="bring its target here, as dvc pull, git annex get or git lfs pull do, or remove the link",
             )
-        if not os.path.isdir(folder):
+        if not signalsafe.is_folder(folder):
             cause = f"the folder {folder} is not there either"
             return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
         near = _similar_names(folder, os.path.basename(path))
@@ -866,7 +871,7 @@ def open_error(path: str, error: OSError) -> FileError:
     if isinstance(error, IsADirectoryError):
         return _no_file(path, stat.S_IFDIR)
     if isinstance(error, PermissionError):
-        rights = "+rx" if os.path.isdir(path) else "+r"
+        rights = "+rx" if signalsafe.is_folder(path) else "+r"
         return UnreadableFileError(
             f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod {rights} {path}"
         )
@@ -880,9 +885,9 @@ def open_error(path: str, error: OSError) -> FileError:
 def _broken_link(path: str) -> str | None:
     """Return the link to nothing because of which a path is missing: the path, or a folder of it; None without."""
     place = os.path.abspath(path)
-    while not os.path.lexists(place) and place != os.path.dirname(place):
+    while not signalsafe.exists(place, follow=False) and place != os.path.dirname(place):
         place = os.path.dirname(place)
-    return place if os.path.islink(place) and not os.path.exists(place) else None
+    return place if signalsafe.is_link(place) and not signalsafe.exists(place) else None
 
 
 def _similar_names(folder: str, name: str) -> list[str]:

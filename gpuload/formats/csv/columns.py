@@ -213,6 +213,7 @@ def _codec(encoding: Any) -> str:
         codec = signalsafe.call(lambda: codecs.lookup(encoding)).name
         "a,1".encode(codec).decode(codec)
     except (LookupError, TypeError, ValueError) as error:
+        signalsafe.pass_on(error)
         raise SpecError(
             f"encoding = {encoding!r}",
             cause=f"Python knows no encoding of text by this name: {error}",

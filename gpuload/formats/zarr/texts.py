@@ -70,7 +70,7 @@ def _checked_codecs(codecs: Any) -> tuple[Any, ...]:
 def _checked_codec(codec: Any) -> Any:
     name = type(codec).__name__
     if name in CLASSES:
-        return _checked_class(type(codec))()
+        return _checked_class(type(codec))()  # type: ignore[arg-type]
     if name != SHARD:
         return codec
     inner = _checked_codecs(codec.codecs)
