@@ -118,7 +118,7 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
                 cause="it says which number stands for which value, and is no number",
                 remedy="write the attribute anew, as a number",
             )
-        return array if name in SCALES else _as_stored(array, dtype, stored_dtype)
+        return array if name in SCALES else _in_dtype_of_array(array, dtype, stored_dtype)
 
     scales = {name: values_of(name) for name in SCALES if name in attributes}
     missing = {name: values_of(name, lambda value: _number_of(value, dtype)) for name in MISSING if name in attributes}
@@ -155,7 +155,7 @@ def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
     return f"{kind}{dtype.itemsize}" if dtype.kind in "iu" and kind != dtype.kind else ""
 
 
-def _as_stored(values: Array, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
+def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
     """Return integers of an attribute in the dtype that those of the array are taken as: -1 of int8 is 255 of uint8.
 
     HDF5 has a type for them; JSON, which Zarr has, has none.
@@ -164,8 +164,8 @@ def _as_stored(values: Array, dtype: np.dtype[Any], stored_dtype: np.dtype[Any])
         return values
     if values.dtype.itemsize == stored_dtype.itemsize:
         return values.view(stored_dtype)
-    converted = values.astype(dtype)
-    return converted.view(stored_dtype) if (converted == values).all() else values
+    numbers = values.astype(dtype)
+    return numbers.view(stored_dtype) if (numbers == values).all() else values
 
 
 def _number_of(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -420,13 +420,13 @@ def _defaulted(column: Column, default: Any) -> Column:
     return replace(column, dtype=dtype, default=_convert_default(column.name, value, dtype))
 
 
-def _check_encodable(what: str, value: object) -> None:
+def _check_encodable(title: str, value: object) -> None:
     """Raise ``SpecError`` for a text with half of a surrogate pair, which stands in no file."""
     try:
         str(value).encode()
     except UnicodeEncodeError as error:
         raise SpecError(
-            f"{what} {value!r}"[:200],
+            f"{title} {value!r}"[:200],
             cause=f"character {error.start} is half of a surrogate pair, which is no text of a file",
             remedy="repair the text; errors='surrogateescape' may have been used to read it",
         ) from None

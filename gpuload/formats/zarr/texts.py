@@ -7,7 +7,7 @@ bytes of memory for each value that is stated, before it looks whether the chunk
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,15 @@ SHARD = "ShardingCodec"
 NUMBER_BYTES = 4
 
 
-def with_checked_texts(array: Any) -> Any:
+def with_text_checks(array: Any) -> Any:
     """Return zarr's array with codecs that check the number of values of a chunk; others as they are."""
     settings = array.metadata
     if settings.zarr_format == 2:
-        name, codecs = "filters", tuple(_checked_filter(codec) for codec in settings.filters or ())
+        name, codecs = "filters", tuple(_filter_of(codec) for codec in settings.filters or ())
     else:
-        name, codecs = "codecs", _checked_codecs(settings.codecs)
+        name, codecs = "codecs", _codecs_of(settings.codecs)
     before = getattr(settings, name) or ()
-    if all(new is old for new, old in zip(codecs, before, strict=True)):
+    if _are_same(codecs, before):
         return array
     object.__setattr__(settings, name, codecs)
     package = signalsafe.import_package("zarr")
@@ -43,46 +43,57 @@ def check_number(chunk: Any) -> None:
         raise ValueError(f"a chunk of {content.size} bytes is too short for the {count} values that it states")
 
 
-@functools.cache
-def _filter_class() -> Any:
-    """Return the class of codecs of numcodecs that check what they decode."""
-    base: Any = signalsafe.import_package("numcodecs.abc").Codec
+class Filter:
+    """A codec of numcodecs that checks what it decodes, with all that zarr asks of one.
 
-    class Filter(base):  # type: ignore[misc]  # numcodecs is taken as untyped
-        codec_id = ""  # zarr looks for a text here, and takes that of the object
+    Args:
+        codec: the codec.
+    """
 
-        def __init__(self, codec: Any) -> None:
-            self.codec_id, self._codec = codec.codec_id, codec
+    codec_id = ""  # zarr looks for a text here, and takes that of the object
 
-        def encode(self, buf: Any) -> Any:
-            return self._codec.encode(buf)
+    def __init__(self, codec: Any) -> None:
+        self.codec_id, self._codec = codec.codec_id, codec
 
-        def decode(self, buf: Any, out: Any = None) -> Any:
-            check_number(buf)
-            return self._codec.decode(buf, out)
+    def encode(self, buf: Any) -> Any:
+        """Return the bytes of values."""
+        return self._codec.encode(buf)
 
-        def get_config(self) -> Any:
-            return self._codec.get_config()
+    def decode(self, buf: Any, out: Any = None) -> Any:
+        """Return the values of bytes; raises ``ValueError`` for fewer than they say."""
+        check_number(buf)
+        return self._codec.decode(buf, out)
 
-    return Filter
+    def get_config(self) -> Any:
+        """Return the codec as values of JSON."""
+        return self._codec.get_config()
+
+    @classmethod
+    def from_config(cls, config: Any) -> Any:
+        """Refuse to be made of values of JSON, which numcodecs does."""
+        raise NotImplementedError
 
 
-def _checked_filter(codec: Any) -> Any:
-    return _filter_class()(codec) if getattr(codec, "codec_id", "") in CODECS else codec
+def _are_same(codecs: Sequence[Any], before: Sequence[Any]) -> bool:
+    return all(codec is old for codec, old in zip(codecs, before, strict=True))
 
 
-def _checked_codecs(codecs: Any) -> tuple[Any, ...]:
-    return tuple(_checked_codec(codec) for codec in codecs)
+def _filter_of(codec: Any) -> Any:
+    return Filter(codec) if getattr(codec, "codec_id", "") in CODECS else codec
 
 
-def _checked_codec(codec: Any) -> Any:
+def _codecs_of(codecs: Any) -> tuple[Any, ...]:
+    return tuple(_codec_of(codec) for codec in codecs)
+
+
+def _codec_of(codec: Any) -> Any:
     name = type(codec).__name__
     if name in CLASSES:
-        return _checked_class(type(codec))()  # type: ignore[arg-type]
+        return _class_of(type(codec))()  # type: ignore[arg-type]
     if name != SHARD:
         return codec
-    inner = _checked_codecs(codec.codecs)
-    if all(new is old for new, old in zip(inner, codec.codecs, strict=True)):
+    inner = _codecs_of(codec.codecs)
+    if _are_same(inner, codec.codecs):
         return codec
     return type(codec)(
         chunk_shape=codec.chunk_shape,
@@ -93,10 +104,10 @@ def _checked_codec(codec: Any) -> Any:
 
 
 @functools.cache
-def _checked_class(base: Hashable) -> Any:
+def _class_of(base: Hashable) -> Any:
     """Return zarr's class of codecs as one that checks what it decodes."""
 
-    class Checked(base):  # type: ignore[misc,valid-type]  # zarr is taken as untyped
+    class TextCodec(base):  # type: ignore[misc,valid-type]  # zarr is taken as untyped
         def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
             check_number(chunk_bytes.as_array_like())
             return super()._decode_sync(chunk_bytes, chunk_spec)
@@ -105,4 +116,4 @@ def _checked_class(base: Hashable) -> Any:
             check_number(chunk_bytes.as_array_like())
             return await super()._decode_single(chunk_bytes, chunk_spec)
 
-    return Checked
+    return TextCodec
