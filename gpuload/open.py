@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from gpuload import journal
+from gpuload import journal, signalsafe
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError
 from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
@@ -93,9 +93,9 @@ def folders_or_files(paths: Paths) -> tuple[Format | None, list[str]]:
         names = expand(paths, is_quiet=True)
     except MissingFileError:
         names = []
-    if not names or os.path.isdir(names[0]):
+    if not names or signalsafe.is_folder(names[0]):
         with contextlib.suppress(GpuloadError):
-            folders = expand_folders(paths)
+            folders = expand_folders(paths, is_quiet=True)
             for form in FORMATS:
                 if form.folder is not None and all(map(form.folder.recognize, folders)):
                     return form, folders
@@ -194,9 +194,9 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     names = without_companions(sorted([name for name in visible if not is_hidden(name)] or visible))
     for name in names:
         path = os.path.join(folder, name)
-        if os.path.islink(path) and not os.path.exists(path):
+        if signalsafe.is_link(path) and not signalsafe.exists(path):
             raise open_error(path, FileNotFoundError())
-    files = [name for name in names if os.path.isfile(os.path.join(folder, name))]
+    files = [name for name in names if signalsafe.is_file(os.path.join(folder, name))]
     suffixes = Counter(os.path.splitext(name)[1] for name in files)
     if any(suffix.lower() in suffixes_of_folders for suffix in suffixes):
         raise error  # it is a folder of that format, and something else is missing

@@ -32,6 +32,7 @@ import functools
 import importlib.util
 import inspect
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -116,6 +117,35 @@ def pass_on(error: BaseException) -> None:
     """
     if threads.in_main() and is_of_handler(error):
         raise error
+
+
+def is_folder(path: str) -> bool:
+    """Return what ``os.path.isdir`` does, which takes the error of a signal handler for "there is none"."""
+    return stat.S_ISDIR(_mode(os.stat, path))
+
+
+def is_file(path: str) -> bool:
+    """Return what ``os.path.isfile`` does; see `is_folder`."""
+    return stat.S_ISREG(_mode(os.stat, path))
+
+
+def is_link(path: str) -> bool:
+    """Return what ``os.path.islink`` does; see `is_folder`."""
+    return stat.S_ISLNK(_mode(os.lstat, path))
+
+
+def exists(path: str, *, follow: bool = True) -> bool:
+    """Return what ``os.path.exists`` does, or without ``follow`` ``os.path.lexists``; see `is_folder`."""
+    return bool(_mode(os.stat if follow else os.lstat, path))
+
+
+def _mode(look: Callable[[str], os.stat_result], path: str) -> int:
+    """Return type and rights of a file; 0 if there is none."""
+    try:
+        return look(path).st_mode
+    except (OSError, ValueError) as error:
+        pass_on(error)
+        return 0
 
 
 def import_package(name: str) -> ModuleType:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload.errors import NEW_LINE, SpecError, UnknownFieldError
+from gpuload.redaction import printable
 
 Shape = tuple[int | None, ...]
 NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
@@ -241,7 +242,7 @@ class Field:
 
     def __str__(self) -> str:
         kind = "encoded image" if self.encoded else f"{self.text or self.dtype} {self.shape}"
-        return " ".join(filter(None, [f"{self.name}: {kind}", self.axes, self.mark]))
+        return " ".join(filter(None, [f"{printable(self.name)}: {kind}", self.axes, self.mark]))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import gc
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +19,8 @@ import pytest
 
 from gpuload import signalsafe, threads
 from gpuload.errors import FormatError, SpecError
+from gpuload.formats.csv import columns
+from gpuload.formats.zarr import metadata
 from tests import forkserver
 
 ROOT = Path(__file__).parents[1]
@@ -366,6 +370,35 @@ def test_an_except_around_a_library_passes_on_what_a_handler_raises():
             _read_as_damage(lambda: os.stat("/there/is/none"))
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@needs_timers
+@pytest.mark.parametrize("kind", [ValueError, OSError, KeyError])
+@pytest.mark.parametrize("place", ["folder", "encoding", "metadata"])
+def test_where_a_file_is_looked_for_what_a_handler_raises_is_no_answer(monkeypatch, kind, place):
+    def ring(*_):
+        raise kind("of the handler")
+
+    def wait(*_):
+        release.wait(60)
+
+    before, release = signal.signal(signal.SIGALRM, ring), threading.Event()
+    module, name, function = {
+        "folder": (os, "stat", lambda: signalsafe.is_folder("/")),
+        "encoding": (codecs, "lookup", lambda: columns._codec("utf-8")),
+        "metadata": (json, "loads", lambda: metadata._parse("a", b"{}")),
+    }[place]
+    monkeypatch.setattr(module, name, wait)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(kind, match="of the handler") as caught:
+            function()
+        assert type(caught.value) is kind  # errors of gpuload are subclasses of these
+    finally:
+        monkeypatch.undo()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        release.set()
 
 
 def _read_as_damage(function):

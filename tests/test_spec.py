@@ -194,3 +194,9 @@ def test_errors_name_a_source_of_many_fields_in_one_line():
         gl.Loader(source, batches=3)
     assert str(caught.value).startswith("gl.Loader(<gl.arrays: 0 records, column_0: float64 (), column_1: float64 (), ")
     assert "\n" not in caught.value.what
+
+
+def test_names_of_fields_are_shown_without_what_moves_a_terminal():
+    source = gl.arrays(**{"a\x1b[2J\n": [1]})
+
+    assert repr(source) == r"<gl.arrays: 1 record, a\x1b[2J\n: int64 ()>"

@@ -831,6 +831,9 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
                 sizes = _sizes_of(array.dictionary, room)
                 places = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
                 room.check(int(sizes[places].sum()) if sizes.size else 0)
+            if _is_undecodable(array.dictionary):
+                values = _decodable(array.dictionary, room)
+                array = type(array).from_arrays(array.indices, values)
             array = array.dictionary_decode()
         elif str(array.type).startswith("run_end_encoded<"):
             if room is not None:
@@ -840,9 +843,24 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
                 ends = np.clip(ends - array.offset, 0, len(array))
                 # In float64: damaged numbers would wrap round in int64.
                 room.check(int(np.diff(ends, prepend=0).astype(np.float64) @ sizes.astype(np.float64)))
+            if _is_undecodable(array.values):
+                whole = type(array).from_arrays(array.run_ends, _decodable(array.values, room))
+                array = whole.slice(array.offset, len(array))
             array = compute.run_end_decode(array)
         else:
             return array
+
+
+def _is_undecodable(values: Any) -> bool:
+    """Return True for values of a dictionary or of run ends for which PyArrow has no function that decodes them."""
+    kind = str(values.type)
+    return kind in ("string_view", "binary_view") or kind.startswith(("dictionary<", "run_end_encoded<"))
+
+
+def _decodable(values: Any, room: UnpackLimit | None) -> Any:
+    """Return such values in a form that PyArrow decodes."""
+    plain = plain_values(values, room)
+    return _without_views(plain, room) if "view" in str(plain.type) else plain
 
 
 def _sizes_of(array: Any, room: UnpackLimit) -> Indices:
@@ -962,9 +980,9 @@ def _texts(column: Column, array: Any, room: UnpackLimit) -> Ragged:
     return Ragged(payload, ends)
 
 
-def _without_views(array: Any, room: UnpackLimit) -> Any:
+def _without_views(array: Any, room: UnpackLimit | None) -> Any:
     """Return texts or binary values with offsets of 64 bits."""
-    if "view" in str(array.type):  # many of which may show the same bytes
+    if room is not None and "view" in str(array.type):  # many of which may show the same bytes
         room.check(int(_lengths_of_views(array).sum()))
     return array.cast("large_binary" if "binary" in str(array.type) else "large_string")
 

@@ -118,9 +118,7 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
                 cause="it says which number stands for which value, and is no number",
                 remedy="write the attribute anew, as a number",
             )
-        # An attribute of the signed type that is in the file is of the same bytes.
-        is_same_size = view and array.dtype.kind in "iu" and array.dtype.itemsize == stored_dtype.itemsize
-        return array.view(stored_dtype) if is_same_size else array
+        return array if name in SCALES else _in_dtype_of_array(array, dtype, stored_dtype)
 
     scales = {name: values_of(name) for name in SCALES if name in attributes}
     missing = {name: values_of(name, lambda value: _number_of(value, dtype)) for name in MISSING if name in attributes}
@@ -155,6 +153,19 @@ def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).lower()
     kind = {"true": "u", "false": "i"}.get(text, dtype.kind)
     return f"{kind}{dtype.itemsize}" if dtype.kind in "iu" and kind != dtype.kind else ""
+
+
+def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
+    """Return integers of an attribute in the dtype that those of the array are taken as: -1 of int8 is 255 of uint8.
+
+    HDF5 has a type for them; JSON, which Zarr has, has none.
+    """
+    if dtype == stored_dtype or values.dtype.kind not in "iu":
+        return values
+    if values.dtype.itemsize == stored_dtype.itemsize:
+        return values.view(stored_dtype)
+    numbers = values.astype(dtype)
+    return numbers.view(stored_dtype) if (numbers == values).all() else values
 
 
 def _number_of(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -208,8 +208,18 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
             cause="if the file is cut short while it is read, the system ends the process without an error",
             remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in memory",
         )
+    if array.dtype.kind in "SU" and array.ndim == 1 and not isinstance(value, np.ndarray):
+        array = _with_ends(value, array)
     if array.dtype.hasobject:
         return _texts(name, array, value, is_field=is_field)
+    return array
+
+
+def _with_ends(value: Any, array: Array) -> Array:
+    """Return texts as objects if one ends in zeros, which NumPy's texts of one length cut off; else the array."""
+    zero: Any = "\0" if array.dtype.kind == "U" else b"\0"
+    if isinstance(value, (list, tuple)) and any(isinstance(item, type(zero)) and item.endswith(zero) for item in value):
+        return np.array(value, dtype=object)
     return array
 
 

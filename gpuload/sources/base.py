@@ -504,8 +504,7 @@ class Source(ABC):
         raise SpecError(
             f"the index of {self._line()}",
             cause=f"a manifest lists the files of one call, as gl.npy(...); {self._title()} is none",
-            remedy="index the sources that it is made of, before: "
-            f"{os.fspath(path)!r} names the manifest of one of them",
+            remedy=f"index the sources that it is made of, before: {str(path)!r} names the manifest of one of them",
         )
 
     def cache(self, *, memory: int | str | None = None, path: str | os.PathLike[str] | None = None) -> Source:

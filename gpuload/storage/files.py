@@ -81,7 +81,9 @@ SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some m
 WILDCARDS = frozenset("*?[")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two; C:/ is a drive
 MOST_NAMES, SIMILARITY = 10_000, 0.75  # names of a folder that are compared with a wrong one; 1 is the same name
-SHARD = re.compile(r"(?P<before>.*-)(?P<number>\d{1,9})-of-(?P<total>\d{1,9})(?P<behind>[^/]*)", re.DOTALL)
+SHARD = re.compile(
+    r"(?P<before>.*[-_.])(?P<number>\d{1,9})(?P<of>[-_]of[-_])(?P<total>\d{1,9})(?P<behind>[^/]*)", re.DOTALL
+)
 MOST_SHARDS = 1 << 16  # of which each that is not named is looked for
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
@@ -104,7 +106,7 @@ def as_folder(argument: Paths) -> str | None:
         url = os.fspath(argument)
         return url if url.endswith("/") else None
     path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
-    return path if os.path.isdir(path) else None
+    return path if signalsafe.is_folder(path) else None
 
 
 def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
@@ -144,17 +146,16 @@ def _warn_of_missing_shards(files: Sequence[str]) -> None:
     """
     numbers_of: dict[tuple[str, str, str], list[str]] = {}
     for path in files:
-        if "-of-" in path and (match := SHARD.fullmatch(path)) is not None:
-            numbers_of.setdefault((match["before"], match["total"], match["behind"]), []).append(match["number"])
-    for (before, total, behind), numbers in numbers_of.items():
-        present, count = set(map(int, numbers)), int(total)
+        if "of" in path and (match := SHARD.fullmatch(path)) is not None:
+            end = f"{match['of']}{match['total']}"
+            numbers_of.setdefault((match["before"], end, match["behind"]), []).append(match["number"])
+    for (before, end, behind), numbers in numbers_of.items():
+        present, count = set(map(int, numbers)), int(end[4:])
         if count > MOST_SHARDS or len(present) >= count:
             continue
         first = 1 if count in present else 0  # counted from 0 by most, from 1 by some
         absent = sorted(set(range(first, first + count)) - present)
-        lost = _absent_files(
-            [like(files[0], f"{before}{number:0{len(numbers[0])}}-of-{total}{behind}") for number in absent]
-        )
+        lost = _absent_files([like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}") for number in absent])
         if lost:
             log.warning(
                 "%d of %d shards are missing, the first is %s; their records are not read. Copy them, or rename the "
@@ -166,7 +167,7 @@ def _warn_of_missing_shards(files: Sequence[str]) -> None:
 def _absent_files(paths: Sequence[str]) -> list[str]:
     """Return those paths of one folder at which there is no file; of a store by one listing, if it has one."""
     if not is_remote(paths[0]):
-        return [path for path in paths if not os.path.exists(path)]
+        return [path for path in paths if not signalsafe.exists(path)]
     try:
         names = set(objects.names_in(like(paths[0], os.path.dirname(paths[0]))))
     except GpuloadError:  # a web server has none: its files were named one by one, and no more is known
@@ -174,11 +175,12 @@ def _absent_files(paths: Sequence[str]) -> list[str]:
     return [path for path in paths if os.path.basename(path) not in names]
 
 
-def expand_folders(paths: Paths) -> list[str]:
+def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     """Return the absolute paths of folders: those of a list in its order, those of a wildcard sorted.
 
     Args:
         paths: as for ``expand``, but a wildcard means folders; other names are returned whatever they are.
+        is_quiet: as for ``expand``.
 
     Raises:
         MissingFileError: a wildcard matches no folder.
@@ -188,6 +190,8 @@ def expand_folders(paths: Paths) -> list[str]:
     if not folders:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one folder")
     check_named_once(folders)
+    if not is_quiet:
+        _warn_of_missing_shards([folder.rstrip("/") for folder in folders])
     return folders
 
 
@@ -217,11 +221,16 @@ def _matching_folders(name: Path) -> list[str]:
     text = os.path.expanduser(os.fspath(name)) if isinstance(name, (str, os.PathLike)) else name
     if isinstance(text, str) and is_remote(text):
         return objects.folders_of(text)
-    if not isinstance(text, str) or not text or not WILDCARDS.intersection(text) or os.path.lexists(text):
+    if (
+        not isinstance(text, str)
+        or not text
+        or not WILDCARDS.intersection(text)
+        or signalsafe.exists(text, follow=False)
+    ):
         return _matches(name)
     folders, path = [os.sep], os.path.abspath(text)
     for part in filter(None, path.split(os.sep)):
-        folders = [inner for folder in folders for inner in _folders(folder, part) if os.path.isdir(inner)]
+        folders = [inner for folder in folders for inner in _folders(folder, part) if signalsafe.is_folder(inner)]
     if not folders:
         raise MissingFileError(f"no folder matches {text}", cause="there is none", remedy="check the wildcard")
     return sorted(set(folders))
@@ -279,7 +288,7 @@ def _matches(name: Path) -> list[str]:
         return objects.names_of(text)
     _check_text(text)
     path = os.path.abspath(text)
-    if not WILDCARDS.intersection(path) or os.path.lexists(path):
+    if not WILDCARDS.intersection(path) or signalsafe.exists(path, follow=False):
         return [path]
     matches = sorted(set(_wildcard(path)))
     if not matches:
@@ -296,7 +305,7 @@ def _check_text(text: str) -> None:
     """Raise ``SpecError`` for a text that cannot be the path of a file of this machine."""
     if not text:
         raise SpecError("'' as a path", cause="the text is empty", remedy="name a file")
-    if URL.match(text) and not os.path.lexists(text):
+    if URL.match(text) and not signalsafe.exists(text, follow=False):
         raise SpecError(
             f"{text} as a path",
             cause=f"it is a URL, and of those {', '.join(SCHEMES)} are read, with :// behind; files of this "
@@ -345,7 +354,7 @@ def _why_none_matches(path: str) -> str:
     folder = os.path.join(drive, os.sep)
     folders = [folder]
     for part in parts[:-1]:
-        folders = [inner for outer in folders for inner in _folders(outer, part) if os.path.isdir(inner)]
+        folders = [inner for outer in folders for inner in _folders(outer, part) if signalsafe.is_folder(inner)]
         if not folders:
             return f"{folder} holds no folder {part}"
         folder = os.path.join(folder, part)
@@ -355,7 +364,7 @@ def _why_none_matches(path: str) -> str:
 def _folders(folder: str, part: str) -> list[str]:
     """Return the paths that one part of a path, perhaps a wildcard, means inside a folder."""
     path = os.path.join(folder, part)
-    if not WILDCARDS.intersection(part) or os.path.lexists(path):
+    if not WILDCARDS.intersection(part) or signalsafe.exists(path, follow=False):
         return [path]
     if part == "**":
         return list(_folders_below(folder))
@@ -365,8 +374,8 @@ def _folders(folder: str, part: str) -> list[str]:
 def _files(folder: str, part: str) -> list[str]:
     """Return the files that the last part of a path means inside a folder."""
     path = os.path.join(folder, part)
-    if not WILDCARDS.intersection(part) or os.path.lexists(path):
-        return [path] if os.path.lexists(path) and not os.path.isdir(path) else []
+    if not WILDCARDS.intersection(part) or signalsafe.exists(path, follow=False):
+        return [path] if signalsafe.exists(path, follow=False) and not signalsafe.is_folder(path) else []
     return [entry.path for entry in _entries(folder, part) if not is_folder(entry)]
 
 
@@ -385,8 +394,8 @@ def _folders_below(root: str) -> Iterator[str]:
             visited.add(real)
             yield folder
             inner = sorted(entry.path for entry in _entries(folder, "*") if is_folder(entry))
-            linked = [path for path in inner if os.path.islink(path)]
-            folders += [path for path in reversed(inner) if not os.path.islink(path)]
+            linked = [path for path in inner if signalsafe.is_link(path)]
+            folders += [path for path in reversed(inner) if not signalsafe.is_link(path)]
             links += [path for path in linked if not _is_inside(real, os.path.realpath(path))]
         if not folders and links:
             folders.append(links.pop(0))
@@ -725,7 +734,7 @@ def _open(path: str) -> tuple[int, os.stat_result]:
     try:
         descriptor = os.open(path, OPEN_FLAGS)
     except OSError as error:
-        if os.path.isdir(path):  # Windows opens none, and speaks of permissions
+        if signalsafe.is_folder(path):  # Windows opens none, and speaks of permissions
             raise _no_file(path, stat.S_IFDIR) from None
         raise open_error(path, error) from None
     try:
@@ -832,7 +841,7 @@ def total_bytes(paths: Iterable[str]) -> int:
 def exists(path: str) -> bool:
     """Return True if there is a file of this path or URL."""
     if not is_remote(path):
-        return os.path.isfile(path)
+        return signalsafe.is_file(path)
     try:
         objects.look(path, 0)
     except MissingFileError:
@@ -853,7 +862,7 @@ def open_error(path: str, error: OSError) -> FileError:
                 cause=f"{link} is a link to {os.readlink(link)}, which is not there",
                 remedy="bring its target here, as dvc pull, git annex get or git lfs pull do, or remove the link",
             )
-        if not os.path.isdir(folder):
+        if not signalsafe.is_folder(folder):
             cause = f"the folder {folder} is not there either"
             return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
         near = _similar_names(folder, os.path.basename(path))
@@ -862,7 +871,7 @@ def open_error(path: str, error: OSError) -> FileError:
     if isinstance(error, IsADirectoryError):
         return _no_file(path, stat.S_IFDIR)
     if isinstance(error, PermissionError):
-        rights = "+rx" if os.path.isdir(path) else "+r"
+        rights = "+rx" if signalsafe.is_folder(path) else "+r"
         return UnreadableFileError(
             f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod {rights} {path}"
         )
@@ -876,9 +885,9 @@ def open_error(path: str, error: OSError) -> FileError:
 def _broken_link(path: str) -> str | None:
     """Return the link to nothing because of which a path is missing: the path, or a folder of it; None without."""
     place = os.path.abspath(path)
-    while not os.path.lexists(place) and place != os.path.dirname(place):
+    while not signalsafe.exists(place, follow=False) and place != os.path.dirname(place):
         place = os.path.dirname(place)
-    return place if os.path.islink(place) and not os.path.exists(place) else None
+    return place if signalsafe.is_link(place) and not signalsafe.exists(place) else None
 
 
 def _similar_names(folder: str, name: str) -> list[str]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.errors import FileError, FormatError, MissingFileError, SpecError
 from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import (
@@ -304,7 +305,7 @@ def write(
         )
     for number in np.flatnonzero(are_remote(files.paths)) if any_is_remote(files.paths) else ():
         check_shareable(files.paths[int(number)], "a manifest of")
-    if os.path.lexists(path) and not keptfile.is_ours(path):
+    if signalsafe.exists(path, follow=False) and not keptfile.is_ours(path):
         raise FileError(
             f"{path} is there already", cause="it is no manifest", remedy="choose another name, or move it away"
         )
@@ -330,6 +331,7 @@ def write(
     except OSError as error:
         if isinstance(error, FileError):
             raise
+        signalsafe.pass_on(error)
         raise FileError(
             f"{path} cannot be written",
             cause=str(error.strerror or error),
@@ -365,7 +367,7 @@ def writable_path(path: str | os.PathLike[str]) -> str:
         )
     check_name(text)
     complete = os.path.abspath(os.path.expanduser(text))
-    if not os.path.isdir(os.path.dirname(complete)):
+    if not signalsafe.is_folder(os.path.dirname(complete)):
         raise MissingFileError(
             f"{complete} cannot be written",
             cause=f"there is no folder {os.path.dirname(complete)}",

@@ -97,6 +97,7 @@ class Remote:
 
     def __post_init__(self) -> None:
         is_single = isinstance(self.urls, (str, bytes, os.PathLike)) or not isinstance(self.urls, Iterable)
+        is_single = is_single or not getattr(self.urls, "ndim", 1)
         urls = (self.urls,) if is_single else tuple(self.urls)
         # Frozen, as settings are a key of `_clients`; this is the one moment when they change.
         object.__setattr__(self, "urls", urls)

@@ -353,3 +353,10 @@ def test_arrays_of_different_lengths_are_refused_with_the_call_that_takes_them(k
     call = re.search(r"gl\.records\(.*\}\)", caught.value.remedy)
     source = eval(call[0], {"gl": gl, "numpy": np, "x": x})
     assert [value.tolist() for value in source.read(range(3))["x"]] == [[1, 2], [3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("values", [["a\0", "bc"], [b"a\0\0", b""], (b"\0",)])
+def test_texts_of_a_list_keep_the_zeros_at_their_ends(values):
+    source = gl.arrays(x=values)
+
+    assert source.read(range(len(values)))["x"].tolist() == list(values)

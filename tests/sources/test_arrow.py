@@ -443,3 +443,27 @@ def test_few_bytes_that_stand_for_many_are_refused_before_memory_is_taken(tmp_pa
         gl.arrow(path).read([0])
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KB
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view(), "texts"])
+@pytest.mark.parametrize("coding", ["dictionary", "run ends", "part of run ends"])
+def test_dictionaries_and_run_ends_of_values_that_pyarrow_does_not_decode(tmp_path, kind, coding):
+    texts = ["a", "bb" * 20, "c"]
+    values = pa.array(texts).dictionary_encode() if kind == "texts" else pa.array(texts).cast(kind)
+    if coding == "dictionary" and kind == "texts":
+        pytest.skip("no file has a dictionary of a dictionary")
+    if coding == "dictionary":
+        array = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 1, 2], pa.int8()), values)
+        right = [texts[number] for number in (2, 0, 1, 1, 2)]
+    else:
+        array = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 5], pa.int32()), values)
+        right = [texts[number] for number in (0, 0, 1, 2, 2)]
+    if coding == "part of run ends":
+        array, right = array.slice(1, 3), right[1:4]
+    table = pa.table({"x": array})
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+    values = gl.arrow(tmp_path / "a.arrow").read(range(len(right)))["x"]
+
+    assert [value if isinstance(value, str) else bytes(value).decode() for value in values] == right

@@ -973,3 +973,21 @@ def test_booleans_with_a_gap_are_text_and_a_warning_says_so(tmp_path, place, cap
     assert "column 'b'" in messages[0]
     again = gl.csv(path, columns={"a": "i8", "b": "?"}, defaults={"b": False})
     assert again.read(range(3))["b"].tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"defaults": {"a": [[1], [2, 3]]}}, "defaults: 'a' has [[1], [2, 3]]"),
+        ({"defaults": {"b": "\ud800"}}, "defaults: 'b' has '\\ud800'"),
+        ({"na_values": ["\ud800"]}, "na_values has '\\ud800'"),
+    ],
+)
+def test_a_default_that_is_no_value_is_refused(tmp_path, arguments, what):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,x\n,\n")
+
+    with pytest.raises(SpecError) as caught:
+        gl.csv(path, **arguments)
+
+    assert caught.value.what == what

@@ -742,3 +742,26 @@ def test_a_value_of_varying_length_that_is_longer_than_its_file_is_damage(tmp_pa
 
     with pytest.raises(DamagedBlockError, match="a value of varying length has 17179869180 bytes"):
         gl.hdf5(path).read([3])
+
+
+def test_a_soft_link_to_nothing_is_said_and_can_be_left_out(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["y"], file["s"] = np.arange(4), h5py.SoftLink("/nothing")
+
+    with pytest.raises(SpecError, match="'s' is a link to '/nothing'") as caught:
+        gl.hdf5(path)
+
+    assert "nothing is there" in caught.value.cause
+    assert gl.hdf5(path, fields=["y"]).read([3])["y"].tolist() == [3]
+
+
+def test_an_empty_array_of_matlab_stores_its_sizes_along_one_axis(tmp_path):
+    with h5py.File(tmp_path / "a.mat", "w") as file:
+        for name in ("e", "x"):
+            file.create_dataset(name, data=np.array([0, 3], np.uint64)).attrs["MATLAB_class"] = np.bytes_("double")
+        file["e"].attrs["MATLAB_empty"] = np.uint8(1)  # as MATLAB stores zeros(0, 3)
+
+    with pytest.raises(SpecError, match="e: it is an empty array of MATLAB"):
+        gl.hdf5(tmp_path / "a.mat")
+    assert gl.hdf5(tmp_path / "a.mat", fields=["x"]).read([1])["x"].tolist() == [3]

@@ -403,3 +403,24 @@ def test_folders_of_which_one_is_of_another_format_are_no_files(tmp_path):
         gl.open(str(tmp_path / "*.zarr"))
     with pytest.raises(DirectoryError, match="is a directory"):
         gl.open([tmp_path / "a.zarr", tmp_path / "b.zarr"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", '{"a":1,"b":2}\n{"a":3,"b":4}\n'),
+        ("a.txt", '{"a":1,"b":2}\n{"a":3,"b":4}\n'),
+        ("a.json", '[{"a":1,"b":2},\n{"a":3,"b":4}]\n'),
+    ],
+)
+def test_lines_of_json_are_no_table_though_each_has_as_many_commas(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(FormatError, match="JSON is not supported"):
+        gl.open(tmp_path / name)
+
+
+def test_a_table_whose_first_name_begins_with_a_bracket_is_one(tmp_path):
+    (tmp_path / "a.csv").write_text("{a},[b]\n1,2\n")
+
+    assert gl.open(tmp_path / "a.csv").read([0])["[b]"].tolist() == [2]

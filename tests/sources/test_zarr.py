@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import gzip
 import json
 import os
 import pickle
@@ -449,3 +450,56 @@ def test_what_a_handler_raises_while_a_group_is_opened_comes_as_itself(tmp_path,
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         release.set()
+
+
+@pytest.mark.filterwarnings("ignore:The data type")
+@pytest.mark.parametrize("dtype", ["texts", "bytes"])
+@pytest.mark.parametrize("form", [2, 3, "shards", "gzip"])
+def test_the_number_of_texts_that_a_chunk_states_is_not_believed(tmp_path, form, dtype):
+    shards = (4,) if form == "shards" else None
+    kind = str if dtype == "texts" else zarr.dtype.VariableLengthBytes()
+    packer = zarr.codecs.GzipCodec() if form == "gzip" else None
+    array = zarr.create_array(
+        str(tmp_path / "a.zarr"),
+        shape=(4,),
+        chunks=(2,),
+        shards=shards,
+        dtype=kind,
+        compressors=packer,
+        zarr_format=2 if form == 2 else 3,
+    )
+    values = ["a", "bc", "", "d"] if dtype == "texts" else [b"a", b"bc", b"", b"d"]
+    array[...] = np.array(values, object)
+    assert len(gl.zarr(tmp_path / "a.zarr").read([1])) == 1
+    path = next(path for path in (tmp_path / "a.zarr").rglob("*") if path.name == "0")
+    sound = path.read_bytes()
+    number, stated = struct.pack("<I", 2), struct.pack("<I", 1 << 22)
+    text = gzip.compress(gzip.decompress(sound).replace(number, stated, 1)) if form == "gzip" else b""
+    path.write_bytes(text or sound.replace(number, stated, 1))
+
+    tracemalloc.start()
+    with pytest.raises(DamagedBlockError, match="too short for the 4194304 values"):
+        gl.zarr(tmp_path / "a.zarr").read([0])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_fill_value_of_unsigned_numbers_is_of_the_signed_type_in_json(tmp_path, version):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=version)
+    array = group.create_array("x", data=np.array([-1, -2, 2], "i1"))
+    array.attrs.update({"_Unsigned": "true", "_FillValue": -1, "scale_factor": -1})
+
+    values = gl.zarr(tmp_path / "a.zarr", mask_and_scale=True).read([0, 1, 2])["x"]
+
+    np.testing.assert_array_equal(values, [np.nan, -254, -2])
+
+
+def test_an_attribute_that_is_no_number_is_named_with_its_array(tmp_path):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    group.create_array("x", data=np.arange(3), attributes={"scale_factor": "0.1"})
+
+    with pytest.raises(SpecError, match=r"a\.zarr, x: its attribute scale_factor is '0\.1'"):
+        gl.zarr(tmp_path / "a.zarr")

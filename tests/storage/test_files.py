@@ -595,6 +595,21 @@ def test_shards_are_counted_from_one_by_some_and_other_names_are_no_shards(tmp_p
     assert warnings_of_shards(caplog, f"{tmp_path}/*.npy") == []
 
 
+@pytest.mark.parametrize("form", ["x-{}-of-00003", "x_{}_of_00003", "x.{}_of_00003", "x_{}-of-00003.d"])
+def test_shards_are_known_by_each_way_to_number_them_and_may_be_folders(tmp_path, caplog, form):
+    for number in ("00000", "00001"):
+        (tmp_path / form.format(number)).mkdir()
+        (tmp_path / f"file-{form.format(number)}").touch()
+
+    assert len(files.expand_folders(f"{tmp_path}/x*", is_quiet=True)) == 2
+    assert not caplog.records
+    files.expand_folders(f"{tmp_path}/x*")
+    files.expand(f"{tmp_path}/file*")
+
+    lost = [tmp_path / form.format("00002"), tmp_path / f"file-{form.format('00002')}"]
+    assert [record.args[:3] for record in caplog.records] == [(1, 3, str(path)) for path in lost]
+
+
 def test_a_table_in_place_of_paths_is_answered_with_its_column(tmp_path):
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", np.array([ord(name)]))

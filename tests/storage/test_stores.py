@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import ChangedFileError, FileError, MissingFileError, UnreadableFileError
+from gpuload.errors import ChangedFileError, FileError, MissingFileError, SpecError, UnreadableFileError
 from gpuload.storage import objects, retries, stores
 from gpuload.storage.objects import names_of
 from tests.objectserver import ObjectServer
@@ -449,3 +449,8 @@ def test_headers_that_cannot_be_used_are_named_at_once(
         gl.npy(f"{server.url}/data/a.npy")
     assert words in caught.value.cause
     assert len(server.requests) == 1
+
+
+def test_an_array_of_no_axes_is_no_url():
+    with pytest.raises(SpecError):
+        gl.Remote(np.array(3))

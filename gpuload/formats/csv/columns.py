@@ -138,6 +138,8 @@ def dialect_of(
     missing = (na_values,) if isinstance(na_values, str) or not isinstance(na_values, Iterable) else tuple(na_values)
     if not all(isinstance(value, str) for value in missing):
         raise SpecError(f"na_values = {na_values!r}", cause="they are texts", remedy='pass na_values=["", "?"], say')
+    for value in missing:
+        _check_encodable("na_values has", value)
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
             f"compression = {compression!r}",
@@ -213,6 +215,7 @@ def _codec(encoding: Any) -> str:
         codec = signalsafe.call(lambda: codecs.lookup(encoding)).name
         "a,1".encode(codec).decode(codec)
     except (LookupError, TypeError, ValueError) as error:
+        signalsafe.pass_on(error)
         raise SpecError(
             f"encoding = {encoding!r}",
             cause=f"Python knows no encoding of text by this name: {error}",
@@ -402,7 +405,11 @@ def _defaulted(column: Column, default: Any) -> Column:
         default = default[0]
     if isinstance(default, (type, np.dtype)):
         return replace(column, dtype=column.dtype or _checked_dtype(column.name, default, False))
-    value = np.asarray(default)
+    try:
+        value = np.asarray(default)
+    except ValueError:  # lists of several lengths
+        value = np.asarray([])
+    _check_encodable(f"defaults: {column.name!r} has", default)
     if value.ndim or value.dtype.kind not in "biufMUS":
         raise SpecError(
             f"defaults: {column.name!r} has {default!r}",
@@ -413,6 +420,18 @@ def _defaulted(column: Column, default: Any) -> Column:
     if dtype is None:
         dtype = _checked_dtype(column.name, value.dtype.kind if value.dtype.kind in "US" else value.dtype, False)
     return replace(column, dtype=dtype, default=_convert_default(column.name, value, dtype))
+
+
+def _check_encodable(title: str, value: object) -> None:
+    """Raise ``SpecError`` for a text with half of a surrogate pair, which stands in no file."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"{title} {value!r}"[:200],
+            cause=f"character {error.start} is half of a surrogate pair, which is no text of a file",
+            remedy="repair the text; errors='surrogateescape' may have been used to read it",
+        ) from None
 
 
 def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any] | None) -> Any:

@@ -5,8 +5,10 @@ One line of ten may have another number of columns, which `gl.csv` then names.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
+import json
 from collections.abc import Sequence
 from csv import Error as TableError
 from csv import reader as table_reader
@@ -18,6 +20,7 @@ from gpuload.formats.csv.excel import delimiter_in
 from gpuload.sources.base import Source
 
 csv = lazy.function("gpuload.formats.csv.source", "csv")
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 LINES = 20  # of text that are looked at
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 
@@ -36,6 +39,7 @@ def _sniff(beginning: Beginning) -> Match | None:
     if text is None:
         _refuse_other_encoding(beginning)
         return None
+    _refuse_json(path, text)
     stated = delimiter_in(text.encode())
     fits = [stated] if stated in DELIMITERS else _delimiters(text)
     if len(fits) == 1:
@@ -58,6 +62,23 @@ def _sniff(beginning: Beginning) -> Match | None:
         remedy="call gl.text(path) to have each line as a record; gl.csv(path, delimiter=...) if it is a table, also "
         "of one column",
     )
+
+
+def _refuse_json(path: str, text: str) -> None:
+    """Raise ``FormatError`` for JSON, whose lines may have as many commas each as those of a table."""
+    first = text.lstrip().partition("\n")[0].strip()
+    is_json = first.startswith(("{", "[")) and path.lower().removesuffix(".gz").endswith(JSON_SUFFIXES)
+    if not is_json and first.startswith("{") and first.endswith("}"):
+        with contextlib.suppress(ValueError, RecursionError):
+            is_json = isinstance(json.loads(first), dict)
+    if is_json:
+        raise FormatError(
+            f"{path} is JSON",
+            cause="JSON is not supported",
+            remedy="Hugging Face's datasets reads it: "
+            f'gl.datasets(datasets.load_dataset("json", data_files={path!r}, split="train")); or gl.text(path) has '
+            "each line as a record",
+        )
 
 
 def _text(head: bytes, *, is_cut: bool) -> str | None:

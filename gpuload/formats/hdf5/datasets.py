@@ -283,6 +283,12 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
             "its elements are none of NumPy's", cause=line_of(error), remedy="convert it with h5py"
         ) from None
     filters, attributes = _filters_of(dataset), _attributes_of(dataset)
+    if attributes.get(MATLAB_EMPTY):
+        raise SpecError(
+            "it is an empty array of MATLAB",
+            cause="what is stored are its sizes, and no values",
+            remedy="name others by fields=",
+        )
     shape, length = tuple(map(int, dataset.shape[1:])), int(dataset.shape[0])
     chunk = tuple(map(int, dataset.chunks or ()))
     num_missing = _num_missing(dataset, chunk)
@@ -349,12 +355,6 @@ def _order_of(attributes: Mapping[str, Any], dtype: np.dtype[Any], shape: Sequen
     Raises:
         SpecError: MATLAB wrote it, and nothing says whether its axes are turned; or it cannot be turned.
     """
-    if attributes.get(MATLAB_EMPTY):
-        raise SpecError(
-            "it is an empty array of MATLAB",
-            cause="what is stored are its sizes, and no values",
-            remedy="name others by fields=",
-        )
     if order == TURNED and dtype.subdtype is not None:
         raise SpecError(
             f"its elements are arrays, {dtype}",

@@ -166,10 +166,10 @@ def find(file: Any, path: str, place: str) -> Any:
 
     Raises:
         UnknownFieldError: there is none.
-        SpecError: a link leads to another file, or to itself.
+        SpecError: a link leads to another file, to itself, or to nothing.
     """
     h5py = import_h5py()
-    node, parts, num_links = file, place.split("/"), 0
+    node, parts, links = file, place.split("/"), list[str]()
     while parts:
         part = parts.pop(0)
         if part in ("", "."):
@@ -177,11 +177,17 @@ def find(file: Any, path: str, place: str) -> Any:
         link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
         if link is None:
             content = f"has {list(node)[:MOST_NAMES]}" if isinstance(node, h5py.Group) else "is a dataset"
+            if links:
+                raise SpecError(
+                    f"{path}: {place.strip('/')!r} is a link to {links[-1]!r}",
+                    cause=f"nothing is there: {node.name} {content}",
+                    remedy="leave it out by fields=",
+                )
             raise UnknownFieldError(
                 f"{path} has no {place.strip('/')!r}", cause=f"{node.name} {content}", remedy="name what is there"
             )
-        if isinstance(link, h5py.SoftLink) and num_links < MOST_LINKS:
-            num_links += 1
+        if isinstance(link, h5py.SoftLink) and len(links) < MOST_LINKS:
+            links.append(link.path)
             node, parts = file if link.path.startswith("/") else node, link.path.split("/") + parts
         elif isinstance(link, h5py.HardLink):
             node = node[part]

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.formats.images.classfolders import CLASSES
 from gpuload.formats.images.source import images
@@ -44,11 +45,11 @@ def open_folder(folder: str) -> Source:
     """
     labels = os.path.join(folder, TABLE)
     unlabelled = images(folder, labels=None)
-    if os.path.isfile(labels):
+    if signalsafe.is_file(labels):
         log.info("%s: found images and a table of labels; opened by gl.images(labels='%s')", folder, TABLE)
         return images(folder, labels=labels)
     names = os.path.join(folder, CLASSES)
-    if os.path.isfile(names):
+    if signalsafe.is_file(names):
         try:
             source = images(folder, labels="folder", classes=names)
         except (SpecError, FormatError) as error:

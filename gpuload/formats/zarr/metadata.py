@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError, short_repr
 from gpuload.storage.files import join
 
@@ -94,6 +95,7 @@ def _parse(title: str, content: bytes) -> dict[str, Any]:
         if not isinstance(values, dict):
             raise ValueError("it is no object of JSON")
     except (ValueError, RecursionError) as error:
+        signalsafe.pass_on(error)
         raise _damage(title, str(error).partition("\n")[0] or "its values lie too deep") from None
     return values
 

@@ -193,7 +193,7 @@ class _Group:
             FormatError: it is no Zarr group.
             UnknownFieldError: there is no such array.
         """
-        if not is_remote(folder) and not os.path.isdir(folder):
+        if not is_remote(folder) and not signalsafe.is_folder(folder):
             raise _no_folder(folder)
         store = folder_store(folder)
         nodes = _nodes_of(folder, store, fields, group)
@@ -265,7 +265,7 @@ def _names_below(folder: str, node: Node) -> list[str]:
     root = join(folder, node.path) if node.path else folder
     is_far = is_remote(root)
     names = (name for name in names_in(root) if name not in FILES)
-    return sorted(name for name in names if is_far or os.path.isdir(join(root, name)))
+    return sorted(name for name in names if is_far or signalsafe.is_folder(join(root, name)))
 
 
 def _child(folder: str, store: FolderStore, node: Node, path: str) -> Node | None:
@@ -329,7 +329,10 @@ def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool 
         return array_of(row_metadata, length, store, node.path)
 
     kind = Kind(node.path, signalsafe.call_library(sample, lambda error: _damage(folder, error)))
-    kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
+    try:
+        kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
+    except SpecError as error:
+        raise error.within(f"{folder}, {path or 'the array'}") from None
     about = [join(root, name) for name in METADATA]
     if _lists(root):
         paths = list(files_below(root))
@@ -374,7 +377,7 @@ def _look_for(urls: Sequence[str]) -> Iterable[str]:
 
 
 def _no_folder(path: str) -> GpuloadError:
-    if not os.path.lexists(path):
+    if not signalsafe.exists(path, follow=False):
         return MissingFileError(f"{path} is missing", cause="no such folder", remedy="check the path")
     return FormatError(
         f"{path} is no folder", cause="a Zarr group is a folder of chunks", remedy="unpack it, if it is an archive"
