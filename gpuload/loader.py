@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import core, rng, signalsafe, state, synonyms, threads
+from gpuload import core, lazy, rng, signalsafe, state, synonyms, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
@@ -37,7 +37,6 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
-from gpuload.ops.levels import with_checks
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
@@ -59,6 +58,7 @@ SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow lo
 MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is worth a warning
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
+with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
 _advice: ContextVar[frozenset[str]] = ContextVar("advice", default=frozenset())
@@ -149,7 +149,8 @@ class Loader:
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
-        whole = with_checks(compile_ops(source.spec, ops, before=source.ops))
+        whole = compile_ops(source.spec, ops, before=source.ops)
+        whole = with_checks(whole) if whole.ops else whole
         names = names_in(output, whole.spec_out)
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)

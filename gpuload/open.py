@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from gpuload import journal, signalsafe
+from gpuload import journal, lazy, signalsafe
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError
 from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
@@ -27,13 +27,15 @@ from gpuload.sources import calls
 from gpuload.sources.base import Source
 from gpuload.storage import manifest
 from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at, open_error
-from gpuload.storage.folders import find_kind, is_hidden, table_files
 from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
+find_kind, is_hidden, table_files = (
+    lazy.function("gpuload.storage.folders", name) for name in ("find_kind", "is_hidden", "table_files")
+)
 log = logging.getLogger("gpuload")
 
 

@@ -21,26 +21,26 @@ import os
 import re
 
 HIDDEN = "***"
-LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/\s?#'\"<>]*)@")
+# Texts, which `re` compiles at their first use: most programs meet no secret, and importing gpuload is to be quick.
+LOGIN = r"([A-Za-z][A-Za-z0-9+.-]*://)([^/\s?#'\"<>]*)@"
 # A slash or question mark in a password ends the server's name too early; digits alone behind the colon are a port.
-RAGGED_LOGIN = re.compile(r"(://)[^/@\s:'\"<>]*:(?!\d+(?:[/?#]|$))[^\s'\"<>]*@")
-QUERY = re.compile(r"(https?://[^\s?'\"<>]*)\?([^\s'\"<>]+)", re.IGNORECASE)
-PARAMETER = re.compile(r"([^=&;]*)(=?)([^&;]*)")
-TRAIL = re.compile(r"[),:.;\]}]*$")  # the sentence in which a URL stands
+RAGGED_LOGIN = r"(://)[^/@\s:'\"<>]*:(?!\d+(?:[/?#]|$))[^\s'\"<>]*@"
+QUERY = r"(?i)(https?://[^\s?'\"<>]*)\?([^\s'\"<>]+)"
+PARAMETER = r"([^=&;]*)(=?)([^&;]*)"
+TRAIL = r"[),:.;\]}]*$"  # the sentence in which a URL stands
 # Values that say which object is meant, and give no rights.
 PLAIN_PARAMETERS = frozenset(
     ("versionid", "generation", "list-type", "prefix", "delimiter", "restype", "comp", "marker", "continuation-token")
 )
-WORDS = re.compile(
-    r"(?<![\w-])(x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid"
+WORDS = (
+    r"(?i)(?<![\w-])(x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid"
     r"|(?:shared)?access(?:key|signature)|accountkey|sharedaccess(?:key|signature)"
     r"|(?:aws_|azure_storage_|azure_|azure_client_|google_)?(?:secret_access_key|access_key_id|session_token|security_token"
     r"|client_secret|account_key|access_key|sas_token|sas_key|refresh_token|access_token|api_key|private_key))"
-    r"(['\"]?\s*[=:]\s*['\"]?)([^\s&;,'\"<>)]+)",
-    re.IGNORECASE,
+    r"(['\"]?\s*[=:]\s*['\"]?)([^\s&;,'\"<>)]+)"
 )
-SHORT_WORDS = re.compile(r"(?<=[?&;])(sig|signature|token|password|passwd|key|secret|auth)=([^\s&;,'\"<>)]+)", re.I)
-AUTHORIZATION = re.compile(r"(authorization['\"]?\s*[=:]\s*['\"]?(?:\w+\s+)?)([^\s,'\"]+)", re.IGNORECASE)
+SHORT_WORDS = r"(?i)(?<=[?&;])(sig|signature|token|password|passwd|key|secret|auth)=([^\s&;,'\"<>)]+)"
+AUTHORIZATION = r"(?i)(authorization['\"]?\s*[=:]\s*['\"]?(?:\w+\s+)?)([^\s,'\"]+)"
 VARIABLES = (
     *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
     *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_TOKEN"),
@@ -48,10 +48,11 @@ VARIABLES = (
 )
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 LEAST_SECRET = 6  # characters of a value of the environment: shorter ones are parts of other words
-STEERING = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+STEERING = (
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-STEERING_LINES = re.compile(f"(?!\n){STEERING.pattern}")
+STEERING_LINES = f"(?!\n){STEERING}"
 
 
 def message(text: str) -> str:
@@ -69,19 +70,19 @@ def printable(text: str, *, lines: bool = False) -> str:
     if text.isascii() and text.isprintable():
         return text
     characters = STEERING_LINES if lines else STEERING
-    return characters.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+    return re.sub(characters, lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def redact(text: str) -> str:
     """Return a text with ``***`` in place of secrets."""
     if "://" in text:
-        text = RAGGED_LOGIN.sub(rf"\1{HIDDEN}@", text)
-        text = LOGIN.sub(_without_login, text)
-        text = QUERY.sub(_without_values, text)
+        text = re.sub(RAGGED_LOGIN, rf"\1{HIDDEN}@", text)
+        text = re.sub(LOGIN, _without_login, text)
+        text = re.sub(QUERY, _without_values, text)
     if "=" in text or ":" in text:
-        text = WORDS.sub(rf"\1\2{HIDDEN}", text)
-        text = SHORT_WORDS.sub(rf"\1={HIDDEN}", text)
-        text = AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
+        text = re.sub(WORDS, rf"\1\2{HIDDEN}", text)
+        text = re.sub(SHORT_WORDS, rf"\1={HIDDEN}", text)
+        text = re.sub(AUTHORIZATION, rf"\1{HIDDEN}", text)
     for secret in _secrets_of_environment():
         text = text.replace(secret, HIDDEN)
     return text
@@ -105,9 +106,9 @@ def _without_login(match: re.Match[str]) -> str:
 
 
 def _without_values(match: re.Match[str]) -> str:
-    query, trail = match[2], TRAIL.search(match[2])
+    query, trail = match[2], re.search(TRAIL, match[2])
     end = trail[0] if trail is not None else ""
-    return f"{match[1]}?{PARAMETER.sub(_without_value, query[: len(query) - len(end)])}{end}"
+    return f"{match[1]}?{re.sub(PARAMETER, _without_value, query[: len(query) - len(end)])}{end}"
 
 
 def _without_value(match: re.Match[str]) -> str:

@@ -19,9 +19,8 @@ import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError, SpecError
 from gpuload.formats.base import Beginning, Format, Match
-from gpuload.sources import joins
 from gpuload.sources.base import Source
-from gpuload.sources.compose import Zipped
+from gpuload.sources.compose import Zipped, check_files
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import FileTable, Form, RecordFiles
@@ -237,7 +236,7 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
                     remedy="name the files that go together, in one order",
                 )
         if source is not first and len(source.originals) == len(first.originals) > 1:
-            joins.check_files("gl.idx", first.originals, source.originals)
+            check_files("gl.idx", first.originals, source.originals)
 
 
 def _sniff(beginning: Beginning) -> Match | None:

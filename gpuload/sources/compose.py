@@ -9,12 +9,12 @@ import builtins
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError
-from gpuload.sources import joins
 from gpuload.sources.base import Composed, Source
 from gpuload.sources.classnames import common_classes, shorten
 from gpuload.sources.dtypes import common_dtype
@@ -23,10 +23,14 @@ from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.sources.names import RecordNames
 from gpuload.spec import Layout, Part, Spec
 
+if TYPE_CHECKING:
+    from gpuload.sources.joins import By
+
+check_files = lazy.function("gpuload.sources.joins", "check_files")
 log = logging.getLogger("gpuload")
 
 
-def zip(*sources: Source, by: joins.By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
+def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
     """Return the source whose records have the fields of all sources side by side.
 
         pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks", labels=None).rename(image="mask"))
@@ -55,6 +59,7 @@ def zip(*sources: Source, by: joins.By = None, missing: str = "raise", by_file: 
             is none.
     """
     _check_sources("zip", sources)
+    joins = signalsafe.import_package("gpuload.sources.joins")
     joins.check_arguments(by, missing)
     if not isinstance(by_file, (bool, np.bool_)):
         raise SpecError(f"by_file = {by_file!r}", cause="it is True or False", remedy="write by='place', or leave it")
@@ -94,7 +99,7 @@ def _check_files(sources: Sequence[Source]) -> None:
                 raise _file_error(len(paths), f"{other_path} has {first_count} records, {path} has {count}")
         # Files that are a record each were compared before.
         if set(counts) != {1}:
-            joins.check_files("gl.zip", other_paths, paths)
+            check_files("gl.zip", other_paths, paths)
 
 
 def _file_error(num_files: int, text: str) -> SpecError:

@@ -32,7 +32,7 @@ from gpuload.sources.leaf import Indices
 
 MOST_NAMES = 1 << 20  # of an endless source: of so many of its first records
 SAMPLE = 1000  # names of which it is found out what all may share
-PART = re.compile(r"(\D*)(\d{1,18})?", re.ASCII)  # of a path: text, and a number behind it
+PART = r"(?a)(\D*)(\d{1,18})?"  # of a path: text, and a number behind it
 END = "\0"  # between names; no path holds it
 
 
@@ -293,7 +293,7 @@ def misnumbered(paths: Sequence[str]) -> int:
 
 def _numbered_parts(path: str) -> list[tuple[str, int]]:
     """Return the texts and numbers of a path, which sort as a person does."""
-    return [(match[1], int(match[2] or -1)) for match in PART.finditer(path)]
+    return [(match[1], int(match[2] or -1)) for match in re.finditer(PART, path)]
 
 
 def _no_match(first: RecordNames, second: RecordNames) -> NameMatch:

@@ -40,7 +40,7 @@ SPLITS = (
     *("train", "training", "test", "testing", "validation", "valid", "val"),
     *("dev", "eval", "evaluation", "holdout"),
 )  # names of the parts of a data set
-SPLIT = re.compile(rf"({'|'.join(SPLITS)})(?=[-_.]|$)")
+SPLIT = rf"({'|'.join(SPLITS)})(?=[-_.]|$)"
 INFO, STATE, SPLIT_LIST = "dataset_info.json", "state.json", "dataset_dict.json"  # of `datasets`, in a saved folder
 STATE_BYTES = 1 << 26
 COMPANIONS = (".md", ".txt", ".json", ".yaml", ".yml", ".html", ".pdf", ".sha256", ".md5", ".manifest", ".jsonl")
@@ -235,7 +235,7 @@ def _check_splits(folder: str, kind: TableKind, parts: Sequence[str]) -> None:
     if len(folders) > 1:
         calls = [f"{kind.call}({join(folder, name)!r})" for name in folders]
         raise _several_splits(folder, folders, calls)
-    matches = [(SPLIT.match(name.lower()), name) for name in parts if "/" not in name]
+    matches = [(re.match(SPLIT, name.lower()), name) for name in parts if "/" not in name]
     prefixes = {match.group(1): name for match, name in matches if match is not None}
     if len(prefixes) > 1:
         wildcards = [

@@ -17,7 +17,6 @@ Sources  obstore 0.12, https://developmentseed.org/obstore
 
 from __future__ import annotations
 
-import base64
 import functools
 import os
 import re
@@ -38,17 +37,16 @@ Path = str | os.PathLike[str]
 S3, GOOGLE, AZURE, WEB = ("s3", "s3a"), ("gs",), ("az", "azure", "abfs", "abfss"), ("http", "https")
 SCHEMES = (*S3, *GOOGLE, *AZURE, *WEB)
 URL = re.compile(rf"({'|'.join(SCHEMES)})://([^/]+)(?:/(.*))?", re.DOTALL)
-VERSION = re.compile(r"\?(?:versionId|versionid|generation)=([^?&=/]+)")
-SIGNED = re.compile(r"\?(?:.*&)?(?:sig|signature|x-(?:amz|goog)-signature)=", re.IGNORECASE | re.DOTALL)
+VERSION = r"\?(?:versionId|versionid|generation)=([^?&=/]+)"
+SIGNED = r"(?is)\?(?:.*&)?(?:sig|signature|x-(?:amz|goog)-signature)="
 # What a signature adds to the query of a link; the rest says which object is meant.
-RIGHTS = re.compile(
-    "x-amz-.*|x-goog-.*|signature|expires|awsaccesskeyid|googleaccessid|policy|key-pair-id|hash-algorithm"
-    "|sig|se|st|sp|sr|sv|spr|sip|sdd|ses|si|ske|sks|skt|skv|skoid|sktid|saoid|suoid|scid|rsc.|token|access_token|auth",
-    re.IGNORECASE,
+RIGHTS = (
+    "(?i)x-amz-.*|x-goog-.*|signature|expires|awsaccesskeyid|googleaccessid|policy|key-pair-id|hash-algorithm"
+    "|sig|se|st|sp|sr|sv|spr|sip|sdd|ses|si|ske|sks|skt|skv|skoid|sktid|saoid|suoid|scid|rsc.|token|access_token|auth"
 )
 # Characters that obstore sends as they are, where they stood for others: of a folder, and of a blank in S3's addresses.
-AMBIGUOUS = re.compile("%2[fb]", re.IGNORECASE)
-CONTROL = re.compile("[\x00-\x1f\x7f]")
+AMBIGUOUS = "(?i)%2[fb]"
+CONTROL = "[\x00-\x1f\x7f]"
 ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
 WHOLE_S = 120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
 MOST_LINKS = 256  # links with a query that have a client, each with connections of its own
@@ -320,7 +318,7 @@ def place_of(url: str) -> Place:
             remedy=f"name objects: {redact(url).rstrip('/')}/*",
         )
     *folders, name = place.key.split("/")
-    if any(part in ("", ".", "..") for part in folders) or name in (".", "..") or CONTROL.search(place.key):
+    if any(part in ("", ".", "..") for part in folders) or name in (".", "..") or re.search(CONTROL, place.key):
         raise SpecError(
             f"{url!r} as a path",
             cause="keys with an empty part (//), with . or .. as a part, or with control characters are not supported: "
@@ -332,13 +330,13 @@ def place_of(url: str) -> Place:
 
 def _place_in_store(url: str, scheme: str, host: str, key: str | None) -> Place:
     key = key or ""
-    if SIGNED.search(key) or (":" in host and "@" in host):
+    if re.search(SIGNED, key) or (":" in host and "@" in host):
         raise SpecError(
             f"{url} as a path",
             cause="it has credentials, which belong to the web address of an object",
             remedy="pass the link as it was signed, https://..., or the URL without them",
         )
-    version = VERSION.search(key)
+    version = re.search(VERSION, key)
     # A key may hold a question mark itself: only such words at its very end name a version.
     if version is None or version.end() != len(key):
         return Place(scheme, host, key)
@@ -361,7 +359,7 @@ def _web_place(url: str) -> Place:
         problem, remedy = "a # and what follows it is never sent to a server", "write %23 for a # in a name"
     elif query and re.search("[\\s'\"<>]", url):
         problem, remedy = "a link with a query has no blanks or quotes", "write %20 for a blank, as the link had it"
-    elif AMBIGUOUS.search(path):
+    elif re.search(AMBIGUOUS, path):
         problem = "%2F and %2B are not supported: obstore sends a slash and a plus, which may be another object"
         remedy = "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
     elif path.endswith("/") and query:
@@ -385,7 +383,7 @@ def path_of(url: str) -> str:
 
 
 def _without_rights(query: str) -> str:
-    words = [word for word in query.split("&") if not RIGHTS.fullmatch(word.partition("=")[0])]
+    words = [word for word in query.split("&") if not re.fullmatch(RIGHTS, word.partition("=")[0])]
     return f"?{'&'.join(words)}" if any(words) else ""
 
 
@@ -466,7 +464,7 @@ def _new_client(place: Place, remote: Remote) -> Any:
         "timeout": timedelta(seconds=WHOLE_S),
     }
     if place.login:
-        login = base64.b64encode(urllib.parse.unquote(place.login).encode()).decode("ascii")
+        login = import_package("base64").b64encode(urllib.parse.unquote(place.login).encode()).decode("ascii")
         transport["default_headers"] = {"authorization": f"Basic {login}"}
     # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself, by any name.
     endpoints = (remote.endpoint or "", *(os.environ.get(name, "") for name in ENDPOINTS))

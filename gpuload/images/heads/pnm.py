@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from gpuload.images.heads.base import Head, HeadError, check_size, upright
 
 HEADER_BYTES = 1 << 16  # within which a header ends, comments too
-NUMBER = re.compile(rb"(?:\s|\s#[^\r\n]*[\r\n])+([0-9]{1,9})(?=\s)")
-SCALE = re.compile(rb"\s+([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)(?=\s)")
-COMMENT = re.compile(rb"#[^\r\n]*")
+NUMBER = rb"(?:\s|\s#[^\r\n]*[\r\n])+([0-9]{1,9})(?=\s)"
+SCALE = rb"\s+([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)(?=\s)"
+COMMENT = rb"#[^\r\n]*"
 PLAIN, BITS, COLOURS = b"123", b"14", b"36F"
 FLOATS = b"fF"  # Pf and PF
 WHITE, DIGITS = b" \t\n\v\f\r", b"0123456789"
@@ -97,14 +97,14 @@ def _header(view: memoryview) -> _Header:
     kind, place = view[1], 2
     text, numbers = bytes(view[:HEADER_BYTES]), list[int]()
     for name in ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value"):
-        match = NUMBER.match(text, place)
+        match = re.compile(NUMBER).match(text, place)
         if match is None:
             raise HeadError(f"its header gives no {name} behind byte {place}, between white space")
         numbers.append(int(match[1]))
         place = match.end()
     scale = 0.0
     if kind in FLOATS:
-        match = SCALE.match(text, place)
+        match = re.compile(SCALE).match(text, place)
         if match is None or not float(match[1]):
             raise HeadError(f"its header gives no scale behind byte {place}, between white space")
         scale, place = float(match[1]), match.end()
@@ -133,7 +133,7 @@ def _numbers(view: memoryview, header: _Header) -> NDArray[Any]:
 
 def _text_numbers(text: memoryview, count: int, *, is_bits: bool) -> NDArray[np.int64]:
     """Return the first numbers of a text with comments; bits may stand side by side."""
-    words = COMMENT.sub(b" ", bytes(text))
+    words = re.sub(COMMENT, b" ", bytes(text))
     if is_bits:
         words = words.translate(None, WHITE)[:count]
         numbers = np.frombuffer(words, np.uint8).astype(np.int64) - ord("0")
