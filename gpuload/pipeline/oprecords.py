@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import state, strings
+from gpuload import lazy, state, strings
 from gpuload.errors import RowError
 from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, image_sizes, no_partners
-from gpuload.ops.levels import with_checks
 from gpuload.ragged import Ragged
 from gpuload.sources.base import SameRecords, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
 from gpuload.spec import Spec
 
+with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 EXPANSION = 16  # times the bytes of an encoded image, which its pixels may need; a guess that sizes pieces of work
 
 

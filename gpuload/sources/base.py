@@ -36,15 +36,21 @@ from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.memory import room
-from gpuload.sources.names import MOST_NAMES, RecordNames
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec, outline
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from gpuload.sources.names import RecordNames
+
 AnySource = TypeVar("AnySource", bound="Source")
 Selection = range | Split | Indices
+
+
+def names_module() -> Any:
+    """Return the module of the names of records, which is imported where these are asked for: joins alone need them."""
+    return signalsafe.import_package("gpuload.sources.names")
 
 
 class Source(ABC):
@@ -361,7 +367,7 @@ class Source(ABC):
         """Return the names of the records, of an endless source those of the first ones; None if they have none."""
         paths, counts = self.file_counts() or ((), ())
         is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
-        return RecordNames.of_files(paths) if len(paths) and is_file_each else None
+        return names_module().RecordNames.of_files(paths) if len(paths) and is_file_each else None
 
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
@@ -920,7 +926,9 @@ class Sampled(Composed):
 
     def _record_names(self) -> RecordNames | None:
         names = self._source._record_names()
-        return names and names.select(self._weights.at(np.arange(min(len(self), MOST_NAMES), dtype=np.int64)))
+        return names and names.select(
+            self._weights.at(np.arange(min(len(self), names_module().MOST_NAMES), dtype=np.int64))
+        )
 
     def _where(self, number: int) -> str:
         return self._source.where(int(self._weights.at(np.array([number], np.int64))[0]))

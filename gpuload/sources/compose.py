@@ -15,16 +15,16 @@ import numpy as np
 
 from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError
-from gpuload.sources.base import Composed, Source
+from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.classnames import common_classes, shorten
 from gpuload.sources.dtypes import common_dtype
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
-from gpuload.sources.names import RecordNames
 from gpuload.spec import Layout, Part, Spec
 
 if TYPE_CHECKING:
     from gpuload.sources.joins import By
+    from gpuload.sources.names import RecordNames
 
 check_files = lazy.function("gpuload.sources.joins", "check_files")
 log = logging.getLogger("gpuload")
@@ -221,7 +221,7 @@ class Concatenated(Composed):
     def _record_names(self) -> RecordNames | None:
         names = [part._record_names() for part in self._parts]
         present = [part_names for part_names in names if part_names is not None]
-        return RecordNames.concatenate(present) if len(present) == len(names) else None
+        return names_module().RecordNames.concatenate(present) if len(present) == len(names) else None
 
     def _where(self, number: int) -> str:
         owner = int(np.searchsorted(self._starts, number, side="right")) - 1

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,12 @@ from numpy.typing import NDArray
 from gpuload import rng
 from gpuload.errors import SpecError
 from gpuload.order import MIX_STREAM, TURNS_STREAM, Permutation, check_count, num_rounds, permute
-from gpuload.sources.base import Composed, Source
+from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.compose import concat
 from gpuload.sources.leaf import Indices, Share, starts_of
-from gpuload.sources.names import MOST_NAMES, RecordNames
+
+if TYPE_CHECKING:
+    from gpuload.sources.names import RecordNames
 
 BLOCK = 32  # numbers whose turns are shuffled
 MOST_EPOCHS = 4  # of a part that are computed one after the other by the core; more at once by NumPy
@@ -138,7 +140,9 @@ class Mixed(Composed):
 
     def _record_names(self) -> RecordNames | None:
         names = self._concatenation._record_names()
-        return names and names.select(self._records(np.arange(min(len(self), MOST_NAMES), dtype=np.int64)))
+        return names and names.select(
+            self._records(np.arange(min(len(self), names_module().MOST_NAMES), dtype=np.int64))
+        )
 
     def _records(self, numbers: Indices) -> Indices:
         """Return the record of each number; records are counted over all parts, one part after the other."""
