@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +30,7 @@ TEXT_BYTES = 1 << 20  # of plain samples that are looked at, at a time
 SAMPLES = "samples"  # the form of a file that codecs read in another way, or not
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     kind: int  # the second letter of the file
     width: int
     height: int

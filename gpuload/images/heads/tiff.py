@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,8 +111,7 @@ def foreign_to_dali(view: memoryview) -> str:
     return f"TIFF (of {channels} channels of {bits} bits, as they lie in this one)" if is_rare else ""
 
 
-@dataclass(frozen=True)
-class SampleLayout:
+class SampleLayout(NamedTuple):
     """How the samples of a page that `images.tiffs` reads are to be taken."""
 
     photometric: int
