@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import itertools
 import re
 import socket
@@ -25,8 +26,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+import numpy as np
+
 TIME_S = 1_700_000_000
 ISO_TIME = "2023-11-14T22:13:20.000Z"
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """Return an NPY file of an array."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 @dataclass

@@ -160,8 +160,8 @@ def extras() -> set[str]:
 
 
 def _fault_of_extras(snippet: str) -> str | None:
-    asked = [name.strip() for group in re.findall(r"\[([^\]]*)\]", snippet) for name in group.split(",")]
-    unknown = [name for name in asked if name not in extras() and name.isascii() and "{" not in name]
+    names = [name.strip() for group in re.findall(r"\[([^\]]*)\]", snippet) for name in group.split(",")]
+    unknown = [name for name in names if name not in extras() and name.isascii() and "{" not in name]
     return f"there is no extra {unknown[0]!r}" if unknown else None
 
 

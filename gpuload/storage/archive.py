@@ -51,6 +51,7 @@ LARGEST_DIRECTORY_BYTES = 1 << 24  # some 200,000 members
 SLACK_BYTES = 64  # of an empty member
 MACS, ARRAY, PICKLE, OFFICE = "__MACOSX/", ".npy", "/data.pkl", "[Content_Types].xml"
 MOST_NAMES = 3  # of members, in an error
+COPY_AGAIN = "it was cut short or changed: copy it again"
 
 
 class Member(NamedTuple):
@@ -197,7 +198,7 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
     """
     path, size = files.paths[number], int(files.sizes[number])
     member, begin = _only_file(path, size)
-    end, crc, num_bytes, last_piece = begin + member.packed_bytes, 0, 0, b""
+    end = begin + member.packed_bytes
 
     def chunks() -> Iterator[memoryview]:
         nonlocal begin
@@ -207,25 +208,51 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
             begin += len(chunk)
             yield memoryview(chunk)
 
-    refuse = _refuse_with(f"{path}, member {member.name!r} at byte {member.header_offset}, is damaged")
+    def to_error(reason: str) -> FormatError:
+        title = f"{path}, member {member.name!r} at byte {member.header_offset}, is damaged"
+        return FormatError(title, cause=reason, remedy=COPY_AGAIN)
+
     with files.open_file(number) as descriptor:
-        try:
-            for piece in map(bytes, chunks()) if member.method == STORE else inflate_member(chunks()):
-                num_bytes, crc = num_bytes + len(piece), crc32(piece, crc)
-                if num_bytes > member.num_bytes:
-                    refuse(f"it becomes more than the {member.num_bytes} bytes that it says")
-                if last_piece:
-                    yield begin, last_piece
-                last_piece = piece
-        except (zlib.error, EOFError) as error:
-            refuse(f"it cannot be inflated: {reason_of(error)}")
-        if (num_bytes, crc) != (member.num_bytes, member.crc):
-            refuse(
-                f"it becomes {num_bytes} bytes with the check sum {crc:08x}, the archive says {member.num_bytes} and "
-                f"{member.crc:08x}"
-            )
-        files.check_descriptor(number, descriptor)
-    yield end, last_piece
+        for piece in verify_pieces(chunks(), member.method == STORE, member.num_bytes, member.crc, to_error):
+            if begin == end:  # before the last pieces
+                files.check_descriptor(number, descriptor)
+            yield begin, piece
+
+
+def verify_pieces(
+    chunks: Iterable[memoryview],
+    is_stored: bool,
+    num_bytes: int,
+    crc: int,
+    to_error: Callable[[str], Exception],
+) -> Iterator[bytes]:
+    """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified.
+
+    Args:
+        chunks: its bytes in the archive.
+        is_stored: True if they are not packed.
+        num_bytes: unpacked, as the archive says.
+        crc: CRC-32 of the unpacked bytes, as the archive says.
+        to_error: returns the error for a reason.
+    """
+    actual_crc, actual_bytes, last_piece = 0, 0, b""
+    try:
+        # `bytes` copies: the memory of a chunk may be used again for the next one.
+        for piece in map(bytes, chunks) if is_stored else inflate_member(chunks):
+            actual_bytes += len(piece)
+            if actual_bytes > num_bytes:
+                raise to_error(f"it becomes more than the {num_bytes} bytes that it says")
+            actual_crc = crc32(piece, actual_crc)
+            if last_piece:
+                yield last_piece
+            last_piece = piece
+    except (zlib.error, EOFError) as error:
+        raise to_error(f"it cannot be inflated: {reason_of(error)}") from None
+    if actual_bytes < num_bytes:
+        raise to_error(f"it becomes {actual_bytes} bytes, and says {num_bytes}")
+    if actual_crc != crc:
+        raise to_error(f"its check sum is {actual_crc:08x}, the archive says {crc:08x}")
+    yield last_piece
 
 
 def unpacking(path: str, names: Iterable[str] = ()) -> str:
@@ -287,7 +314,7 @@ Refuse = Callable[..., NoReturn]
 
 
 def _refuse_with(message: str) -> Refuse:
-    def refuse(cause: str, remedy: str = "it was cut short or changed: copy it again") -> NoReturn:
+    def refuse(cause: str, remedy: str = COPY_AGAIN) -> NoReturn:
         raise FormatError(message, cause=cause, remedy=remedy)
 
     return refuse

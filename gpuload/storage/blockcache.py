@@ -330,7 +330,7 @@ class BlockCache:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[io.FileIO]:
         """Yield the file of the sum; no other thread has it meanwhile, and no process, if there are locks."""
-        flags = os.O_RDWR | os.O_CREAT | NO_LINKS | OPEN_FLAGS
+        flags = os.O_RDWR | os.O_CREAT | OPEN_FLAGS
         mode = 0o666 if is_shared() else 0o600
         path = os.path.join(self._home, "lock")
         with self._lock, io.FileIO(os.open(path, flags, mode), "r+") as file:

@@ -24,7 +24,7 @@ FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarf
 FOLDERS = ("", "./", "set/", "a b/ü/", "x" * 60 + "/" + "y" * 60 + "/", "z" * 90 + "/" + "w" * 180 + "/")
 STEMS = ("{n}", "{n:05d}", "img_{n}", "0.{n}", "img_{n}.{n}1", "frame.{n:04d}", "n{n}" + "q" * 120)
 FIELDS = ("bin", "txt", "png", "dat", "seg.bin")
-OTHERS = ("README.md", "LICENSE", "__meta__.json", "._0.bin", ".DS_Store", "__MACOSX/._0.bin")
+COMPANIONS = ("README.md", "LICENSE", "__meta__.json", "._0.bin", ".DS_Store", "__MACOSX/._0.bin")
 SPECIAL = (tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE)
 DTYPES = ("?", "u1", "<f4", ">f8", "<i8", ">u2", "<f2", "<c8", "S5", "<U3", "<M8[ns]", ">m8[D]")
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
@@ -124,7 +124,7 @@ def _add_other(rng: np.random.Generator, archive: tarfile.TarFile) -> None:
         member.type, member.size = SPECIAL[rng.integers(len(SPECIAL))], int(rng.choice([0, 1, 1000]))
         archive.addfile(member)
         return
-    member = tarfile.TarInfo(str(rng.choice(OTHERS)))
+    member = tarfile.TarInfo(str(rng.choice(COMPANIONS)))
     member.size = 5
     archive.addfile(member, io.BytesIO(b"other"))
 

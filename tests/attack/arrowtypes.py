@@ -89,8 +89,8 @@ def _names_of(call: Any, path: Path, table: Any, name: str) -> list[str]:
         if status == "read":
             fields.append(field)
         else:
-            known = [*NO_FIELD, "dictionary stand anywhere in a stream"]
-            assert any(cause in str(error).replace("\n", " ") for cause in known) or "values of a dictionary" in str(
+            causes = [*NO_FIELD, "dictionary stand anywhere in a stream"]
+            assert any(cause in str(error).replace("\n", " ") for cause in causes) or "values of a dictionary" in str(
                 error
             ), f"{field}, {table.schema.field(name).type}: {error}"
     return fields
@@ -243,12 +243,12 @@ def _column(rng: np.random.Generator, count: int, depth: int = 0) -> Any:
     if kind == 10:
         numbers = rng.integers(0, 9, (count, 2, 3)).astype(("u1", "f4", "i8")[rng.integers(3)])
         return pa.FixedShapeTensorArray.from_numpy_ndarray(numbers) if count else pa.array([], pa.int8())
-    others = [
+    arrays = [
         pa.nulls(count), pa.array([1] * count, pa.decimal128(9, 2)), pa.array([1] * count, pa.decimal256(40, 2)),
         pa.array([[("a", 1)]] * count, pa.map_(pa.string(), pa.int64())),
         pa.array([(1, 2, 3)] * count, pa.month_day_nano_interval()),
     ]  # fmt: skip
-    return others[rng.integers(len(others))]
+    return arrays[rng.integers(len(arrays))]
 
 
 def _encoded(rng: np.random.Generator, count: int) -> Any:

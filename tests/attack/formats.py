@@ -107,7 +107,7 @@ def _saved(image: Image.Image, form: str, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def _some(rng: np.random.Generator, **options: tuple[Any, ...]) -> dict[str, Any]:
+def _sample(rng: np.random.Generator, **options: tuple[Any, ...]) -> dict[str, Any]:
     """Return some of the options, each with one of its values."""
     return {name: choices[rng.integers(len(choices))] for name, choices in options.items() if rng.random() < 0.5}
 
@@ -117,7 +117,7 @@ def _about(rng: np.random.Generator) -> dict[str, Any]:
     exif = Image.Exif()
     exif[TURN] = int(rng.integers(1, 9))
     exif[0x110] = "camera " * int(rng.integers(5))
-    return _some(rng, exif=(exif,), icc_profile=(b"profile" * int(rng.integers(1, 5)),))
+    return _sample(rng, exif=(exif,), icc_profile=(b"profile" * int(rng.integers(1, 5)),))
 
 
 def _by_pillow(title: str, data: bytes, modes: tuple[str, ...], rng: np.random.Generator) -> Sample:
@@ -131,7 +131,7 @@ def _by_pillow(title: str, data: bytes, modes: tuple[str, ...], rng: np.random.G
 
 def jpeg(rng: np.random.Generator) -> Sample:
     """Return a JPEG."""
-    options = _some(
+    options = _sample(
         rng, quality=(5, 50, 95, 100), subsampling=("4:4:4", "4:2:2", "4:2:0"), progressive=(True,), optimize=(True,),
         restart_marker_blocks=(1, 7), restart_marker_rows=(1,), comment=(b"text",), dpi=((72, 72),),
     ) | _about(rng)  # fmt: skip
@@ -141,12 +141,12 @@ def jpeg(rng: np.random.Generator) -> Sample:
 def png(rng: np.random.Generator) -> Sample:
     """Return a PNG."""
     image = _image(rng, "1", "L", "LA", "P", "RGB", "RGBA", "I;16")
-    options = _some(rng, optimize=(True,), compress_level=(0, 9), dpi=((72, 72),)) | _about(rng)
+    options = _sample(rng, optimize=(True,), compress_level=(0, 9), dpi=((72, 72),)) | _about(rng)
     if image.mode == "P":
-        options |= _some(rng, transparency=(0, 1, bytes(range(0, 200, 50))), bits=(8,))
+        options |= _sample(rng, transparency=(0, 1, bytes(range(0, 200, 50))), bits=(8,))
     elif image.mode in ("L", "RGB"):
         pixel = np.asarray(image)[0, 0].tolist()
-        options |= _some(rng, transparency=(pixel if image.mode == "L" else tuple(pixel),))
+        options |= _sample(rng, transparency=(pixel if image.mode == "L" else tuple(pixel),))
     if image.mode == "I;16":
         options.pop("exif", None)
         return Sample(f"PNG {options}", _saved(image, "PNG", **options), np.asarray(image), "ANY", "uint16")
@@ -156,7 +156,7 @@ def png(rng: np.random.Generator) -> Sample:
 def webp(rng: np.random.Generator) -> Sample:
     """Return a WebP."""
     image = _image(rng, "RGB", "RGBA")
-    options = _some(
+    options = _sample(
         rng, lossless=(True,), quality=(10, 80, 100), method=(0, 6), exact=(True,), alpha_quality=(30, 100),
         xmp=(b"x", b"xml"),
     ) | _about(rng)  # fmt: skip
@@ -171,7 +171,7 @@ def tiff(rng: np.random.Generator) -> Sample:
     """Return a TIFF by Pillow."""
     image = _image(rng, "1", "L", "LA", "RGB", "RGBA", "I;16", "I", "F")
     compressions = ("raw", "packbits", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "lzma", "zstd")
-    options = _some(rng, compression=compressions, big_tiff=(True,), dpi=((72, 72),)) | _some(
+    options = _sample(rng, compression=compressions, big_tiff=(True,), dpi=((72, 72),)) | _sample(
         rng, exif=(_about(rng).get("exif"),)
     )
     options = {name: value for name, value in options.items() if value is not None}
@@ -197,7 +197,7 @@ def bmp(rng: np.random.Generator) -> Sample:
 def gif(rng: np.random.Generator) -> Sample:
     """Return a GIF."""
     image = _image(rng, "1", "L", "P", "RGB")
-    options = _some(rng, interlace=(0, 1), optimize=(True,), transparency=(0, 1), comment=(b"text",))
+    options = _sample(rng, interlace=(0, 1), optimize=(True,), transparency=(0, 1), comment=(b"text",))
     if rng.random() < 0.3:
         options |= {"save_all": True, "append_images": [image.rotate(180)], "loop": 0}
     return _by_pillow(f"GIF {image.mode} {options}", _saved(image, "GIF", **options), ("RGB", "RGBA"), rng)
@@ -206,7 +206,7 @@ def gif(rng: np.random.Generator) -> Sample:
 def avif(rng: np.random.Generator) -> Sample:
     """Return an AVIF."""
     image = _image(rng, "RGB", "RGBA")
-    options = _some(rng, quality=(30, 100), subsampling=("4:4:4", "4:2:0"), speed=(8, 10), range=("full", "limited"))
+    options = _sample(rng, quality=(30, 100), subsampling=("4:4:4", "4:2:0"), speed=(8, 10), range=("full", "limited"))
     options |= _about(rng)
     data = _saved(image, "AVIF", **{"speed": 10, "max_threads": 1} | options)
     return _by_pillow(f"AVIF {image.mode} {options}", data, ("RGB", "RGBA"), rng)
@@ -215,7 +215,7 @@ def avif(rng: np.random.Generator) -> Sample:
 def jp2(rng: np.random.Generator) -> Sample:
     """Return a JPEG 2000 image without loss."""
     image = _image(rng, "L", "LA", "RGB", "RGBA", "I;16")
-    options = _some(
+    options = _sample(
         rng, no_jp2=(True,), tile_size=((16, 16), (64, 64)), num_resolutions=(1, 2), mct=(0, 1), plt=(True,),
         progression=("LRCP", "RPCL", "CPRL"), codeblock_size=((16, 16),), precinct_size=((32, 32),), comment=(b"text",),
     )  # fmt: skip
@@ -282,7 +282,7 @@ def tifffile(rng: np.random.Generator) -> Sample:
         options["photometric"] = "rgb" if channels in (3, 4) and rng.random() < 0.6 else "minisblack"
         options["planarconfig"] = {1: None}.get(channels, "separate" if is_planar else "contig")
         options["predictor"] = compression in ("zlib", "lzw", "zstd", "lzma") and bool(rng.integers(2))
-        options |= _some(rng, tile=((16, 32), (64, 16)), bigtiff=(True,))
+        options |= _sample(rng, tile=((16, 32), (64, 16)), bigtiff=(True,))
         if "tile" not in options:
             options["rowsperstrip"] = int(rng.integers(1, 50))
         stored = np.moveaxis(array, 2, 0) if is_planar else array

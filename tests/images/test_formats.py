@@ -57,15 +57,6 @@ READ = [path for path in FILES if name_of(path) not in REFUSED and name_of(path)
 SMALL = [path for path in READ if path.stat().st_size < 5000]
 
 
-@pytest.fixture(params=["nvimgcodec", "Pillow"])
-def codec_name(request, monkeypatch):
-    """Decode with one of the codecs; gives its name."""
-    pytest.importorskip("nvidia.nvimgcodec" if request.param == "nvimgcodec" else "PIL")
-    use = decoding._nvimagecodec if request.param == "nvimgcodec" else decoding._pillow
-    monkeypatch.setattr(decoding, "_process_codec", use)
-    return request.param
-
-
 def decoded(data, mode="RGB", region=None, dtype="uint8"):
     array = np.frombuffer(data, np.uint8)
     return decode(array, heads.read(array), mode, region, dtype=dtype)

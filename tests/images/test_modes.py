@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpuload.images import decode as decoding
 from gpuload.images import head as heads
 from gpuload.images import tiffs
 from gpuload.images.decode import decode
@@ -19,15 +18,6 @@ from tests.attack import formats
 from tests.images.test_formats import GOLDEN, RARE, saved
 
 NUM_FILES = 40  # of each format; `make attack` reads thousands
-
-
-@pytest.fixture(params=["nvimgcodec", "Pillow"])
-def codec_name(request, monkeypatch):
-    """Decode with one of the codecs; gives its name."""
-    pytest.importorskip("nvidia.nvimgcodec" if request.param == "nvimgcodec" else "PIL")
-    use = decoding._nvimagecodec if request.param == "nvimgcodec" else decoding._pillow
-    monkeypatch.setattr(decoding, "_process_codec", use)
-    return request.param
 
 
 def decoded(data, mode, dtype="uint8", **words):

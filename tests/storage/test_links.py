@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import io
 import logging
 import multiprocessing
 import pickle
@@ -18,7 +17,7 @@ import gpuload as gl
 from gpuload.errors import GpuloadError, SpecError
 from gpuload.storage import objects
 from gpuload.storage.stores import path_of
-from tests.objectserver import ObjectServer
+from tests.objectserver import ObjectServer, npy_bytes
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.usefixtures("clean_stores")
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.usefixtures("clean_stores")
 SECRET = "TOPSECRET99"
 QUERY = f"X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIA{SECRET}%2F2026%2Fs3&X-Amz-Signature={SECRET}"
 OTHER_DAY = QUERY.replace(SECRET, "ANOTHERDAY7")
-
-
-def npy_bytes(rows: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, rows)
-    return file.getvalue()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 
@@ -12,18 +11,12 @@ import pytest
 import gpuload as gl
 from gpuload.errors import FileError, SpecError
 from gpuload.storage import listing, objects
-from tests.objectserver import ObjectServer
+from tests.objectserver import ObjectServer, npy_bytes
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.usefixtures("clean_stores")
 
 ODD = ["rows//old.log", "rows/../b.log", "rows/./c.log", "rows/d\x7f.log", "rows/sub//e/f.log"]
-
-
-def npy_bytes(rows: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, rows)
-    return file.getvalue()
 
 
 def fill(server: ObjectServer) -> None:

@@ -36,18 +36,12 @@ from gpuload.errors import (
 from gpuload.storage import remote, retries, stores
 from gpuload.storage.extents import Extents
 from gpuload.storage.objects import names_of
-from tests.objectserver import ObjectServer
+from tests.objectserver import ObjectServer, npy_bytes
 
 pytest.importorskip("obstore")
 pa = pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("clean_stores")]
 GOLDEN = Path(__file__).parent.parent / "golden"
-
-
-def npy_bytes(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 @pytest.fixture

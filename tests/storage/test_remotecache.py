@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import pickle
@@ -17,18 +16,12 @@ from gpuload.errors import ChangedFileError, FileError, SpecError
 from gpuload.storage import blockcache, objects, stores
 from gpuload.storage.blockcache import BLOCK_BYTES
 from tests import forkserver
-from tests.objectserver import ObjectServer
+from tests.objectserver import ObjectServer, npy_bytes
 
 pytest.importorskip("obstore")
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("clean_stores")]
 GOLDEN = Path(__file__).parent.parent / "golden"
 NUM_ROWS, ROW_BYTES = 150, 40_000  # 6 blocks
-
-
-def npy_bytes(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 @pytest.fixture

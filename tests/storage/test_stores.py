@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import io
 import itertools
 import pickle
 import threading
@@ -16,19 +15,13 @@ import gpuload as gl
 from gpuload.errors import ChangedFileError, FileError, MissingFileError, SpecError, UnreadableFileError
 from gpuload.storage import objects, retries, stores
 from gpuload.storage.objects import names_of
-from tests.objectserver import ObjectServer
+from tests.objectserver import ObjectServer, npy_bytes
 
 pytest.importorskip("obstore")
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("clean_stores")]
 SCHEMES = ["s3", "gs", "az"]
 ACCOUNT_KEY = "bm8ga2V5IGF0IGFsbA=="
 VERSION_NAMES = {"s3": "versionId", "gs": "generation", "az": "versionid"}
-
-
-def npy_bytes(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 @pytest.fixture

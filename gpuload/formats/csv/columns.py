@@ -162,20 +162,19 @@ def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) ->
         _check_character("escape", escape, 'a backslash, "\\\\"; None where nothing is escaped')
     if thousands is not None and thousands not in (*NO_BREAK_SPACES,):
         _check_character("thousands", thousands, '"," or "." for numbers such as 1,234,567')
-    uses = [("delimiter", dialect.delimiter), ("quote", dialect.quote), ("decimal", decimal), ("escape", escape)]
-    if thousands != dialect.delimiter or not dialect.quote:  # with quotes both may be a comma: "1,234",5
-        uses.append(("thousands", thousands))
-    else:
-        uses = [("thousands", thousands), *uses[1:]]
+    uses = {"delimiter": dialect.delimiter, "quote": dialect.quote, "decimal": decimal, "escape": escape}
     names: dict[str, str] = {}
-    for argument, character in uses:
+    for argument, character in (*uses.items(), ("thousands", thousands)):
         if not character:
             continue
-        if character in names:
+        rival = names.get(character)
+        if argument == "thousands" and rival == "delimiter" and dialect.quote:
+            continue  # in quotes both may be a comma: "1,234",5
+        if rival is not None:
             raise SpecError(
-                f"{names[character]} = {argument} = {character!r}",
+                f"{rival} = {argument} = {character!r}",
                 cause="one character cannot have both meanings",
-                remedy=f"pass another {names[character]}= or {argument}=",
+                remedy=f"pass anrival {rival}= or {argument}=",
             )
         if argument in ("decimal", "thousands", "escape") and (character.isalnum() or character in "+-\t"):
             raise SpecError(

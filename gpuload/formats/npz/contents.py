@@ -19,10 +19,10 @@ from gpuload.errors import FormatError, RecordError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.sources.leaf import Bytes, Indices
-from gpuload.storage.archive import STORE, Member, Pieces, begin_of
+from gpuload.storage.archive import STORE, Member, Pieces, begin_of, verify_pieces
 from gpuload.storage.crc32 import crc32
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.inflate import RAW_BITS, inflate_member, reason_of
+from gpuload.storage.inflate import RAW_BITS, reason_of
 
 PACKED_BYTES = 1 << 20  # read at a time
 LARGEST_SKIP_BYTES = 1 << 28  # of a deflated array, that are unpacked to look at what follows
@@ -230,24 +230,9 @@ class Contents:
 
     def _verify_pieces(self, number: int, chunks: Iterable[memoryview]) -> Iterator[bytes]:
         """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified."""
-        crc, num_bytes, expected_bytes, last_piece = 0, 0, int(self._num_bytes[number]), b""
-        try:
-            # `bytes` copies: the memory of a chunk is used again for the next one.
-            for piece in map(bytes, chunks) if self._is_stored[number] else inflate_member(chunks):
-                num_bytes += len(piece)
-                if num_bytes > expected_bytes:
-                    raise self._damage_error(number, f"it becomes more than the {expected_bytes} bytes that it says")
-                crc = crc32(piece, crc)
-                if last_piece:
-                    yield last_piece
-                last_piece = piece
-        except (zlib.error, EOFError) as error:
-            raise self._damage_error(number, f"it cannot be inflated: {reason_of(error)}") from None
-        if num_bytes < expected_bytes:
-            raise self._damage_error(number, f"it becomes {num_bytes} bytes, and says {expected_bytes}")
-        if crc != self._sums[number]:
-            raise self._wrong_sum(number, crc)
-        yield last_piece
+        num_bytes, crc = int(self._num_bytes[number]), int(self._sums[number])
+        to_error = partial(self._damage_error, number)
+        return verify_pieces(chunks, bool(self._is_stored[number]), num_bytes, crc, to_error)
 
     def _wrong_sum(self, number: int, crc: int) -> RecordError:
         return self._damage_error(number, f"its check sum is {crc:08x}, the archive says {int(self._sums[number]):08x}")
