@@ -148,7 +148,10 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
             f"{folder} holds no file of {kind.title}",
             cause=f"of its {len(names)} files none ends with {' or '.join(kind.suffixes)}"
             + (f"; the first is {names[0]}" if names else ""),
-            remedy=f"name its files: {kind.call}({join(folder, names[0])!r})" if names else "check the path",
+            remedy=f"gl.open({folder!r}) finds out what it holds; of a table whose files have other names, name these: "
+            f"{kind.call}({join(folder, names[0])!r})"
+            if names
+            else "check the path",
         )
     if not kind.has_partitions and (inner := next((name for name in parts if "=" in name.rpartition("/")[0]), "")):
         raise SpecError(

@@ -258,3 +258,13 @@ def test_a_folder_without_parts_is_refused_and_other_files_are_told(tmp_path, ca
     (tmp_path / "README.md").write_text("about")
     assert len(gl.parquet(tmp_path)) == 1
     assert "1 of its files are no Parquet and are left out, b.csv for instance" in caplog.text
+
+
+def test_the_remedy_for_a_folder_of_another_format_opens_it(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(3))
+
+    with pytest.raises(MissingFileError, match="holds no file of CSV") as error:
+        gl.csv(tmp_path)
+
+    assert error.value.remedy.startswith(f"gl.open({str(tmp_path)!r})")
+    assert len(gl.open(tmp_path)) == 3
