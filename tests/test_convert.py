@@ -681,6 +681,33 @@ def test_a_label_that_is_no_text_is_named_by_its_record(tmp_path):
         gl.convert(source, tmp_path / "out")
 
 
+@pytest.mark.parametrize("suffix", ["tfrecord", "parquet", "h5"])
+def test_a_text_that_no_file_can_hold_is_named_by_its_record(tmp_path, suffix):
+    pytest.importorskip({"parquet": "pyarrow", "h5": "h5py"}.get(suffix, "numpy"))
+
+    with pytest.raises(RecordError, match=r"record 1: (.|\n)*half of a surrogate pair"):
+        gl.convert(gl.arrays(x=np.array(["a", "\ud800"])), tmp_path / f"out.{suffix}")
+
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", [np.str_, object])
+def test_texts_of_hdf5_have_no_nul(tmp_path, dtype):
+    pytest.importorskip("h5py")
+
+    with pytest.raises(RecordError, match=r"record 1: 'a\\x00b'(.|\n)*character 1 is NUL(.|\n)*tfrecord"):
+        gl.convert(gl.arrays(x=np.array(["a", "a\0b"], dtype)), tmp_path / "out.h5")
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_parquet_has_no_lists_of_length_zero(tmp_path):
+    pytest.importorskip("pyarrow")
+
+    with pytest.raises(SpecError, match=r"never empty(.|\n)*\(2, 0\)"):
+        gl.convert(gl.arrays(x=np.zeros((3, 2, 0))), tmp_path / "out.parquet")
+
+
 def test_a_field_that_is_not_there_and_no_records_are_refused(tmp_path):
     with pytest.raises(UnknownFieldError, match="'y'"):
         gl.convert(gl.arrays(x=[1]), tmp_path / "a.tfrecord", tensors=["y"])

@@ -56,7 +56,7 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
     Raises:
         SpecError: an argument is wrong.
         RecordError: a line is too long; names file and line.
-        FormatError: a file is UTF-16, or a packed file is damaged.
+        FormatError: a file is UTF-16, its lines end with CR alone, or a packed file is damaged.
         FileError: a file is missing, a directory, or cannot be read.
     """
     if not isinstance(encoding, (str, type(None))) or encoding not in ENCODINGS:
@@ -180,15 +180,24 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
     size, offset = int(files.sizes[number]), lead_bytes
     bounds = [np.array([lead_bytes], np.int64)]
     piece = np.empty(min(PIECE_BYTES, max(size, 1)), np.uint8)
+    has_lf = has_cr = False
     with files.open_file(number) as descriptor:
         while offset < size:
             part = piece[: min(piece.size, size - offset)]
             files.read(number, descriptor, part.data, offset)
             bounds.append(np.flatnonzero(part == LF) + (offset + 1))
+            has_lf = has_lf or bounds[-1].size > 0
+            has_cr = has_cr or (not has_lf and bool((part[: size - 1 - offset] == CR).any()))
             offset += part.size
             show(offset)
         # Behind the last piece, for a file that was written to meanwhile has other lines.
         files.check_descriptor(number, descriptor)
+    if has_cr and not has_lf:
+        raise FormatError(
+            f"{files.names[number]}: lines that end with CR alone are not supported",
+            cause="no line of the file ends with LF, so that all of it would be one record",
+            remedy="convert it: tr '\\r' '\\n' < old > new; gl.csv reads such files as they are",
+        )
     offsets = np.concatenate(bounds)
     # The last line may have no line end.
     return offsets if offsets[-1] == size else np.append(offsets, size)

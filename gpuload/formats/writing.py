@@ -7,14 +7,14 @@ each format says so in the file or beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import GpuloadError, SpecError
+from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources import filtering
 from gpuload.sources.base import Source
@@ -22,6 +22,7 @@ from gpuload.sources.leaf import Fields, Values
 from gpuload.spec import Field, Spec
 
 Refusal = tuple[str, str]  # cause and remedy
+MAX_TEXT = 100  # characters of a text that an error shows
 
 
 class SourceReadError(Exception):
@@ -138,6 +139,37 @@ def refuse_foreign_dtype(field: Field) -> Refusal | None:
     return (
         f"{field.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose their meaning",
         f"read it as float32 first, which holds its values exactly: gl.arrays({field.name}=array.astype('f4')), say",
+    )
+
+
+def check_texts(source: Source, numbers: Sequence[int], texts: Iterable[Any], *, allow_nul: bool = True) -> None:
+    """Raise ``RecordError`` for the first text that cannot be written; names its record.
+
+    Args:
+        source: that has the records.
+        numbers: of the records.
+        texts: one for each of them.
+        allow_nul: the format has texts with NUL characters.
+    """
+    for number, text in zip(numbers, texts, strict=True):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise no_utf8(source.where(number), error) from None
+        if not allow_nul and "\0" in text:
+            raise RecordError(
+                f"{source.where(number)}: {text[:MAX_TEXT]!r} cannot be written",
+                cause=f"character {text.index(chr(0))} is NUL, and texts of this format end there",
+                remedy="choose TFRecord (.tfrecord) or Parquet (.parquet)",
+            )
+
+
+def no_utf8(record: str, error: UnicodeEncodeError) -> RecordError:
+    """Return the error for the text of a record that UTF-8 has no bytes for."""
+    return RecordError(
+        f"{record}: {error.object[:MAX_TEXT]!r} cannot be written as UTF-8",
+        cause=f"character {error.start} is half of a surrogate pair",
+        remedy="repair the text; errors='surrogateescape' may have been used to read it",
     )
 
 

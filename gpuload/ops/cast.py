@@ -67,6 +67,8 @@ BOUND = "to[channel] = (Out)(value < (In)LOW ? (In)LOW : value > (In)HIGH ? (In)
 class Cast(Op):
     """Convert to another dtype; integers are rounded to, halves away from zero, and saturate.
 
+    Not a number becomes the integer 0. A value beyond the limits of float16 or bfloat16 becomes infinite.
+
     A field of dates or times (datetime64, timedelta64) becomes int64, the number of units since 1970 (UTC), or of the
     time: ``gl.ops.Cast("int64", unit="s", on="day")``. A date that is missing (NaT) is an error that names the record.
 

@@ -86,6 +86,14 @@ def test_lines_are_what_stands_between_line_ends(tmp_path, data, lines):
     assert lines_of(gl.text(written(tmp_path, data))) == lines
 
 
+@pytest.mark.parametrize("data", [b"a\rb\r", b"a\rb", b"\r\r", b"a" * (1 << 20) + b"\rb"])
+def test_lines_that_end_with_cr_alone_are_refused(tmp_path, data):
+    (tmp_path / "a.txt").write_bytes(data)
+
+    with pytest.raises(FormatError, match=r"a\.txt: lines that end with CR alone are not supported(.|\n)*tr "):
+        gl.text(tmp_path / "a.txt")
+
+
 @given(st.binary(max_size=60).map(lambda data: data.replace(b"\r", b"").replace(b"b", b"\n").replace(b"c", b"\r\n")))
 def test_lines_are_those_of_tensorflow_which_drops_any_other_cr(tmp_path_factory, data):
     tf = pytest.importorskip("tensorflow")

@@ -17,7 +17,7 @@ import numpy as np
 from gpuload import signalsafe
 from gpuload.errors import missing_package
 from gpuload.formats.hdf5.source import hdf5
-from gpuload.formats.writing import Records, Refusal, Writer, differs, stored_dtype
+from gpuload.formats.writing import Records, Refusal, Writer, check_texts, differs, stored_dtype
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Values
 from gpuload.spec import Field
@@ -60,7 +60,7 @@ def _write(path: str, records: Records) -> None:
     with h5py.File(path, "x", libver="v108") as file:
         datasets = {}
         for field in records.spec:
-            is_text, dtype = bool(field.text) or field.dtype.kind == "U", stored_dtype(field.dtype)
+            is_text, dtype = _is_text(field), stored_dtype(field.dtype)
             if is_text or not field.uniform:
                 dtype = h5py.string_dtype() if is_text else h5py.vlen_dtype(dtype)
             shape = () if is_text or not field.uniform else field.fixed_shape
@@ -68,8 +68,14 @@ def _write(path: str, records: Records) -> None:
         begin = 0
         for numbers, fields in records.chunks():
             for name, values in fields.items():
+                if _is_text(records.spec[name]):
+                    check_texts(records.source, numbers.tolist(), values, allow_nul=False)
                 datasets[name][begin : begin + numbers.size] = _objects(values) if _varies(values) else values
             begin += numbers.size
+
+
+def _is_text(field: Field) -> bool:
+    return bool(field.text) or field.dtype.kind == "U"
 
 
 def _check_length(path: str, records: Records) -> None:

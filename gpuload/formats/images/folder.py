@@ -17,17 +17,16 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.formats.images.classfolders import CLASSES
 from gpuload.formats.images.source import images
-from gpuload.formats.writing import FolderWriter, Records
+from gpuload.formats.writing import FolderWriter, Records, check_texts
 from gpuload.images.head import FORMATS, LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
 from gpuload.sources.classnames import in_order
@@ -172,22 +171,10 @@ def table(folder: str, source: Source, label: Field) -> bytes:
         values = np.asarray(fields[label.name])
         # Read again, labels of a table are numbers or texts: True would become a class of that name.
         values = values.astype(np.int64) if values.dtype.kind == "b" else values
-        _check_text(source, numbers.tolist(), values)
+        if values.dtype.kind == "U":
+            check_texts(source, numbers.tolist(), values.tolist())
         lines.writerows(zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True))
     return text.getvalue().encode()
-
-
-def _check_text(source: Source, numbers: Sequence[int], values: NDArray[Any]) -> None:
-    """Raise ``RecordError`` if a label cannot be written as UTF-8; names its record."""
-    for number, value in zip(numbers, values.tolist(), strict=True) if values.dtype.kind == "U" else ():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise RecordError(
-                f"{source.where(number)}: the label {value!r} cannot be written as UTF-8",
-                cause=f"character {error.start} is half of a surrogate pair",
-                remedy="repair the text; errors='surrogateescape' may have been used to read it",
-            ) from None
 
 
 def about(source: Source) -> Mapping[str, Any]:

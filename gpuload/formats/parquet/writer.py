@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuload.formats import columnar
 from gpuload.formats.parquet.source import parquet
-from gpuload.formats.writing import Records, Refusal, Writer, differs
+from gpuload.formats.writing import Records, Refusal, Writer, check_texts, differs
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Values
 from gpuload.spec import ENCODED_BYTES, LARGEST_REAL_BYTES, Field
@@ -42,6 +42,8 @@ def _refusal(field: Field) -> Refusal | None:
         return "Parquet has binary values, which are read as uint8 and no text", "choose TFRecord (.tfrecord)"
     if field.text or field.encoded:
         return None
+    if 0 in (field.shape or ()):
+        return f"lists of fixed size are never empty, and its shape is {field.shape}", "choose NPY, which has it"
     if not field.uniform and not field.ragged:
         return f"its shape {field.shape} varies along several axes", "choose TFRecord with tensors=, which keeps shapes"
     if kind == "U" and field.shape != ():
@@ -60,6 +62,8 @@ def _write(path: str, records: Records) -> None:
     file = None
     try:
         for numbers, fields in records.chunks():
+            for name in [field.name for field in records.spec if field.dtype.kind == "U"]:
+                check_texts(records.source, numbers.tolist(), np.asarray(fields[name]).tolist())
             columns = [_array(arrow, field, fields[field.name], numbers.size) for field in records.spec]
             table = arrow.Table.from_arrays(columns, names=list(records.spec.names))
             file = file or arrow.parquet.ParquetWriter(path, table.schema, write_page_checksum=True)

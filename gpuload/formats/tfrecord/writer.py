@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import MissingPackageError, RecordError
+from gpuload.errors import MissingPackageError
 from gpuload.formats.tfrecord import checksums
-from gpuload.formats.writing import Records, Refusal, Writer, has_padding, stored_dtype
+from gpuload.formats.writing import Records, Refusal, Writer, has_padding, no_utf8, stored_dtype
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Fields, Values
 from gpuload.spec import Field, Spec
@@ -173,11 +173,7 @@ def _payloads(records: Records, numbers: NDArray[np.int64], fields: Fields, way:
         return list(examples(records.spec, fields, numbers.size, way))
     except UnicodeEncodeError as error:
         row = next((row for row, texts in enumerate(_texts(fields)) if error.object in texts), 0)
-        raise RecordError(
-            f"{records.source.where(int(numbers[row]))}: {error.object!r} cannot be written as UTF-8",
-            cause=f"character {error.start} is half of a surrogate pair",
-            remedy="repair the text; errors='surrogateescape' may have been used to read it",
-        ) from None
+        raise no_utf8(records.source.where(int(numbers[row])), error) from None
 
 
 def _texts(fields: Fields) -> Iterator[list[str]]:
