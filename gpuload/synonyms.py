@@ -80,6 +80,7 @@ PACKAGE = {
     "augmentations": "gl.ops",
     "from_tensor_slices": "gl.arrays(image=images, label=labels)",
     "image_dataset_from_directory": "gl.images(path)",
+    "image_folder": "gl.images(path)",
     "layers": "gl.ops",
     "load": "gl.open(path)",
     "read_csv": "gl.csv(paths)",
@@ -261,7 +262,7 @@ def near_names(name: str, names: Iterable[str]) -> list[str]:
     def similarity(word: str) -> float:
         return difflib.SequenceMatcher(None, wrong, word.casefold()).ratio()
 
-    return sorted({*parts, *near}, key=lambda word: (-similarity(word), word))[:MOST_NEAR]
+    return sorted({*parts, *near}, key=lambda word: (word not in parts, -similarity(word), word))[:MOST_NEAR]
 
 
 def arguments_for(name: str, value: object, names: Iterable[str]) -> str:

@@ -50,6 +50,7 @@ LONGEST_COMMENT = 0xFFFF
 LARGEST_DIRECTORY_BYTES = 1 << 24  # some 200,000 members
 SLACK_BYTES = 64  # of an empty member
 MACS, ARRAY, PICKLE, OFFICE = "__MACOSX/", ".npy", "/data.pkl", "[Content_Types].xml"
+TORCH_SUFFIXES, OFFICE_SUFFIXES = (".pt", ".pth"), (".xlsx", ".ods", ".docx", ".pptx")
 MOST_NAMES = 3  # of members, in an error
 COPY_AGAIN = "it was cut short or changed: copy it again"
 
@@ -257,10 +258,10 @@ def verify_pieces(
 
 def unpacking(path: str, names: Iterable[str] = ()) -> str:
     """Return what to do about an archive of other files: the command that unpacks it, or what to write of PyTorch's."""
-    names = list(names)
-    if OFFICE in names:
+    names, suffix = list(names), os.path.splitext(path)[1].lower()
+    if OFFICE in names or suffix in OFFICE_SUFFIXES:
         return "it is a document of an office program: save its table as CSV, and open that"
-    if any(name.endswith(PICKLE) for name in names):
+    if any(name.endswith(PICKLE) for name in names) or suffix in TORCH_SUFFIXES:
         return (
             "PyTorch wrote it, and its tensors are pickled: write them as arrays where torch is installed, "
             f"numpy.save('x.npy', torch.load({path!r})['x'].numpy()) say"

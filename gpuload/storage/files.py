@@ -915,7 +915,9 @@ def gzip_error(path: str, beginning: bytes) -> FormatError | None:
 def _no_file(path: str, mode: int) -> FileError:
     if stat.S_ISDIR(mode):
         return DirectoryError(
-            f"{path} is a directory", cause="files are needed here", remedy=f"name its files: {os.path.join(path, '*')}"
+            f"{path} is a directory",
+            cause="files are needed here",
+            remedy=f"name its files, {os.path.join(path, '*')} say; or call gl.open, which finds out the format",
         )
     return FileError(
         f"{path} is no regular file",

@@ -297,9 +297,7 @@ def test_fields_are_chosen_and_keep_the_order_in_which_they_are_named(tmp_path):
 
     assert list(npz(path, fields=["y", "x"]).read([1])) == ["y", "x"]
     assert npz(path, fields="odd").spec.names == ("odd",)
-    with pytest.raises(
-        FormatError, match=r"a\.npz, member 'z\.npy'(.|\n)*fields=\[\.\.\.\]\) of \['x', 'y', 'z', 'odd'\]"
-    ):
+    with pytest.raises(FormatError, match=r"a\.npz, member 'z\.npy'(.|\n)*fields=\[\.\.\.\]\) of \['x', 'y'"):
         npz(path)
     with pytest.raises(SpecError, match=r"a\.npz has no array 'w'(.|\n)*\['x', 'y', 'z', 'odd'\]"):
         npz(path, fields=["x", "w"])
@@ -614,3 +612,16 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, source.finger
     )
 
     assert int(process.stdout.split()[0]) < 30_000  # KiB
+
+
+def test_a_remedy_names_no_member_that_is_no_array(tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\2")
+        archive.writestr("archive/data/0", b"x")
+
+    with pytest.raises(FormatError, match=r"data\.pkl") as caught:
+        npz(tmp_path / "model.pt")
+
+    assert "fields=" not in caught.value.remedy
+    with pytest.raises(FormatError, match=r"torch\.load"):
+        gl.open(tmp_path / "model.pt")

@@ -203,7 +203,7 @@ def test_what_is_no_zarr_is_refused(tmp_path):
 
     with pytest.raises(FormatError, match=r"a\.zarr is no Zarr group"):
         gl.zarr(tmp_path / "a.zarr")
-    with pytest.raises(FormatError, match=r"a\.zip is no folder(.|\n)*unpack it"):
+    with pytest.raises(FormatError, match=r"a\.zip is no folder(.|\n)*how to unpack"):
         gl.zarr(tmp_path / "a.zip")
     with pytest.raises(MissingFileError, match=r"b\.zarr is missing"):
         gl.zarr(tmp_path / "b.zarr")

@@ -101,7 +101,7 @@ def read_file(
             return FormatError(
                 f"{path} is no HDF5 file to read",
                 cause=f"nothing in its {size} bytes is the signature of HDF5",
-                remedy="call gl.open(path), which finds out the format; copy it again if it was HDF5",
+                remedy="call gl.open(path), which finds out the format",
             )
         return refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -299,7 +299,7 @@ def _arrays_in(selection: tuple[str, ...] | None, path: str, size: int, head: by
                 cause=f"it has {_list_names(by_name)}",
                 remedy="use one of these names",
             )
-        return {name: _array_of(pieces, by_name[name], list(by_name)) for name in selection or by_name}
+        return {name: _array_of(pieces, name, by_name) for name in selection or by_name}
 
 
 def _by_name(path: str, entries: dict[str, Member]) -> dict[str, Member]:
@@ -321,13 +321,22 @@ def _by_name(path: str, entries: dict[str, Member]) -> dict[str, Member]:
     return by_name
 
 
-def _array_of(pieces: Pieces, member: Member, names: list[str]) -> Array:
+def _array_of(pieces: Pieces, name: str, by_name: Mapping[str, Member]) -> Array:
+    """Return an array; the error for another member names the arrays that there are."""
     try:
-        return array_of(pieces, member)
+        return array_of(pieces, by_name[name])
     except FormatError as error:
-        if len(names) > 1:
-            error.remedy += f"; or name the arrays that are wanted: gl.npz(..., fields=[...]) of {_list_names(names)}"
+        if arrays := [other for other in by_name if other != name and _is_array(pieces, by_name[other])]:
+            error.remedy += f"; or name the arrays that are wanted: gl.npz(..., fields=[...]) of {_list_names(arrays)}"
         raise
+
+
+def _is_array(pieces: Pieces, member: Member) -> bool:
+    try:
+        array_of(pieces, member)
+    except FormatError:
+        return False
+    return True
 
 
 def _list_names(names: Any) -> str:

@@ -380,7 +380,9 @@ def _no_folder(path: str) -> GpuloadError:
     if not signalsafe.exists(path, follow=False):
         return MissingFileError(f"{path} is missing", cause="no such folder", remedy="check the path")
     return FormatError(
-        f"{path} is no folder", cause="a Zarr group is a folder of chunks", remedy="unpack it, if it is an archive"
+        f"{path} is no folder",
+        cause="a Zarr group is a folder of chunks; archives of one are not supported",
+        remedy="call gl.open(path), which finds out the format, and says how to unpack an archive",
     )
 
 
