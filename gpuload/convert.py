@@ -33,7 +33,7 @@ import numpy as np
 
 from gpuload import threads
 from gpuload.batch import Batch
-from gpuload.errors import FileError, GpuloadError, RecordError, SpecError
+from gpuload.errors import FileError, GpuloadError, RecordError, SpecError, short_repr
 from gpuload.formats import FORMATS
 from gpuload.formats.base import Format, MakeWriter
 from gpuload.formats.npy import pickles
@@ -42,7 +42,7 @@ from gpuload.journal import SUFFIX as JOURNAL
 from gpuload.journal import Journal, write_error
 from gpuload.loader import Loader
 from gpuload.open import open as open_paths
-from gpuload.order import check_count
+from gpuload.order import check_count, check_flag
 from gpuload.pipeline.epoch import Epoch
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
@@ -116,6 +116,8 @@ def convert(
     """
     num_shards = None if num_shards is None else check_count("num_shards", num_shards)
     num_threads = threads.num_cores() if num_threads is None else check_count("num_threads", num_threads)
+    verify, overwrite = check_flag("verify", verify), check_flag("overwrite", overwrite)
+    allow_pickle = check_flag("allow_pickle", allow_pickle)
     records_source = _open_source(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
     path = _checked_path(out)
     form, make_writer = _format(path, format)
@@ -326,6 +328,10 @@ def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence
         SpecError: the format does not take one that lists fields, or it is no list, or a field stands in two.
         UnknownFieldError: there is no such field.
     """
+    for name, fields in options.items():
+        if not isinstance(fields, (list, tuple)) or not all(isinstance(field, str) for field in fields):
+            form_text = f"write [{fields!r}]" if isinstance(fields, str) else 'write ["image"], say, or leave it out'
+            raise SpecError(f"{name} = {short_repr(fields)}", cause="it is a list of fields", remedy=form_text)
     if any(fields and name not in form.writer_options for name, fields in options.items()):
         form_list = [candidate for candidate in FORMATS if set(options) & set(candidate.writer_options)]
         raise SpecError(
@@ -333,9 +339,6 @@ def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence
             cause=f"they say how {' or '.join(candidate.name for candidate in form_list)} holds a field",
             remedy=f"leave them out, or write {' or '.join(candidate.suffixes[0] for candidate in form_list)}",
         )
-    for name, fields in options.items():
-        if isinstance(fields, str):
-            raise SpecError(f"{name} = {fields!r}", cause="it is a list of fields", remedy=f"write [{fields!r}]")
     counts = Counter(field for fields in options.values() for field in dict.fromkeys(fields))
     for field in counts:
         source.spec[field]

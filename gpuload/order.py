@@ -137,7 +137,10 @@ class Buckets:
             _keep(self, name, check_count(f"Buckets.{name}", getattr(self, name), maximum=MAX_LENGTH))
         if isinstance(self.by, str) and self.by:
             return
-        lengths = np.asarray(self.by)
+        try:
+            lengths = np.asarray(self.by)
+        except ValueError:  # lists of several lengths
+            lengths = np.empty(0)
         if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or bool((lengths < 0).any()):
             raise SpecError(
                 f"Buckets.by = {self.by!r}"[:200],
@@ -836,6 +839,13 @@ def check_count(name: str, value: int, *, maximum: int | None = None) -> int:
             remedy=f"write {name.rpartition('.')[2]}=4, say",
         )
     return int(value)
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return True or False; raises ``SpecError`` for another value, which names the argument."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise SpecError(f"{name} = {short_repr(value)}", cause="it is True or False", remedy=f"write {name}=True, say")
+    return bool(value)
 
 
 def _checked_length(value: int) -> int:

@@ -130,14 +130,14 @@ def check_arguments(
     names = list(fields.items()) if isinstance(fields, Mapping) else None
     if names is None and fields is not None and isinstance(fields, Sequence) and not isinstance(fields, str):
         names = [(name, name) for name in fields]
-    is_sound = fields is None or (names and all(isinstance(text, str) and text for pair in names for text in pair))
-    if not is_sound:
+    is_sound = bool(names) and all(_is_path(text) and text for pair in names or () for text in pair)
+    if fields is not None and not is_sound:
         raise SpecError(
             f"{call}: fields = {fields!r}",
             cause="it is a list of the paths of arrays, or a dict from the names of fields to these",
             remedy='write ["image", "label"] or {"image": "train/images"}',
         )
-    if not isinstance(group, str):
+    if not _is_path(group):
         raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
     if fill is not None and not isinstance(fill, bool):
         raise SpecError(
@@ -154,6 +154,13 @@ def check_arguments(
     pairs = None if names is None else {str(name): str(path) for name, path in names}
     arguments = {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
     return {**arguments, "fill": fill, "mask_and_scale": mask_and_scale}
+
+
+def _is_path(value: Any) -> bool:
+    """Return True for a value that can be the path of an array: a text of UTF-8 without NUL."""
+    if not isinstance(value, str):
+        return False
+    return "\0" not in value and not any(0xD800 <= ord(char) < 0xE000 for char in value)
 
 
 class HasFields(Protocol):

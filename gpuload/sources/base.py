@@ -906,7 +906,9 @@ class Sampled(Composed):
                 remedy="sample its parts, or a part of it: source[:].sample(...)",
             )
         self._source, self._weights = source, weights
-        self._length = len(source) if num_records is None else check_count("num_records", num_records)
+        self._length = len(source)
+        if num_records is not None:
+            self._length = check_count("num_records", num_records, maximum=MAX_LENGTH)
         super().__init__(source.groups, source)
 
     def _made_of(self) -> tuple[Any, ...]:

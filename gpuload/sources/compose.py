@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuload import lazy, signalsafe
 from gpuload.errors import SpecError
+from gpuload.order import check_flag
 from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.classnames import common_classes, shorten
 from gpuload.sources.dtypes import common_dtype
@@ -157,8 +158,7 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
         SpecError: the fields of the sources differ, or the classes of their labels, or one of them is no source.
     """
     _check_sources("concat", sources)
-    if not isinstance(promote, (bool, np.bool_)):
-        raise SpecError(f"promote = {promote!r}", cause="it is True or False", remedy="write promote=True, or leave it")
+    promote = check_flag("promote", promote)
     first = sources[0]
     for number, source in enumerate(sources):
         if source.spec.names != first.spec.names:

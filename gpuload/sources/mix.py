@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from gpuload import rng
 from gpuload.errors import SpecError
-from gpuload.order import MIX_STREAM, TURNS_STREAM, Permutation, check_count, num_rounds, permute
+from gpuload.order import MAX_LENGTH, MIX_STREAM, TURNS_STREAM, Permutation, check_count, num_rounds, permute
 from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.compose import concat
 from gpuload.sources.leaf import Indices, Share, starts_of
@@ -68,7 +68,7 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     pairs = _pairs(parts)
     rng.checked_word(seed, "seed")
     total = sum(len(source) for source, _ in pairs)
-    num_records = total if num_records is None else check_count("num_records", num_records)
+    num_records = total if num_records is None else check_count("num_records", num_records, maximum=MAX_LENGTH)
     for number, (source, _) in enumerate(pairs):
         if source.endless or not len(source):
             raise SpecError(

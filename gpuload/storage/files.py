@@ -767,7 +767,12 @@ def open_binary(path: str) -> BinaryIO:
     """Return a file of Python's, open for reading, for libraries that read files; of an object, too."""
     if is_remote(path):
         return cast(BinaryIO, objects.File(objects.Reader(path, objects.look(path, 0)[0])))
-    return open(path, "rb")
+    return open(open_regular(path), "rb")
+
+
+def open_regular(path: str) -> int:
+    """Return the descriptor of a regular file; a pipe, which could be waited for without end, is refused."""
+    return _open(path)[0]
 
 
 def open_handle(path: str) -> Handle:
@@ -811,11 +816,11 @@ def read_bytes(path: str, num_bytes: int) -> bytes:
     """Return the first ``num_bytes`` bytes of a file, or all where it has fewer."""
     if is_remote(path):
         return objects.look(path, num_bytes)[1]
-    try:
-        with open(path, "rb") as file:
+    with open(open_regular(path), "rb") as file:
+        try:
             return file.read(num_bytes)
-    except OSError as error:
-        raise open_error(path, error) from None
+        except OSError as error:
+            raise open_error(path, error) from None
 
 
 def read_file(path: str) -> tuple[Files, bytes]:

@@ -30,6 +30,7 @@ from gpuload.storage.files import (
     check_named_once,
     expand,
     files_below,
+    is_folder,
     join,
     open_error,
     read_bytes,
@@ -206,13 +207,13 @@ def _names_below(folder: str) -> Iterator[str]:
         except OSError as error:
             raise open_error(os.path.join(folder, inner), error) from None
         for entry in entries:
-            is_folder = entry.is_dir()
-            if is_folder and not inner and entry.name in FORMATS_OF_VERSIONS:
+            has_entries = is_folder(entry)
+            if has_entries and not inner and entry.name in FORMATS_OF_VERSIONS:
                 _check_versions(folder, entry.name, os.listdir(entry.path))
             if is_hidden(entry.name):
                 continue
             path = f"{inner}/{entry.name}" if inner else entry.name
-            if is_folder:
+            if has_entries:
                 folders.append(path)
             else:
                 yield path

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import inspect
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import FormatError, GpuloadError, SpecError
+from gpuload.errors import FileError, FormatError, GpuloadError, MissingPackageError, SpecError
 from gpuload.formats.fixed.source import fixed
 from gpuload.formats.npy.source import npy
 
@@ -98,6 +101,53 @@ def test_what_is_wrong_is_answered_with_a_cause_and_a_remedy_or_taken(tmp_path, 
     assert [value for value, error in refused if not error.cause or not error.remedy] == []
 
 
+# Values that NumPy, the system or a library stumbles over before a reader has looked at them.
+ODD = [np.array([1, 2]), np.array(None), "\0", "\ud800", [[1], [2, 3]], float("nan"), 10**30, {"x": object}]
+FILES = {
+    "csv": "a.csv", "text": "a.csv", "npy": "a.npy", "npz": "a.npz", "fixed": "a.npy", "tfrecord": "a.tfrecord",
+    "parquet": "a.parquet", "hdf5": "a.h5", "open": "a.npy",
+}  # fmt: skip
+
+
+def odd_calls():
+    """Return a call for each argument of each function that reads files, or makes a source of sources."""
+    numbers = gl.arrays(x=np.arange(6), y=np.arange(6) % 2)
+    owners = {name: (getattr(gl, name), (path,)) for name, path in FILES.items()}
+    owners["fixed"] = (gl.fixed, ("a.npy", "u1"))
+    owners |= {"mix": (gl.mix, ({numbers: 1.0},)), "convert": (gl.convert, (numbers, "out.npz"))}
+    owners |= {"Buckets": (gl.Buckets, ("x", 4)), "Labels": (gl.Labels, ("a.csv", "x"))}
+    owners |= {name: (getattr(numbers, name), base) for name, base in (("sample", (np.ones(6),)), ("split", (0.5,)))}
+    for name, (function, base) in owners.items():
+        parameters = [item for item in inspect.signature(function).parameters.values() if item.kind != item.VAR_KEYWORD]
+        for parameter in parameters:
+            values = dict(zip([item.name for item in parameters], base, strict=False))
+            yield (
+                f"{name}, {parameter.name}",
+                lambda value, f=function, v=values, n=parameter.name: f(**{**v, n: value}),
+            )
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda value: ascii(value)[:20])
+def test_no_argument_ends_in_an_error_of_another_library(tmp_path, monkeypatch, odd):
+    monkeypatch.chdir(tmp_path)
+    numbers = gl.arrays(x=np.arange(6))
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    for path in sorted({*FILES.values()} - {"a.csv"}):
+        with contextlib.suppress(MissingPackageError):
+            gl.convert(numbers, path)
+    wrong = []
+
+    for name, call in odd_calls():
+        try:
+            call(odd)
+        except GpuloadError as error:
+            wrong += [] if error.cause and error.remedy else [name]
+        except Exception as error:
+            wrong.append((name, error))
+
+    assert wrong == [], wrong
+
+
 def test_urls_of_other_schemes_are_refused_with_those_that_are_read():
     for path in ("file:///x.npy", "ftp://host/x.npy", "memory://x.npy", ["hdfs://a/b"], "s3:/bucket/x.npy"):
         for use in (gl.npy, gl.images, lambda path: gl.fixed(path, "u1")):
@@ -139,3 +189,30 @@ class TestPacked:
 
         with pytest.raises(FormatError, match="it begins with the bytes of a ZIP archive"):
             npy(tmp_path / "a.pt")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "cat").mkdir()
+    image.new("RGB", (2, 2)).save(tmp_path / "cat" / "a.png")
+    for name in ("classes.json", "labels.csv"):
+        os.mkfifo(tmp_path / name)
+
+    for arguments in ({"classes": str(tmp_path / "classes.json")}, {"labels": str(tmp_path / "labels.csv")}):
+        with pytest.raises(FileError, match="no regular file"):
+            gl.images(tmp_path, **arguments)
+
+
+def test_a_link_to_itself_is_no_part_of_a_folder_of_tables(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "loop").symlink_to("loop")
+
+    assert len(gl.csv(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: gl.mix({source(): 1.0}, num_records=n), lambda n: source().sample(np.ones(10), num_records=n)]
+)
+def test_an_epoch_has_a_number_of_records_that_a_computer_counts(make):
+    with pytest.raises(SpecError, match="from 1 to"):
+        make(10**30)

@@ -77,7 +77,7 @@ def hdf5(
         MissingPackageError: h5py is not installed, or a filter is missing that hdf5plugin may have.
     """
     arguments = members.check_arguments(CALL, fields, group, cache_bytes, fill, mask_and_scale)
-    if order not in (None, "C", "F"):
+    if order is not None and (not isinstance(order, str) or order not in ("C", "F")):
         raise SpecError(
             f"{CALL}: order = {order!r}",
             cause="it says whether the axes of datasets are turned",

@@ -32,7 +32,7 @@ from gpuload.sources.arrays import as_array
 from gpuload.sources.classnames import AnyClasses, check_numbers, class_names, in_order, log_order, numbers_of
 from gpuload.sources.leaf import Array
 from gpuload.sources.names import misnumbered
-from gpuload.storage.files import Path, open_error
+from gpuload.storage.files import Path, open_error, open_regular
 
 MOST_COLUMNS = 12  # in an error
 LARGEST_DIGITS = 19  # of int64
@@ -348,9 +348,10 @@ def _of_csv(
 
 def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[str, str, tuple[str, tuple[str, ...]]]]:
     """Yield the rows of a CSV file: (place, file, (place, texts of the label)); ``place`` is path and line."""
+    descriptor = open_regular(path)
     try:
         # -sig: spreadsheets write a byte order mark in front. newline="": line ends inside quotes are csv's to decide.
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open(descriptor, encoding="utf-8-sig", newline="") as file:
             # strict: without it, a quote in the wrong place swallows the lines behind it, and no error says so.
             reader = csv.reader(file, skipinitialspace=True, strict=True)
             try:
