@@ -210,9 +210,8 @@ def test_a_link_to_itself_is_no_part_of_a_folder_of_tables(tmp_path):
     assert len(gl.csv(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-    "make", [lambda n: gl.mix({source(): 1.0}, num_records=n), lambda n: source().sample(np.ones(10), num_records=n)]
-)
-def test_an_epoch_has_a_number_of_records_that_a_computer_counts(make):
+def test_an_epoch_has_a_number_of_records_that_a_computer_counts():
     with pytest.raises(SpecError, match="from 1 to"):
-        make(10**30)
+        gl.mix({source(): 1.0}, num_records=10**30)
+    with pytest.raises(SpecError, match="from 1 to"):
+        source().sample(np.ones(10), num_records=10**30)
