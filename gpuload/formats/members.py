@@ -28,6 +28,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
 from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import ColumnSource, differing_files
+from gpuload.sources.dtypes import joining
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
@@ -203,7 +204,11 @@ def source_of(
         _check_lengths(path, table)
         for member, first in zip(table, tables[0], strict=True):
             if member.spec != first.spec:
-                raise differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
+                error = differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
+                field, other = first.spec.fields[0], member.spec.fields[0]
+                if len(member.spec) == len(first.spec) == 1 and field.with_(dtype=other.dtype) == other:
+                    error.remedy = joining(call, field.name, field.dtype, other.dtype)
+                raise error
     cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
     leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]
     remedy = "write the files with one enumeration, or the numbers alone"

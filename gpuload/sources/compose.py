@@ -301,5 +301,6 @@ def _differ(number: int, actual: str, expected: str, *, promotes: bool = False) 
         cause="sources that follow one another have the same fields, dtypes and shapes",
         remedy="have the dtype that holds the values of all: gl.concat(a, b, promote=True)"
         if promotes
-        else "rename fields with source.rename(old='new'), convert the data, or make two loaders",
+        else "rename fields with source.rename(old='new'); write numbers of another dtype anew: gl.convert("
+        "gl.Loader(b, 1000, ops=[gl.ops.Cast('float64', on='x')]), 'new.npz'); or make two loaders",
     )

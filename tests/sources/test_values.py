@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import GpuloadError
+from gpuload.errors import GpuloadError, SpecError
 
 F8 = np.finfo(np.float64)
 NUMBERS = {
@@ -165,3 +165,28 @@ def test_a_default_that_its_column_does_not_hold_is_refused(tmp_path, monkeypatc
 
     with pytest.raises(GpuloadError, match="defaults"):
         getattr(gl, call)(paths, *columns, defaults={column: default})
+
+
+@pytest.mark.parametrize(("call", "suffix"), [("npy", "npy"), ("npz", "npz"), ("hdf5", "h5")])
+def test_the_remedy_for_files_of_two_dtypes_joins_them(tmp_path, call, suffix):
+    if call == "hdf5":
+        pytest.importorskip("h5py")
+    arrays = {"a": np.array([1, 2], "i4"), "b": np.array([3, 2**40]), "c": np.array([0.5, 1])}
+    paths = {name: tmp_path / f"{name}.{suffix}" for name in arrays}
+    for name, array in arrays.items():
+        gl.convert(gl.arrays(x=array), paths[name])
+    reader = getattr(gl, call)
+
+    with pytest.raises(SpecError) as caught:
+        reader([paths["a"], paths["b"]])
+    assert f"gl.concat(gl.{call}(first), gl.{call}(second), promote=True) has int64" in caught.value.remedy
+    joined = gl.concat(reader(paths["a"]), reader(paths["b"]), promote=True)
+    assert joined.read(range(4))["x"].tolist() == [1, 2, 3, 2**40]
+
+    with pytest.raises(SpecError) as caught:
+        reader([paths["a"], paths["c"]])
+    code = caught.value.remedy.partition("write them anew: ")[2]
+    path = str(paths["a"])
+    eval(code.replace("new.npz", str(tmp_path / "new.npz")), {"gl": gl, "path": path})
+    joined = gl.concat(gl.npz(tmp_path / "new.npz"), reader(paths["c"]))
+    assert joined.read(range(4))["x"].tolist() == [1.0, 2.0, 0.5, 1.0]

@@ -22,6 +22,7 @@ from gpuload.formats.npy.headers import Headers
 from gpuload.formats.npy.npyheader import Header
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
+from gpuload.sources.dtypes import joining
 from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
@@ -107,7 +108,7 @@ def npy(
             "on_error": on_error,
         },
     )
-    _check_dtypes(files, full_headers)
+    _check_dtypes(files, full_headers, field)
     if record == "row":
         _check_rows(files, full_headers)
     if is_choice and len(full_headers.different()[0]) == 1:
@@ -272,15 +273,14 @@ def _is_stored_as(dtype: np.dtype[Any], file_dtype: np.dtype[Any]) -> bool:
     return is_untyped and dtype.names is None and dtype.itemsize == file_dtype.itemsize and not dtype.hasobject
 
 
-def _check_dtypes(files: Files, headers: Headers) -> None:
+def _check_dtypes(files: Files, headers: Headers, field: str) -> None:
     first = headers.heads[0]
     for number, head in enumerate(headers.heads):
         if not same_fields(head.dtype, first.dtype):
             raise SpecError(
                 f"{files.paths[headers.first(number)]} holds {head.dtype}, {files.paths[0]} holds {first.dtype}",
                 cause="the records of a source have one dtype; only byte order and padding may differ",
-                remedy="convert one of them, or open them one by one: gl.concat(gl.npy(first), gl.npy(second), "
-                "promote=True) has the dtype that holds the values of both, if there is one",
+                remedy=joining("gl.npy", field, first.dtype, head.dtype),
             )
 
 

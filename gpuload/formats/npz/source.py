@@ -38,6 +38,7 @@ from gpuload.formats.npz.copies import unpack_arrays
 from gpuload.formats.npz.listing import from_manifest, to_manifest
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
+from gpuload.sources.dtypes import joining
 from gpuload.sources.filesource import Entries, Opening, open_again, write_index
 from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
@@ -361,7 +362,7 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
                 raise SpecError(
                     f"{path}: array {name!r} holds {dtype}, in {first_path} it holds {first_dtype}",
                     cause="a field has one dtype in all records; only byte order and padding may differ",
-                    remedy="convert one of them, or make two sources",
+                    remedy=joining("gl.npz", name, first_dtype, dtype),
                 )
 
 
