@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import subprocess
 import tarfile
 
@@ -99,7 +100,52 @@ def test_links_that_lead_nowhere_are_counted(tmp_path, caplog):
     )  # fmt: skip
 
     assert texts(path) == {"bin": ["0.bin", "3.bin", "set/5.bin"]}
-    assert "3, the first is 1.bin -> ../photos/1.bin" in caplog.text
+    assert "2, the first is 1.bin -> ../photos/1.bin" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("links", "text"),
+    [
+        ([("1.bin", HARD, "2.bin"), ("3.bin", HARD, "2.bin")], "stand before the file .* 2, the first is 1.bin -> 2"),
+        ([("1.bin", HARD, "9.bin")], "lead to no file of their archive .* 1, the first is 1.bin -> 9.bin"),
+        ([("1.bin", HARD, "1.bin")], "lead to no file of their archive .* 1, the first is 1.bin -> 1.bin"),
+        ([("1.bin", SYMBOLIC, "3.bin"), ("3.bin", SYMBOLIC, "1.bin")], "lead to no file of their archive .* 2, "),
+        ([("1.bin", SYMBOLIC, "/etc/passwd")], "lead to no file of their archive .* 1, .* -> /etc/passwd"),
+        ([("1.bin", SYMBOLIC, "../0.bin")], "lead to no file of their archive .* 1, "),
+    ],
+)
+def test_links_without_bytes_are_counted_by_their_kind(tmp_path, caplog, links, text):
+    path = write(tmp_path / "a.tar", "0.bin", *links, "2.bin")
+
+    assert texts(path) == {"bin": ["0.bin", "2.bin"]}
+    [line, _] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]  # opened twice
+    assert re.search(text, line)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        ["d/0.bin", ("e", SYMBOLIC, "d"), ("1.bin", SYMBOLIC, "e/0.bin")],
+        ["d/0.bin", ("x/e", SYMBOLIC, "../d"), ("x/1.bin", SYMBOLIC, "e/0.bin")],
+        ["/data/0.bin", ("/data/1.bin", SYMBOLIC, "/data/0.bin")],
+        ["/data/0.bin", ("/data/1.bin", HARD, "/data/0.bin")],
+    ],
+)
+def test_links_are_followed_through_folders_that_are_links_and_from_the_root(tmp_path, caplog, members):
+    name = members[0]
+
+    assert texts(write(tmp_path / "a.tar", *members)) == {"bin": [name, name]}
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_file_that_gnu_tar_was_told_twice_is_one_record(tmp_path, caplog):
+    (tmp_path / "0.bin").write_bytes(b"0")
+    (tmp_path / "1.bin").write_bytes(b"1")
+    # GNU tar stores the second 0.bin as a hard link to itself.
+    subprocess.run(["tar", "-cf", "a.tar", "0.bin", "1.bin", "0.bin"], cwd=tmp_path, check=True)
+
+    assert texts(tmp_path / "a.tar") == {"bin": ["0", "1"]}
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("kind", [tarfile.DIRTYPE, HARD, SYMBOLIC, tarfile.FIFOTYPE, tarfile.CHRTYPE])

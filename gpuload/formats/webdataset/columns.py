@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.formats.webdataset.grouping import FILES_ABOUT, HIDDEN, LOST_LINKS, SPREAD, TWICE, Grouping
+from gpuload.formats.webdataset.grouping import (
+    EARLY_LINKS,
+    FILES_ABOUT,
+    FOLDER_LINKS,
+    HIDDEN,
+    LOST_LINKS,
+    SPREAD,
+    TWICE,
+    Grouping,
+)
 from gpuload.formats.webdataset.members import Members, group_archive
 from gpuload.images.head import SUFFIXES
 from gpuload.sources.leaf import Indices
@@ -180,6 +189,11 @@ TEXTS = {
         logging.WARNING,
         "links that lead to no file of their archive are passed over (tar -h stores files in place of links)",
     ),
+    EARLY_LINKS: (
+        logging.WARNING,
+        "hard links that stand before the file to which they lead are passed over, as tar does not extract them",
+    ),
+    FOLDER_LINKS: (logging.INFO, "links to folders are passed over, whose files are records by their own names"),
     TWICE: (
         logging.WARNING,
         "names of records recur with all their fields, and each is a record of its own (if later ones are to replace "
