@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import logging
 import re
@@ -401,3 +402,41 @@ def test_an_array_of_a_shape_that_the_index_does_not_know_is_an_error_of_its_rec
         assert source[0]["npy"].tolist() == [0, 1]
         with pytest.raises(RecordError, match=r"record 1(.|\n)*152 bytes behind its array"):
             source[1]
+
+
+# --- archives
+
+
+def test_archives_that_cat_joined_are_not_supported_and_the_remedy_joins_them(tmp_path):
+    first, second = write(tmp_path / "a.tar", "0.bin"), write(tmp_path / "b.tar", "1.bin")
+    path = tmp_path / "c.tar"
+    path.write_bytes(first.read_bytes() + second.read_bytes())
+
+    with pytest.raises(FormatError, match=r"c\.tar, byte 1024: .* is not supported") as caught:
+        gl.webdataset(path)
+
+    assert "tar -A" in caught.value.remedy
+    subprocess.run(["tar", "-Af", first, second], check=True)
+    assert texts(first) == {"bin": ["0.bin", "1.bin"]}
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_long_name_that_is_cut_behind_a_slash_is_no_folder(tmp_path, form):
+    # The header has the first 100 bytes of the name, of which the last is a slash; tarfile takes it for a folder.
+    path, name = tmp_path / "a.tar", "p/" * 80 + "0.bin"
+    with tarfile.open(path, "w", format=form) as archive:
+        info = tarfile.TarInfo(name)
+        info.type, info.size = tarfile.AREGTYPE, 600
+        archive.addfile(info, io.BytesIO(b"x" * 600))
+
+    assert texts(path) == {"bin": ["x" * 600]}
+
+
+def test_errors_for_a_packed_archive_name_the_file_and_not_its_copy(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    write(path, "0.bin")
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[:700]))
+
+    with pytest.raises(FormatError, match=r"^a\.tar\.gz, byte"):
+        gl.webdataset(path)
