@@ -440,3 +440,27 @@ def test_errors_for_a_packed_archive_name_the_file_and_not_its_copy(tmp_path):
 
     with pytest.raises(FormatError, match=r"^a\.tar\.gz, byte"):
         gl.webdataset(path)
+
+
+def test_one_record_whose_name_has_a_decimal_point_has_the_fields_behind_the_last_dot(tmp_path):
+    path = write(tmp_path / "a.tar", "img_0.5.bin", ("img_0.5.cls", b"3"))
+
+    assert texts(path) == {"bin": ["img_0.5.bin"], "cls": [3]}
+    assert list(texts(write(tmp_path / "b.tar", "scene.left.bin"))) == ["left.bin"]
+
+
+def test_members_of_records_in_two_folders_are_not_called_files_about_the_archive(tmp_path):
+    names = [name for number in range(4) for name in (f"images/{number}.bin", f"labels/{number}.txt")]
+    path = write(tmp_path / "a.tar", *names)
+
+    with pytest.raises(SpecError, match="labels/0 has no 'bin'") as caught:
+        gl.webdataset(path)
+
+    assert "all members of a record under one name" in caught.value.remedy
+
+
+def test_a_class_beyond_int64_is_called_so(tmp_path):
+    path = write(tmp_path / "a.tar", ("0.cls", b"1"), ("1.cls", b"9" * 20))
+
+    with pytest.raises(RecordError, match="more than 18 digits"):
+        gl.webdataset(path).read([0, 1])

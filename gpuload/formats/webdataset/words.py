@@ -106,6 +106,8 @@ def _numbers(name: str, raw: Ragged, classes: tuple[str, ...] | None) -> Values:
     words = _words(name, raw)
     for row, word in enumerate(words if not all(map(WHOLE.fullmatch, words)) else ()):
         if not WHOLE.fullmatch(word):
+            if re.fullmatch(rb"[+-]?\d+", word):
+                raise _error(row, name, word, "it is a whole number of more than 18 digits, beyond int64")
             cause = "it is no whole number, as the first record of this field has"
             raise _error(row, name, word, cause, "if these are names of classes, pass classes=[...] with all of them")
     values = np.array([int(word) for word in words], np.int64)
