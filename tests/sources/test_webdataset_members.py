@@ -460,7 +460,9 @@ def test_members_of_records_in_two_folders_are_not_called_files_about_the_archiv
 
 
 def test_a_class_beyond_int64_is_called_so(tmp_path):
-    path = write(tmp_path / "a.tar", ("0.cls", b"1"), ("1.cls", b"9" * 20))
+    numbers = [2**63 - 1, -(2**63), 1234567890123456789, 2**63]
+    source = gl.webdataset(write(tmp_path / "a.tar", *((f"{n}.cls", b"%d" % x) for n, x in enumerate(numbers))))
 
-    with pytest.raises(RecordError, match="more than 18 digits"):
-        gl.webdataset(path).read([0, 1])
+    assert source.read([0, 1, 2])["cls"].tolist() == numbers[:3]
+    with pytest.raises(RecordError, match="more than 64 bits"):
+        source.read([3])
