@@ -222,10 +222,10 @@ def _check_conversion(name: str, value: Any, array: Array) -> None:
     """Raise ``SpecError`` where NumPy made an array of a list or another library's array that has other values."""
     if isinstance(value, (list, tuple)):
         whole = (item for item in value if type(item) is int) if array.dtype.kind == "f" else ()
-        other = next((item for item in whole if int(float(item)) != item), None)
-        if other is not None:
+        number = next((item for item in whole if int(float(item)) != item), None)
+        if number is not None:
             raise SpecError(
-                f"{name} has the whole number {other}",
+                f"{name} has the whole number {number}",
                 cause=f"NumPy makes {array.dtype} of this list, which does not hold it",
                 remedy=f"say the dtype: numpy.array({name}, dtype=float) rounds it",
             )
