@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError, short_repr
+from gpuload.functions import call_function
 from gpuload.spec import Spec, outline
 
 Output = Any  # a field name, or a tuple, list, dict, named tuple or dataclass of outputs
@@ -156,8 +158,12 @@ class Batch:
                 cause="it takes a function that is given the values of a field and returns others",
                 remedy="pass one, as in batch.with_fields(numpy.copy)",
             )
+        fields = dict[str, Any]()
+        for name, values in self._fields.items():
+            note = partial("batch.with_fields: the function was given field {!r}".format, name)
+            fields[name] = call_function(convert, values, note=note)
         return Batch(
-            {name: convert(values) for name, values in self._fields.items()},
+            fields,
             self._nest,
             records=self.records,
             valid=self.valid,

@@ -8,6 +8,8 @@ Reads    all bytes of all fields, which verifies the checksums that the format h
          end early where only the decoder of a region meets it. Of TFRecord files, named by path, the payloads are read,
          and the images decoded that the first records have.
 Goes on  behind a damaged record, and behind a file that cannot be opened or read.
+Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is not supported: that
+         may be sound, and other libraries read it.
 Files    that cannot be opened together are opened in halves, down to the one at fault. Their records have no common
          numbers then, so that a finding names file and record in ``where`` alone.
 Memory   some megabytes of records, and one decoded image, for each thread; the longest record where that is longer.
@@ -55,6 +57,7 @@ SLAB_RECORDS = 1 << 16  # whose places are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
 MOST_THREADS = 4096
 HEAD_BYTES = 64  # of a file that is refused, by which its format may know it
+UNSUPPORTED = "not supported"
 UNOPENED = (FormatError, RecordError, SpecError, FileError)  # the errors for a file that cannot be opened
 
 Numbers = NDArray[np.int64]
@@ -62,7 +65,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Finding:
-    """A damaged record, or a file that cannot be opened.
+    """A damaged record, a file that cannot be opened, or a record or file of a kind that is not supported.
 
     Attributes:
         where: the record, or the file, as errors name it.
@@ -70,7 +73,9 @@ class Finding:
         file: the file that holds it; None if it is in none, or in several.
         record: its number in the source; None for a whole file, and where the files could not be opened together.
         offset_bytes: the byte of the file where the record begins, if that is known.
-        remedy: for a file that cannot be opened, as the error has it; no part of a comparison.
+        remedy: for a file that cannot be opened, or a kind that is not supported, as the error has it; no part of a
+            comparison.
+        is_supported: False for a record or file of a kind that is not supported, which may be sound.
     """
 
     where: str
@@ -79,6 +84,7 @@ class Finding:
     record: int | None = None
     offset_bytes: int | None = None
     remedy: str = field(default="", compare=False)
+    is_supported: bool = True
 
     def __str__(self) -> str:
         at = f", byte {self.offset_bytes}" if self.offset_bytes else ""
@@ -90,11 +96,12 @@ class Findings(Iterator[Finding]):
 
     Attributes:
         num_records: the number of records that were read so far.
-        num_unopened: the number of files that could not be opened so far.
+        num_unopened: the number of files that could not be opened so far, of kinds that are supported.
+        num_unsupported: the number of records and files so far of kinds that are not supported.
     """
 
     def __init__(self, target: Source | Paths, num_threads: int) -> None:
-        self.num_records = self.num_unopened = 0
+        self.num_records = self.num_unopened = self.num_unsupported = 0
         self._num_threads = num_threads
         self._counting = threading.Lock()
         self._reported = set[tuple[str | None, str]]()  # a file that is gone is told once, not for each of its records
@@ -114,7 +121,9 @@ class Findings(Iterator[Finding]):
                 self._findings = self._of_files(names, is_whole=True)
 
     def __next__(self) -> Finding:
-        return next(self._findings)
+        finding = next(self._findings)
+        self.num_unsupported += not finding.is_supported
+        return finding
 
     def __repr__(self) -> str:
         count = f"{self.num_records:,} records read so far"
@@ -134,8 +143,7 @@ class Findings(Iterator[Finding]):
             elif names:
                 yield from self._of_files(names, is_whole=False)
             else:
-                self.num_unopened += 1
-                yield _of_error(folder, error, folder)
+                yield self._of_file(folder, error)
         else:
             with source:
                 yield from self._of_source(source, is_whole=True)
@@ -163,13 +171,18 @@ class Findings(Iterator[Finding]):
         head = b"" if isinstance(error, FileError) else read_bytes(name, HEAD_BYTES)
         salvage = next((part for form in FORMATS if (part := form.salvage(name, head)) is not None), None)
         if salvage is None:
-            self.num_unopened += 1
-            yield _of_error(name, error, name)
+            yield self._of_file(name, error)
         elif isinstance(salvage, Source):
             with salvage:
                 yield from self._of_source(salvage, is_whole=False)
         else:
             yield from self._of_salvage(name, salvage)
+
+    def _of_file(self, path: str, error: GpuloadError) -> Finding:
+        """Return the finding for a file or folder that cannot be opened."""
+        finding = _of_error(path, error, path)
+        self.num_unopened += finding.is_supported
+        return finding
 
     def _of_salvage(self, name: str, records: Iterator[Salvage]) -> Iterator[Finding]:
         with Progress("checking") as progress:
@@ -317,14 +330,22 @@ def _of_record(source: Source, number: int, error: RecordError | FileError | Row
     file, offset = origin or (None, None)
     if file is not None and not is_whole and file.endswith(location):
         location = file  # an image, whose name alone does not tell in which folder it lies
-    return Finding(location, cause, file, number if is_whole else None, offset)
+    is_supported = not _is_unsupported(cause)
+    remedy = "" if is_supported else error.remedy
+    return Finding(location, cause, file, number if is_whole else None, offset, remedy, is_supported)
 
 
 def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
     reason = error.what
     for between in (" ", ": ", ", "):
         reason = reason.removeprefix(f"{location}{between}")
-    return Finding(location, f"{reason}; {error.cause}" if error.cause else reason, file, remedy=error.remedy)
+    cause = f"{reason}; {error.cause}" if error.cause else reason
+    return Finding(location, cause, file, remedy=error.remedy, is_supported=not _is_unsupported(cause))
+
+
+def _is_unsupported(cause: str) -> bool:
+    """Return True for the words of an error for a kind that is not supported: all such errors say so, and no others."""
+    return UNSUPPORTED in cause
 
 
 def _without(message: str, location: str, origin: tuple[str, int] | None) -> str:

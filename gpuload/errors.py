@@ -190,7 +190,7 @@ class FunctionError(RowError):
     def of_record(self, place: str) -> Any:
         """Return the function's error, with a note that names the record."""
         note = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
-        return add_note(self.error, f"in gl.ops.Python({self.name}), {place}{note}")
+        return of_function(self.error, f"in gl.ops.Python({self.name}), {place}{note}")
 
 
 def short_repr(value: object, max_characters: int = MAX_CHARACTERS) -> str:
@@ -210,6 +210,19 @@ def add_note(error: Exception, note: str) -> Exception:
     """Add a note to an error of the user's own code and return the error; Python 3.10 has no ``add_note`` itself."""
     error.__notes__ = [*getattr(error, "__notes__", ()), message(note)]
     return error
+
+
+def of_function(error: Exception, note: str = "") -> Exception:
+    """Return what the caller gets for an exception of a function of the user's: itself, with a note that says where.
+
+    StopIteration would end the loop that asked for the next record or batch, and the rest of the data would be missing
+    without a word. A RuntimeError comes in its place, as from a generator of Python (PEP 479).
+    """
+    if isinstance(error, StopIteration):
+        wrapped = RuntimeError(f"a function raised {short_repr(error)}, which would end the epoch unseen")
+        wrapped.__cause__ = error
+        error = wrapped
+    return add_note(error, note) if note else error
 
 
 def changed_file(path: str, cause: str, manifest: str = "") -> ChangedFileError:

@@ -43,6 +43,7 @@ from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
 from gpuload.pipeline.oprecords import OpsSource
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
+from gpuload.pipeline.tray import raisable
 from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole, outline
@@ -423,7 +424,7 @@ class Loader:
         try:
             return to_batch(self._session, self._session.at(_checked_position(position)), position.step, self.output)
         except Exception as error:
-            raise devices.failure(error)  # noqa: B904  it is the same error, or has it as its cause
+            raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
 
     def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
         """Return at which steps of an epoch some records come, so that ``batch_at(step, epoch)`` has them.

@@ -31,7 +31,7 @@ LINES = (
     ("storage", "images"),
     ("spec", "rng", "device", "ragged", "lazy"),
     ("signalsafe", "stats", "tracebacks"),
-    ("core", "driver", "synonyms", "threads"),
+    ("core", "driver", "functions", "synonyms", "threads"),
     ("errors", "progress"),
     ("redaction",),
 )

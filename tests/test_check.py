@@ -302,13 +302,47 @@ def test_a_file_that_cannot_be_opened_is_told_with_its_remedy(tmp_path, capsys):
     assert count == "0 records were read, none of them damaged, and 1 file cannot be opened"
 
 
+def test_kinds_that_are_not_supported_are_counted_by_themselves(photos, capsys):
+    (photos / "cat" / "4.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(60))  # two that are sound, HEIC and JPEG XL
+    (photos / "dog" / "2.jpg").write_bytes(b"\xff\x0a" + bytes(60))
+    (photos / "dog" / "3.jpg").write_bytes(b"")
+
+    assert main(["check", str(photos)]) == 1
+    *lines, count = capsys.readouterr().out.splitlines()
+    assert count == "6 records were read, 3 of them damaged, 2 not supported, and 1 file cannot be opened"
+    # How others read them is said once.
+    assert sum("imagecodecs.imread" in line for line in lines) == 1
+
+    findings = gl.check(photos)
+    entries = {os.path.basename(finding.file): finding.is_supported for finding in findings}
+    assert entries == {
+        "1.jpg": True, "3.png": True, "1.png": True, "4.jpg": False, "2.jpg": False, "3.jpg": True
+    }  # fmt: skip
+    assert (findings.num_unopened, findings.num_unsupported) == (1, 2)
+
+
+def test_records_that_are_not_supported_are_no_damage(tmp_path, capsys):
+    whole = bytearray(imagefiles.jpeg(24, 30))
+    whole[whole.index(b"\xff\xc0") + 1] = 0xC3  # the marker of a lossless JPEG
+    (tmp_path / "0.jpg").write_bytes(imagefiles.jpeg(24, 30))
+    (tmp_path / "1.jpg").write_bytes(whole)
+
+    assert main(["check", str(tmp_path), "--json"]) == 1
+
+    document = json.loads(capsys.readouterr().out)
+    assert [document[name] for name in ("num_damaged", "num_unsupported", "num_unopened")] == [0, 1, 0]
+    [finding] = document["damage"]
+    assert finding["is_supported"] is False
+    assert "imagecodecs" in finding["remedy"]
+
+
 def test_a_document_of_json_is_all_that_is_on_stdout(photos, capsys):
     (photos / "cat" / "4.jpg").write_bytes(b"")
     assert main(["check", str(photos), "--json", "--num-threads", "1"]) == 1
     message = capsys.readouterr()
     document = json.loads(message.out)
     assert {os.path.basename(finding["file"]) for finding in document["damage"]} == {"1.jpg", "3.png", "4.jpg", "1.png"}
-    assert set(document["damage"][0]) == {"where", "cause", "file", "record", "offset_bytes", "remedy"}
+    assert set(document["damage"][0]) == {"where", "cause", "file", "record", "offset_bytes", "remedy", "is_supported"}
     assert (document["num_records"], document["num_damaged"], document["num_unopened"]) == (6, 3, 1)
     assert message.err == ""
 

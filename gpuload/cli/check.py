@@ -1,6 +1,7 @@
 """``gpuload check PATH``: reads all records, and lists those that are damaged; see ``gpuload.check``.
 
-Exit status 0 if nothing is damaged, 1 if something is, 2 if there is no such path.
+Exit status 0 if all is read and sound; 1 if something is damaged, cannot be opened, or is of a kind that is not
+supported, so that a loader would not read it; 2 if there is no such path.
 """
 
 from __future__ import annotations
@@ -20,17 +21,28 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
     """Read all records of files, and list the damaged ones.
 
     PATH: files of one format, wildcards in quotes, or a folder of them. Checksums are verified, and images decoded.
-    The exit status is 1 if a record is damaged or a file cannot be opened.
+    The exit status is 1 if a record is damaged or a file cannot be opened, and also if one is of a kind that is not
+    supported, which may be sound; 0 if all is read.
     """
     findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
-    damage = []
+    damage, remedies = [], {""}
     for finding in findings:
-        output.say(f"{finding}\n  remedy: {finding.remedy}" if finding.remedy else finding)
+        # The remedies for many files of one kind are the same.
+        is_new = finding.remedy not in remedies
+        output.say(f"{finding}\n  remedy: {finding.remedy}" if is_new else finding)
+        remedies.add(finding.remedy)
         damage.append(asdict(finding))
-    count = findings.num_unopened
-    unopened = f", and {count} file{'s' * (count > 1)} cannot be opened" if count else ""
-    num_damaged = len(damage) - count
+    num_unopened, num_unsupported = findings.num_unopened, findings.num_unsupported
+    num_damaged = len(damage) - num_unopened - num_unsupported
+    unsupported = f", {num_unsupported} not supported" if num_unsupported else ""
+    unopened = f", and {num_unopened} file{'s' * (num_unopened > 1)} cannot be opened" if num_unopened else ""
     records = f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
-    output.say(f"{records}, {num_damaged or 'none'} of them damaged{unopened}")
-    output.result(num_records=findings.num_records, num_damaged=num_damaged, num_unopened=count, damage=damage)
+    output.say(f"{records}, {num_damaged or 'none'} of them damaged{unsupported}{unopened}")
+    output.result(
+        num_records=findings.num_records,
+        num_damaged=num_damaged,
+        num_unsupported=num_unsupported,
+        num_unopened=num_unopened,
+        damage=damage,
+    )
     return 1 if damage else 0

@@ -193,7 +193,10 @@ class Epoch:
             # In a child of a fork there are no threads: waiting for one of them would never end.
             self._session.check()
             step = before[0].step
-            outcome = self._take(run, step)
+            try:
+                outcome = self._take(run, step)
+            except StopIteration as stop:  # of a signal handler
+                raise raisable(stop)  # noqa: B904
             if outcome is None:  # another thread was faster
                 continue
             pieces = outcome.step.pieces
@@ -214,14 +217,14 @@ class Epoch:
             try:
                 batch, after_delivery = to_batch(self._session, outcome, step, self._output), (after, after)
             except Exception as error:
-                raise devices.failure(error)  # noqa: B904  it is the same error, or has it as its cause
+                raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
             if self._finish is not None:
                 try:
                     batch = cast(Batch, self._finish(batch))
                 except Exception as error:
                     if self._is_error_of_finish(self._finish, batch, error) and cursor.now is before:
                         cursor.now = after, before[1]
-                    raise
+                    raise raisable(error)  # noqa: B904
             # Computed here, because nothing may be called once `cursor.now` has changed.
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
             if is_timed:

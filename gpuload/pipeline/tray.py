@@ -17,7 +17,7 @@ import time
 from typing import Generic, TypeVar
 
 from gpuload import device as devices
-from gpuload.errors import ClosedError
+from gpuload.errors import ClosedError, of_function
 from gpuload.stats import Counters
 
 Item = TypeVar("Item")
@@ -103,8 +103,4 @@ class Tray(Generic[Item]):
 
 def raisable(error: BaseException) -> BaseException:
     """Return an error as it may leave ``next``, for which StopIteration means something else; see `device.failure`."""
-    if not isinstance(error, StopIteration):
-        return devices.failure(error)
-    wrapped = RuntimeError("a source or an op raised StopIteration, which would end the epoch unseen")
-    wrapped.__cause__ = error
-    return wrapped
+    return of_function(error) if isinstance(error, StopIteration) else devices.failure(error)

@@ -12,6 +12,7 @@ Access  arrays in C order by the core, which gathers their bytes, or by NumPy; t
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -202,25 +203,69 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
         ) from None
     if array.ndim == 0:
         raise SpecError(f"{name} is one value without axes", cause="it has no records", remedy="pass an array of them")
+    if not isinstance(value, np.ndarray):
+        _check_conversion(name, value, array)
     if _is_of_file(array):
         raise SpecError(
             f"{name} is an array of a file (numpy.memmap)",
             cause="if the file is cut short while it is read, the system ends the process without an error",
             remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in memory",
         )
-    if array.dtype.kind in "SU" and array.ndim == 1 and not isinstance(value, np.ndarray):
+    if array.dtype.kind in "SU" and array.ndim == 1 and isinstance(value, (list, tuple)):
         array = _with_ends(value, array)
     if array.dtype.hasobject:
         return _texts(name, array, value, is_field=is_field)
     return array
 
 
-def _with_ends(value: Any, array: Array) -> Array:
-    """Return texts as objects if one ends in zeros, which NumPy's texts of one length cut off; else the array."""
+def _check_conversion(name: str, value: Any, array: Array) -> None:
+    """Raise ``SpecError`` where NumPy made an array of a list or another library's array that has other values."""
+    if isinstance(value, (list, tuple)):
+        whole = (item for item in value if type(item) is int) if array.dtype.kind == "f" else ()
+        number = next((item for item in whole if int(float(item)) != item), None)
+        if number is not None:
+            raise SpecError(
+                f"{name} has the whole number {number}",
+                cause=f"NumPy makes {array.dtype} of this list, which does not hold it",
+                remedy=f"say the dtype: numpy.array({name}, dtype=float) rounds it",
+            )
+        return
+    if hasattr(value, "__len__") and len(value) != len(array):
+        raise SpecError(
+            f"{name} has {len(value)} values, and {len(array)} came when they were read",
+            cause="an IndexError or StopIteration in between ends a sequence of Python",
+            remedy=f"mend it; the first value that cannot be read is {name}[{len(array)}]",
+        )
+    if array.dtype.kind != "O" and _has_gaps(value):
+        raise SpecError(
+            f"{name} has values that are missing",
+            cause=f"a record has no gap, and NumPy makes {array.dtype} of them, with NaN in their place",
+            remedy=f"put a number in their place, {name}.fillna(0) or {name}.fill_null(0); or leave these records out",
+        )
+
+
+def _has_gaps(value: Any) -> bool:
+    """Return True if an array of pyarrow, polars or pandas has values that are missing, besides NaN."""
+    count = getattr(value, "null_count", 0)
+    if callable(count):
+        count = count()
+    if isinstance(count, int) and count:
+        return True
+    # pandas: only its own dtypes, "Int64", have gaps; NaN in its arrays of NumPy's dtypes is a number.
+    if not hasattr(getattr(value, "dtype", None), "numpy_dtype") or not hasattr(value, "isna"):
+        return False
+    return bool(np.any(np.asarray(value.isna())))
+
+
+def _with_ends(value: list[Any] | tuple[Any, ...], array: Array) -> Array:
+    """Return texts as objects if one ends in zeros, which NumPy cuts off, or if another value is none; else the array.
+
+    NumPy makes texts of numbers that stand beside texts: "nan" of a missing one.
+    """
     zero: Any = "\0" if array.dtype.kind == "U" else b"\0"
-    if isinstance(value, (list, tuple)) and any(isinstance(item, type(zero)) and item.endswith(zero) for item in value):
-        return np.array(value, dtype=object)
-    return array
+    if all(isinstance(item, type(zero)) and not item.endswith(zero) for item in value):
+        return array
+    return np.array(value, dtype=object)
 
 
 def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Array:
@@ -250,10 +295,21 @@ def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Arra
     raise SpecError(
         f"{name} is an array of Python objects",
         cause="objects are no bytes of a record",
-        remedy=_ragged_remedy(name, value)
-        if is_ragged
-        else "pass numbers, numpy.array(values, dtype=float) say, or text: numpy.array(texts, dtype=str)",
+        remedy=_ragged_remedy(name, value) if is_ragged else _objects_remedy(name, items),
     )
+
+
+def _objects_remedy(name: str, items: list[Any]) -> str:
+    """Return what to write for objects that are no texts."""
+    first = items[0] if items else None
+    if isinstance(first, datetime.timedelta):
+        return f'pass numpy.array({name}, dtype="timedelta64[us]")'
+    if isinstance(first, datetime.datetime) and first.tzinfo is not None:
+        times = f"[time.astimezone(datetime.timezone.utc).replace(tzinfo=None) for time in {name}]"
+        return f'pass the times in UTC: numpy.array({times}, dtype="datetime64[us]")'
+    if isinstance(first, datetime.date):
+        return f'pass numpy.array({name}, dtype="datetime64[us]")'
+    return "pass numbers, numpy.array(values, dtype=float) say, or text: numpy.array(texts, dtype=str)"
 
 
 def _is_gap(value: Any) -> bool:

@@ -305,6 +305,19 @@ class Source(ABC):
             number += len(self)
         return {name: column[0] for name, column in self.read([number]).items()}
 
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the records in their order.
+
+        Without this method Python would take an IndexError or StopIteration of a reader for the end of the source.
+        """
+        for number in range(len(self)):
+            yield self[number]
+
+    def __reversed__(self) -> Iterator[Any]:
+        """Yield the records from the last one on."""
+        for number in reversed(range(len(self))):
+            yield self[number]
+
     def _no_key(self, key: Any, error: Exception) -> SpecError:
         if isinstance(key, str) and key in self.spec:
             remedy = f"source[0][{key!r}] is that field of record 0, source.read([0, 1])[{key!r}] of several records"

@@ -6,13 +6,15 @@ Memory  records are read some thousand at a time, and at most CHUNK_BYTES of the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuload.errors import SpecError, add_note
+from gpuload.errors import SpecError
+from gpuload.functions import call_function
 from gpuload.sources.leaf import Indices
 from gpuload.sources.readable import Readable
 
@@ -37,11 +39,8 @@ def matching_records(source: Readable, keep: Callable[[dict[str, Any]], ArrayLik
     for numbers in chunks(source, names):
         read = source.read_groups(numbers, names)
         range_text = f"records {int(numbers[0])} to {int(numbers[-1])}"
-        try:
-            result = keep({name: read[name] for name in names})
-        except Exception as error:
-            add_note(error, f"source.filter: the function was given {range_text}")
-            raise
+        note = partial("source.filter: the function was given {}".format, range_text)
+        result = call_function(keep, {name: read[name] for name in names}, note=note)
         masks.append(_mask(result, numbers.size, f"source.filter: the function, given {range_text},"))
     return np.flatnonzero(np.concatenate(masks))
 

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload import strings
-from gpuload.errors import GpuloadError, SpecError, add_note
+from gpuload.errors import GpuloadError, SpecError
+from gpuload.functions import call_function
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged
 from gpuload.sources.base import LeafSource
@@ -159,12 +160,12 @@ class CallLeaf(Leaf):
 
 
 def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
-    try:
-        # A copy: a function that sorts its argument in place must not change which records go to which rows.
-        result = read(numbers.copy())
-    except Exception as error:
-        add_note(error, f"gl.records: the function was asked for {_list_records(numbers)}")
-        raise
+    # A copy: a function that sorts its argument in place must not change which records go to which rows.
+    result = call_function(
+        read,
+        numbers.copy(),
+        note=lambda: f"gl.records: the function was asked for {_list_records(numbers)}",
+    )
     if not isinstance(result, Mapping) or not result:
         description = "no field" if isinstance(result, Mapping) else type(result).__name__
         raise SpecError(

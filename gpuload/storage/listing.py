@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import quote, unquote_plus, urlsplit
 
 from gpuload.errors import FileError
+from gpuload.functions import call_function
 from gpuload.signalsafe import import_package
 from gpuload.storage.stores import ANSWER_S, AZURE, ENDPOINTS, GOOGLE, S3, place_of, remote_of
 
@@ -172,7 +173,7 @@ def _login(url: str) -> Mapping[str, Any] | None:
     """Return the credentials of the user's function or of S3's environment; None for others."""
     function = remote_of(url).credentials
     if function is not None:
-        login = function()
+        login = call_function(function, note=lambda: f"gl.Remote(credentials=function), asked for {url}")
         return login if isinstance(login, Mapping) else None
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     key, secret, token = (os.environ.get(name, "") for name in names)

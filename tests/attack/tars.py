@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import posixpath
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from tests.attack.hunt import Report, hunt, outcome
 from tests.attack.mutate import mutated
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
-STEMS = ("{n}", "./{n}", "set/{n:03d}", "ü{n}", "a b/{n}", "x" * 90 + "/{n}", "y" * 120 + "{n}")
+STEMS = ("{n}", "./{n}", "set/{n:03d}", "ü{n}", "a b/{n}", "x" * 90 + "/{n}", "q" * 100 + "/" + "w" * 50 + "{n}")
+LONG_STEMS = ("y" * 120 + "{n}", "p/" * 80 + "{n}", "/root/" + "z" * 200 + "/{n}")  # which ustar does not hold
 FIELDS = ("bin", "png", "cls")  # read as they are, but for the whole numbers
 KINDS = (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE, tarfile.AREGTYPE)  # the last one of a folder in old tars
 BLOCK_BYTES = 512
@@ -84,14 +86,22 @@ def _is_number(raw: bytes) -> bool:
 def _archive(rng: np.random.Generator) -> bytes:
     """Return an archive whose records have all fields, with members between them that are none."""
     file, form = io.BytesIO(), FORMATS[rng.integers(len(FORMATS))]
-    stem = str(rng.choice(STEMS if form != tarfile.USTAR_FORMAT else STEMS[:-1]))  # which has no names so long
+    stem = str(rng.choice(STEMS if form == tarfile.USTAR_FORMAT else STEMS + LONG_STEMS))
     with tarfile.open(fileobj=file, mode="w", format=form) as archive:
         for number in range(rng.integers(1, 8)):
             if rng.random() < 0.2:
                 other = tarfile.TarInfo(f"other{number}/")
                 other.type = KINDS[rng.integers(len(KINDS))]
                 archive.addfile(other)
+            has_links = number > 0 and len(stem) < 90 and rng.random() < 0.2  # ustar has 100 bytes for their names
+            link = (tarfile.LNKTYPE, tarfile.SYMTYPE)[rng.integers(2)] if has_links else b""
             for field in FIELDS:
+                if link:  # to the member of record 0, which lies in the same folder
+                    member, target = tarfile.TarInfo(f"{stem.format(n=number)}.{field}"), f"{stem.format(n=0)}.{field}"
+                    member.type = link
+                    member.linkname = target if link == tarfile.LNKTYPE else posixpath.basename(target)
+                    archive.addfile(member)
+                    continue
                 raw = b"%d" % rng.integers(1000) if field == "cls" else rng.bytes(int(rng.integers(0, 1200)))
                 member = tarfile.TarInfo(f"{stem.format(n=number)}.{field}")
                 member.size = len(raw)
@@ -123,6 +133,9 @@ def _by_tarfile(data: bytes) -> list[dict[str, bytes]] | None:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:
+                magic = data[member.offset_data - 255 : member.offset_data - 249]
+                if magic not in (b"ustar\0", b"ustar "):  # tarfile reads the prefix of a header of before ustar, too
+                    return None
                 folder, slash, base = member.name.removeprefix("./").rpartition("/")
                 stem, _, extension = base.partition(".")
                 is_file = (

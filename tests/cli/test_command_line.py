@@ -209,7 +209,13 @@ def test_common_options_stand_before_or_behind_the_verb(files, capsys):
     assert cli.main(["check", str(files / "rows.npy"), "--json"]) == 0
 
     assert capsys.readouterr().out == before
-    assert json.loads(before) == {"num_records": 6, "num_damaged": 0, "num_unopened": 0, "damage": []}
+    assert json.loads(before) == {
+        "num_records": 6,
+        "num_damaged": 0,
+        "num_unsupported": 0,
+        "num_unopened": 0,
+        "damage": [],
+    }
 
 
 def test_the_document_of_convert_says_what_was_written(files, capsys):

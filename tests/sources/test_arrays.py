@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -360,3 +362,89 @@ def test_texts_of_a_list_keep_the_zeros_at_their_ends(values):
     source = gl.arrays(x=values)
 
     assert source.read(range(len(values)))["x"].tolist() == list(values)
+
+
+# --- values that NumPy would change
+
+
+class Short:
+    """A sequence that says it is longer than it is."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, number):
+        return [10, 11][number]
+
+
+class Masked:
+    """What pandas' arrays with gaps, "Int64" say, are to NumPy."""
+
+    dtype = type("Int64Dtype", (), {"numpy_dtype": np.dtype(np.int64)})()
+
+    def __len__(self):
+        return 2
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([1.0, np.nan])
+
+    def isna(self):
+        return np.array([False, True])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([2**53 + 1, 0.5], "x has the whole number 9007199254740993"),
+        ([2**63 + 1, -1], "x has the whole number 9223372036854775809"),
+        (["a", float("nan")], r"x\[1\] is nan"),
+        (["a", 1], r"x\[1\] is 1"),
+        ([b"a", "b"], r"x\[0\] is b'a'"),
+        (Short(), "x has 5 values, and 2 came"),
+        (Masked(), "x has values that are missing"),
+        (pyarrow.array([2**53 + 1, None]), "x has values that are missing"),
+        (pyarrow.chunked_array([[1], [None]], pyarrow.int32()), "x has values that are missing"),
+    ],
+)
+def test_values_that_numpy_would_change_are_refused(value, text):
+    with pytest.raises(SpecError, match=text):
+        gl.arrays(x=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([1, 2.5], [1.0, 2.5]),
+        ([2**53, 0.5], [2.0**53, 0.5]),
+        ([1.0, float("inf"), float("nan")], [1.0, np.inf, np.nan]),
+        ([True, 2], [1, 2]),
+        (pyarrow.array([1, 2]), [1, 2]),
+        (pyarrow.array([1.0, float("nan")]), [1.0, np.nan]),
+        (range(3), [0, 1, 2]),
+    ],
+)
+def test_values_that_numpy_holds_are_taken(value, expected):
+    source = gl.arrays(x=value)
+
+    np.testing.assert_array_equal(source.read(range(len(source)))["x"], expected)
+
+
+UTC2 = datetime.timezone(datetime.timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([datetime.datetime(2020, 1, 1, 12)], ["2020-01-01T12"]),
+        ([datetime.datetime(2020, 1, 1, 12, tzinfo=UTC2)], ["2020-01-01T10"]),
+        ([datetime.date(2020, 1, 1)], ["2020-01-01"]),
+    ],
+)
+def test_the_remedy_for_dates_of_python_gives_their_values(values, expected):
+    with pytest.raises(SpecError) as caught:
+        gl.arrays(x=values)
+
+    call = caught.value.remedy[caught.value.remedy.index("numpy.array") :]
+    array = eval(call, {"numpy": np, "datetime": datetime, "x": values})
+    source = gl.arrays(x=array)
+    np.testing.assert_array_equal(source.read([0])["x"], np.array(expected, "M8[us]"))

@@ -268,3 +268,19 @@ def test_the_remedy_for_a_folder_of_another_format_opens_it(tmp_path):
 
     assert error.value.remedy.startswith(f"gl.open({str(tmp_path)!r})")
     assert len(gl.open(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
+def test_a_shard_that_is_missing_in_a_folder_is_told_once(tmp_path, caplog, suffix):
+    folder = tmp_path / "sales"
+    for number in (0, 2):
+        write(folder / f"part-{number:05}-of-00003{suffix}", [number])
+    call = {".parquet": gl.parquet, ".arrow": gl.arrow, ".csv": gl.csv}[suffix]
+
+    assert len(call(folder)) == 2
+    assert caplog.text.count("1 of 3 shards are missing") == 1
+
+    caplog.clear()
+    write(folder / f"part-00001-of-00003{suffix}", [1])
+    assert len(call(folder)) == 3
+    assert "missing" not in caplog.text

@@ -631,3 +631,38 @@ def test_mnist_of_the_shared_data_is_what_parse_example_reads(tmp_path):
     for batch in loader:
         np.testing.assert_array_equal(batch["image_class"], expected["image_class"].numpy()[batch.records])
         np.testing.assert_array_equal(batch["image_floats"], expected["image_floats"].numpy()[batch.records])
+
+
+def test_sequence_features_of_tensorflow_describe_one_step(tmp_path):
+    lists = {
+        "tokens": tf.io.FixedLenSequenceFeature([], tf.int64),
+        "boxes": tf.io.FixedLenSequenceFeature([2], tf.float32),
+    }
+    numbers = tf.train.Int64List
+    steps = {
+        "tokens": [tf.train.Feature(int64_list=numbers(value=[value])) for value in (5, 7, 9)],
+        "boxes": [tf.train.Feature(float_list=tf.train.FloatList(value=[0.5, 1.5]))],
+    }
+    payload = tf.train.SequenceExample(
+        feature_lists=tf.train.FeatureLists(
+            feature_list={name: tf.train.FeatureList(feature=value) for name, value in steps.items()}
+        )
+    ).SerializeToString()
+
+    record = gl.tfrecord(write(tmp_path / "a.tfrecord", [payload]), {}, sequence=lists)[0]
+
+    _, expected = tf.io.parse_single_sequence_example(payload, {}, lists)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(record[name], value.numpy())
+
+
+def test_a_feature_of_no_values_beside_a_default_is_empty(tmp_path):
+    empty = tf.train.Feature(int64_list=tf.train.Int64List())
+    payloads = [
+        tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+        for features in ({"x": empty}, {})
+    ]
+
+    source = gl.tfrecord(write(tmp_path / "a.tfrecord", payloads), {"x": gl.Feature("i8", (0,), default=0)})
+
+    assert source.read([0, 1])["x"].shape == (2, 0)

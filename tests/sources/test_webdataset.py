@@ -224,9 +224,9 @@ def test_other_data_and_an_empty_archive_are_refused(tmp_path):
         gl.webdataset(tmp_path / "b.tar")
 
 
-def test_archives_that_were_joined_are_refused(tmp_path):
+def test_an_archive_with_other_bytes_behind_its_end_is_refused(tmp_path):
     path = write(tmp_path / "a.tar", members(range(2)))
-    path.write_bytes(path.read_bytes() * 2)
+    path.write_bytes(path.read_bytes() + b"the end")
 
     with pytest.raises(FormatError, match="something else follows"):
         gl.webdataset(path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import logging
+import re
 import subprocess
 import tarfile
 
@@ -99,7 +101,52 @@ def test_links_that_lead_nowhere_are_counted(tmp_path, caplog):
     )  # fmt: skip
 
     assert texts(path) == {"bin": ["0.bin", "3.bin", "set/5.bin"]}
-    assert "3, the first is 1.bin -> ../photos/1.bin" in caplog.text
+    assert "2, the first is 1.bin -> ../photos/1.bin" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("links", "text"),
+    [
+        ([("1.bin", HARD, "2.bin"), ("3.bin", HARD, "2.bin")], "stand before the file .* 2, the first is 1.bin -> 2"),
+        ([("1.bin", HARD, "9.bin")], "lead to no file of their archive .* 1, the first is 1.bin -> 9.bin"),
+        ([("1.bin", HARD, "1.bin")], "lead to no file of their archive .* 1, the first is 1.bin -> 1.bin"),
+        ([("1.bin", SYMBOLIC, "3.bin"), ("3.bin", SYMBOLIC, "1.bin")], "lead to no file of their archive .* 2, "),
+        ([("1.bin", SYMBOLIC, "/etc/passwd")], "lead to no file of their archive .* 1, .* -> /etc/passwd"),
+        ([("1.bin", SYMBOLIC, "../0.bin")], "lead to no file of their archive .* 1, "),
+    ],
+)
+def test_links_without_bytes_are_counted_by_their_kind(tmp_path, caplog, links, text):
+    path = write(tmp_path / "a.tar", "0.bin", *links, "2.bin")
+
+    assert texts(path) == {"bin": ["0.bin", "2.bin"]}
+    [line, _] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]  # opened twice
+    assert re.search(text, line)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        ["d/0.bin", ("e", SYMBOLIC, "d"), ("1.bin", SYMBOLIC, "e/0.bin")],
+        ["d/0.bin", ("x/e", SYMBOLIC, "../d"), ("x/1.bin", SYMBOLIC, "e/0.bin")],
+        ["/data/0.bin", ("/data/1.bin", SYMBOLIC, "/data/0.bin")],
+        ["/data/0.bin", ("/data/1.bin", HARD, "/data/0.bin")],
+    ],
+)
+def test_links_are_followed_through_folders_that_are_links_and_from_the_root(tmp_path, caplog, members):
+    name = members[0]
+
+    assert texts(write(tmp_path / "a.tar", *members)) == {"bin": [name, name]}
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_file_that_gnu_tar_was_told_twice_is_one_record(tmp_path, caplog):
+    (tmp_path / "0.bin").write_bytes(b"0")
+    (tmp_path / "1.bin").write_bytes(b"1")
+    # GNU tar stores the second 0.bin as a hard link to itself.
+    subprocess.run(["tar", "-cf", "a.tar", "0.bin", "1.bin", "0.bin"], cwd=tmp_path, check=True)
+
+    assert texts(tmp_path / "a.tar") == {"bin": ["0", "1"]}
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("kind", [tarfile.DIRTYPE, HARD, SYMBOLIC, tarfile.FIFOTYPE, tarfile.CHRTYPE])
@@ -355,3 +402,67 @@ def test_an_array_of_a_shape_that_the_index_does_not_know_is_an_error_of_its_rec
         assert source[0]["npy"].tolist() == [0, 1]
         with pytest.raises(RecordError, match=r"record 1(.|\n)*152 bytes behind its array"):
             source[1]
+
+
+# --- archives
+
+
+def test_archives_that_cat_joined_are_not_supported_and_the_remedy_joins_them(tmp_path):
+    first, second = write(tmp_path / "a.tar", "0.bin"), write(tmp_path / "b.tar", "1.bin")
+    path = tmp_path / "c.tar"
+    path.write_bytes(first.read_bytes() + second.read_bytes())
+
+    with pytest.raises(FormatError, match=r"c\.tar, byte 1024: .* is not supported") as caught:
+        gl.webdataset(path)
+
+    assert "tar -A" in caught.value.remedy
+    subprocess.run(["tar", "-Af", first, second], check=True)
+    assert texts(first) == {"bin": ["0.bin", "1.bin"]}
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_long_name_that_is_cut_behind_a_slash_is_no_folder(tmp_path, form):
+    # The header has the first 100 bytes of the name, of which the last is a slash; tarfile takes it for a folder.
+    path, name = tmp_path / "a.tar", "p/" * 80 + "0.bin"
+    with tarfile.open(path, "w", format=form) as archive:
+        info = tarfile.TarInfo(name)
+        info.type, info.size = tarfile.AREGTYPE, 600
+        archive.addfile(info, io.BytesIO(b"x" * 600))
+
+    assert texts(path) == {"bin": ["x" * 600]}
+
+
+def test_errors_for_a_packed_archive_name_the_file_and_not_its_copy(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    write(path, "0.bin")
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[:700]))
+
+    with pytest.raises(FormatError, match=r"^a\.tar\.gz, byte"):
+        gl.webdataset(path)
+
+
+def test_one_record_whose_name_has_a_decimal_point_has_the_fields_behind_the_last_dot(tmp_path):
+    path = write(tmp_path / "a.tar", "img_0.5.bin", ("img_0.5.cls", b"3"))
+
+    assert texts(path) == {"bin": ["img_0.5.bin"], "cls": [3]}
+    assert list(texts(write(tmp_path / "b.tar", "scene.left.bin"))) == ["left.bin"]
+
+
+def test_members_of_records_in_two_folders_are_not_called_files_about_the_archive(tmp_path):
+    names = [name for number in range(4) for name in (f"images/{number}.bin", f"labels/{number}.txt")]
+    path = write(tmp_path / "a.tar", *names)
+
+    with pytest.raises(SpecError, match="labels/0 has no 'bin'") as caught:
+        gl.webdataset(path)
+
+    assert "all members of a record under one name" in caught.value.remedy
+
+
+def test_a_class_beyond_int64_is_called_so(tmp_path):
+    numbers = [2**63 - 1, -(2**63), 1234567890123456789, 2**63]
+    source = gl.webdataset(write(tmp_path / "a.tar", *((f"{n}.cls", b"%d" % x) for n, x in enumerate(numbers))))
+
+    assert source.read([0, 1, 2])["cls"].tolist() == numbers[:3]
+    with pytest.raises(RecordError, match="more than 64 bits"):
+        source.read([3])

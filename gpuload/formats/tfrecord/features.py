@@ -267,16 +267,18 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
         )
     entries = [(name, feature, FEATURES) for name, feature in features.items()]
     entries += [(name, feature, LISTS) for name, feature in lists.items()]
-    return tuple(_column(name, _feature_of(feature, f"field {name!r}"), section) for name, feature, section in entries)
+    return tuple(
+        _column(name, _feature_of(feature, f"field {name!r}", section), section) for name, feature, section in entries
+    )
 
 
-def _feature_of(argument: Any, place: str) -> AnyFeature:
+def _feature_of(argument: Any, place: str, section: int = FEATURES) -> AnyFeature:
     """Return the user's description of a field as an object of our classes."""
     if isinstance(argument, AnyFeature):
         return argument
     # By the name of its module: to import TensorFlow for the comparison would take seconds.
     if type(argument).__module__.partition(".")[0] == "tensorflow":
-        return _of_tensorflow(argument, place)
+        return _of_tensorflow(argument, place, section)
     if argument is bytes or (isinstance(argument, str) and argument == BYTES):
         return Raw()
     # ``tf.io``'s features are tuples, too (namedtuple): they were told apart above.
@@ -293,7 +295,7 @@ def _feature_of(argument: Any, place: str) -> AnyFeature:
     )
 
 
-def _of_tensorflow(feature: Any, place: str) -> AnyFeature:
+def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
     """Return the equivalent of a ``tf.io`` feature. TensorFlow is not imported here: the user has imported it."""
     name = type(feature).__name__
     # tf.string is an object dtype in NumPy's words.
@@ -301,6 +303,8 @@ def _of_tensorflow(feature: Any, place: str) -> AnyFeature:
     dtype = "S" if dtype.hasobject else dtype
     if name == "FixedLenFeature":
         return Feature(dtype, tuple(int(length) for length in feature.shape), default=feature.default_value)
+    if name == "FixedLenSequenceFeature" and section == LISTS:  # its shape is that of one step
+        return Feature(dtype, tuple(int(length) for length in feature.shape))
     if name == "FixedLenSequenceFeature":
         return Feature(dtype, (None, *(int(length) for length in feature.shape)))
     if name == "VarLenFeature":

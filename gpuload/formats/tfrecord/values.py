@@ -109,7 +109,7 @@ def _numbers(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
             raise _missing(column, int(bad[0]))
         raise _count_error(column, int(bad[0]), int(counts[bad[0]]), str(size))
     array = room((counts.size, *shape), column.field.dtype)
-    array[whole] = values.reshape(-1, *shape)
+    array[whole] = values.reshape(int(whole.sum()), *shape)
     array[missing] = column.default
     return array
 

@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.formats.webdataset.grouping import FILES_ABOUT, HIDDEN, LOST_LINKS, SPREAD, TWICE, Grouping
+from gpuload.formats.webdataset.grouping import (
+    EARLY_LINKS,
+    FILES_ABOUT,
+    FOLDER_LINKS,
+    HIDDEN,
+    LOST_LINKS,
+    SPREAD,
+    TWICE,
+    Grouping,
+)
 from gpuload.formats.webdataset.members import Members, group_archive
 from gpuload.images.head import SUFFIXES
 from gpuload.sources.leaf import Indices
@@ -130,13 +139,13 @@ def choose_dots(files: Files, ways: Mapping[str, Members], fields: dict[str, str
         return first
     is_strict = fields is None
     first_columns, last_columns = columns_of(first, fields), columns_of(last, fields)
-    fits_last = rows_of(last, last_columns, is_strict=is_strict)[1] == last.num_records > 1
-    if not fits_last:
-        return first
-    fits_first = rows_of(first, first_columns, is_strict=is_strict)[1] == first.num_records
     dotted = [number for number, name in enumerate(first.fields) if "." in name]
     names = [first.fields[number] for number in dotted]
     has_digits = all(name[0].isdigit() for name in names)
+    fits_last = rows_of(last, last_columns, is_strict=is_strict)[1] == last.num_records
+    if not fits_last or (last.num_records == 1 and not has_digits):
+        return first
+    fits_first = rows_of(first, first_columns, is_strict=is_strict)[1] == first.num_records
     if fits_first and is_strict:
         is_last = has_digits and first.num_records == 1
     elif fits_first:
@@ -180,6 +189,11 @@ TEXTS = {
         logging.WARNING,
         "links that lead to no file of their archive are passed over (tar -h stores files in place of links)",
     ),
+    EARLY_LINKS: (
+        logging.WARNING,
+        "hard links that stand before the file to which they lead are passed over, as tar does not extract them",
+    ),
+    FOLDER_LINKS: (logging.INFO, "links to folders are passed over, whose files are records by their own names"),
     TWICE: (
         logging.WARNING,
         "names of records recur with all their fields, and each is a record of its own (if later ones are to replace "
@@ -219,7 +233,9 @@ def _error(files: Files, members: Members, record: int, columns: Columns, *, is_
     sets = _sets_of(members)
     usual, count = Counter(sets).most_common(1)[0]
     has_usual = is_strict or all(set(extensions) & usual for extensions in columns.values())
-    odd = next((number for number, names in enumerate(sets) if not names & usual), None)
+    all_odd = [number for number, names in enumerate(sets) if not names & usual]
+    # Many such records are no files about the archive, but members that should be parts of others: labels/0.txt.
+    odd = all_odd[0] if 0 < len(all_odd) <= max(1, len(sets) // 4) else None
     if odd is not None and has_usual and count > 1 and (odd == record or (is_strict and odd == 0)):
         return _odd_error(files, members, odd, usual)
     rows = np.flatnonzero(members.record_of() == record)

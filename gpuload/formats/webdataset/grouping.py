@@ -6,7 +6,9 @@
     0.5.jpg 0.7.jpg                    DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records 0.5 and 0.7 of jpg
 
 Links    have the bytes of the member to which they lead, as tarfile finds it: a hard link the last one of that name
-         before it, a symbolic link the last one at all. Links that lead to no file of the archive are passed over.
+         before it, a symbolic link the last one at all, also by way of links to folders. Links that lead to no file of
+         the archive are passed over, and hard links that stand before their file, which tar does not extract. A hard
+         link to its own name is the same file once more, as GNU tar stores a file that was named twice.
 Others   hidden members (``._0.jpg`` of a Mac), ``__MACOSX/``, and files about the archive (``__meta__.json``,
          ``README.md``) that have not the fields of the other records, are passed over.
 Notes    say how many members were passed over or read in a way that may surprise, with the first of each kind.
@@ -21,14 +23,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpuload.formats.webdataset.tar import HARD, Member
+from gpuload.formats.webdataset.tar import HARD, SYMBOLIC, Member
 from gpuload.storage.archive import MACS
 
 DOTS = ("first", "last")  # of the name, behind which the field begins
 MOST_LINKS = 40  # that lead to each other; Linux follows as many
 ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|authors|changelog|citation)(\.(md|txt|rst|html|cff|bib))?", re.I)
 META = re.compile(r"__[^/]*__(\.(?!py$)[^/]*)?")  # WebDataset passes over such names; Python has modules __init__.py
-HIDDEN, FILES_ABOUT, LOST_LINKS, TWICE, SPREAD = "hidden", "about", "links", "twice", "spread"
+HIDDEN, FILES_ABOUT, TWICE, SPREAD = "hidden", "about", "twice", "spread"
+LOST_LINKS, EARLY_LINKS, FOLDER_LINKS = "links", "early links", "links to folders"
 
 Note = tuple[int, str]  # how many members, and the first
 
@@ -90,10 +93,13 @@ def _follow_links(members: Sequence[Member], notes: dict[str, Note]) -> list[Mem
     files = list[Member]()
     for number, member in enumerate(members):
         target = _target_of(members, by_name, number)
-        if target is not None:
+        if target is None:
+            path = _path_of(members, by_name, member)
+            is_early = member.kind == HARD and by_name.get(path, [0])[0] > number
+            kind = FOLDER_LINKS if path in folders else EARLY_LINKS if is_early else LOST_LINKS
+            _note(notes, kind, f"{member.name} -> {member.target}")
+        elif not member.kind or not _is_itself(member):
             files.append(member._replace(offset=target.offset, length=target.length, kind=b"", head=target.head))
-        elif _leads_to(member) not in folders:
-            _note(notes, LOST_LINKS, f"{member.name} -> {member.target}")
     return files
 
 
@@ -103,7 +109,7 @@ def _target_of(members: Sequence[Member], by_name: dict[str, list[int]], number:
         member = members[number]
         if not member.kind:
             return member
-        numbers = by_name.get(_leads_to(member), [])
+        numbers = by_name.get(_path_of(members, by_name, member), [])
         if member.kind == HARD:
             numbers = [earlier for earlier in numbers if earlier < number]
         if not numbers:
@@ -112,9 +118,28 @@ def _target_of(members: Sequence[Member], by_name: dict[str, list[int]], number:
     return None
 
 
+def _path_of(members: Sequence[Member], by_name: dict[str, list[int]], link: Member) -> str:
+    """Return the path to which a link leads; links to folders in it are followed."""
+    path = _leads_to(link)
+    for _ in range(MOST_LINKS):
+        if path in by_name:
+            break
+        numbers = [by_name[folder][-1] for folder in _folders_of(path) if folder in by_name]
+        links = [members[number] for number in numbers if members[number].kind == SYMBOLIC]
+        if not links:
+            break
+        path = posixpath.join(_leads_to(links[0]), path[len(posixpath.normpath(links[0].name)) + 1 :])
+        path = posixpath.normpath(path)
+    return path
+
+
 def _leads_to(link: Member) -> str:
     folder = "" if link.kind == HARD else posixpath.dirname(link.name)
-    return posixpath.normpath("/".join(filter(None, (folder, link.target))))
+    return posixpath.normpath(posixpath.join(folder, link.target))
+
+
+def _is_itself(link: Member) -> bool:
+    return link.kind == HARD and _leads_to(link) == posixpath.normpath(link.name)
 
 
 def _folders_of(name: str) -> list[str]:

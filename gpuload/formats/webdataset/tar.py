@@ -78,6 +78,10 @@ def walk(
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     path, size, at = files.paths[number], int(files.sizes[number]), 0
+    if not path.endswith(files.names[number]):  # an unpacked copy
+        path = files.names[number]
+    if not size:
+        raise damage(path, 0, "it has no bytes, and an archive of no files has two blocks of zeros")
     extension = _Extension(path)
     with files.open_file(number) as handle:
         pieces = _Pieces(files, number, handle, show)
@@ -87,17 +91,15 @@ def walk(
             header = pieces.read(at, BLOCK_BYTES)
             # An archive ends with two blocks of zeros; one is enough here, and all behind it must be zeros, too.
             if not header.strip(b"\0"):
-                if pieces.read(at, min(size - at, TAIL_BYTES)).strip(b"\0"):
-                    raise damage(
-                        path, at, "it ends here, and something else follows", "join archives by a list of paths"
-                    )
+                _check_tail(path, at, pieces.read(at, min(size - at, TAIL_BYTES)))
                 break
             kind, length = header[156:157], _number(path, at, header[124:136])
             _check_sum(path, at, header)
             if extension.is_used and kind not in EXTENSIONS:
                 length = extension.length(length)
             begin = at + BLOCK_BYTES
-            if kind in WITHOUT_DATA or _is_old_folder(header):
+            # A folder of tars of before 1988 has the kind of files, and a name with a slash at its end.
+            if kind in WITHOUT_DATA or (kind == b"\0" and extension.names(header)[0].endswith("/")):
                 length = 0
             if not 0 <= length <= size - begin:
                 raise damage(path, at, f"a member has {length} bytes, and {size - begin} follow")
@@ -156,9 +158,16 @@ class _Extension:
         return name.removeprefix("./"), self.pax.get("linkpath") or self._target or stored_target
 
 
-def _is_old_folder(header: bytes) -> bool:
-    """Return True for a folder of tars of before 1988: it has the kind of files, and a name with a slash at its end."""
-    return header[156:157] == b"\0" and _text(header[:100]).endswith("/")
+def _check_tail(path: str, at: int, tail: bytes) -> None:
+    """Raise the error for bytes behind the end of an archive, which may be another one (``cat a.tar b.tar``)."""
+    num_zeros = len(tail) - len(tail.lstrip(b"\0"))
+    begin = num_zeros // BLOCK_BYTES * BLOCK_BYTES
+    if tail[begin + 257 : begin + 262] == b"ustar":
+        cause = f"it ends here, and another archive follows at byte {at + begin}"
+        raise unsupported(path, at, cause, "join archives by a list of paths, or as one archive by tar -A")
+    if num_zeros < len(tail):
+        remedy = "copy it again; or unpack it (tar -xf), and write it anew"
+        raise damage(path, at, "it ends here, and something else follows", remedy)
 
 
 def _refuse_part(path: str, at: int, kind: bytes, pax: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ KINDS, CLASS_KINDS = ("cls", "cls2", "index", "inx", "id"), ("cls", "cls2")  # e
 FIRST_BYTES = 1 << 10  # of the first record
 LARGEST_BYTES = 1 << 16  # of a word
 SHOWN_BYTES = 40  # in an error
-WHOLE = re.compile(rb"[+-]?\d{1,18}")
+WHOLE = re.compile(rb"[+-]?\d{1,19}")  # of 64 bits, if it is none of the largest of 19 digits
 Parse = Callable[[Ragged], Values]
 log = logging.getLogger("gpuload")
 
@@ -73,7 +73,7 @@ def field_and_parse(
         is_class: True if the words are classes by their extension.
     """
     word = first.strip()
-    is_number = not word or WHOLE.fullmatch(word) is not None
+    is_number = not word or _is_int64(word)
     if classes is not None and not (is_number and word.decode() not in classes):
         # A folder's name that is no UTF-8 is in an archive as it is on the disk.
         codes = [class_name.encode("utf-8", "surrogateescape") for class_name in classes]
@@ -85,6 +85,12 @@ def field_and_parse(
     if is_class:
         log.info("%s: field %r holds words, and is text; classes=[...] makes numbers of them", place, name)
     return Field(name, np.dtype(object), (), text="str"), lambda raw: _texts(name, raw)
+
+
+def _is_int64(word: bytes) -> bool:
+    if WHOLE.fullmatch(word) is None:
+        return False
+    return len(word) < 19 or -(2**63) <= int(word) < 2**63
 
 
 def _integers(name: str) -> Field:
@@ -104,8 +110,10 @@ def _words(name: str, raw: Ragged) -> list[bytes]:
 def _numbers(name: str, raw: Ragged, classes: tuple[str, ...] | None) -> Values:
     """Return whole numbers in decimal digits, int64 ``[n]``."""
     words = _words(name, raw)
-    for row, word in enumerate(words if not all(map(WHOLE.fullmatch, words)) else ()):
-        if not WHOLE.fullmatch(word):
+    for row, word in enumerate(words if not all(map(_is_int64, words)) else ()):
+        if not _is_int64(word):
+            if re.fullmatch(rb"[+-]?\d+", word):
+                raise _error(row, name, word, "it is a whole number of more than 64 bits")
             cause = "it is no whole number, as the first record of this field has"
             raise _error(row, name, word, cause, "if these are names of classes, pass classes=[...] with all of them")
     values = np.array([int(word) for word in words], np.int64)

@@ -1,0 +1,32 @@
+"""Functions of the user's, in one place: how they are called, and what becomes of their exceptions.
+
+    call_function(read, numbers, note=lambda: "gl.records: the function was asked for record 7")
+
+Rule   An exception reaches the caller as itself, with a note that says which call it was: it is no damage of a file
+       and no wrong argument. StopIteration, which would end the loop that asked and hide the rest of the data, comes as
+       a RuntimeError whose cause it is (`errors.of_function`).
+Ops    gl.ops.Python makes a `FunctionError` of it, which knows the row; ``of_record`` keeps the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gpuload.errors import of_function
+
+R = TypeVar("R")
+
+
+def call_function(function: Callable[..., R], *arguments: Any, note: Callable[[], str]) -> R:
+    """Return what a function of the user's returns for some arguments.
+
+    Args:
+        function: the user's.
+        arguments: for it.
+        note: says which call it was; called where the function raised an exception.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise of_function(error, note())  # noqa: B904  it is the same error, or has it as its cause
