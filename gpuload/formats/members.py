@@ -265,6 +265,11 @@ def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
     num_missing, num_chunks = f"{gaps.num_missing} of its {gaps.num_chunks}", f", and {num_others} more lack some"
     subject = f"{member.title}: {num_missing} chunks are not there{num_chunks if num_others else ''}"
     cause = "the program that wrote it or a copy stopped early, or their elements are the fill value by purpose"
+    if gaps.is_usual:
+        cause = (
+            "the program that wrote it or a copy stopped early, or they hold the fill value alone: "
+            "zarr leaves out such chunks"
+        )
     if fill is False:
         raise SpecError(
             subject,
