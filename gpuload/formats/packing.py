@@ -7,6 +7,7 @@
 
 Dtype   of the values: float64 or float32 as scale_factor and add_offset are, float64 for integers of 4 bytes or more.
         Without both, float32 for integers of 1 or 2 bytes, float64 for larger ones; floats stay as they are.
+Bits    Numbers of 8 bytes that float64 does not hold are an error where nothing scales them.
 Choice  Records of packed numbers are opened when the caller says whether to unpack them. NaN as the _FillValue of
         floats, and valid_range alone, change nothing that has to be chosen.
 Source  CF Conventions 1.11, 2.5.1 "Missing data", 8.1 "Packed Data"; NetCDF Users Guide, A "Attribute Conventions"
@@ -30,6 +31,7 @@ SCALES, MISSING = ("scale_factor", "add_offset"), ("_FillValue", "missing_value"
 RANGE, UNSIGNED = ("valid_range", "valid_min", "valid_max"), "_Unsigned"
 NAMES = (*SCALES, *MISSING, *RANGE, UNSIGNED)
 WIDE_BYTES = 4  # integers of which float32 does not hold all
+MOST_BITS = 53  # of whole numbers, all of which float64 holds
 Number = int | float
 
 
@@ -73,6 +75,26 @@ class Packing:
         if self.highest != math.inf:
             values[numbers > self.highest] = np.nan
         return values
+
+    def first_rounded(self, numbers: Array, values: Array) -> Number | None:
+        """Return the first number that its float does not hold, where nothing scales it; None if each is held.
+
+        Args:
+            numbers: as they are stored.
+            values: of `apply`; numbers that stand for none are NaN.
+        """
+        dtype = np.dtype(self.view or numbers.dtype)
+        if dtype.kind not in "iu" or dtype.itemsize * 8 <= MOST_BITS or self.scale != 1:
+            return None
+        numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))[~np.isnan(values)].astype(dtype)
+        # abs(-2**63) stays -2**63, whose bytes are those of 2**63.
+        sizes = (np.abs(numbers) if dtype.kind == "i" else numbers).view(np.uint64)
+        places = np.flatnonzero(sizes > 1 << MOST_BITS)
+        floats = sizes[places].astype(np.float64)
+        is_held = floats < 2.0**64
+        is_held[is_held] = floats[is_held].astype(np.uint64) == sizes[places[is_held]]
+        places = places[~is_held]
+        return int(numbers[places[0]]) if places.size else None
 
     def to_json(self) -> list[Any]:
         """Return it in values of JSON, which has no NaN."""
@@ -184,7 +206,7 @@ def _dtype_of_values(stored_dtype: np.dtype[Any], scales: list[np.dtype[Any]]) -
     floats = [dtype if dtype.kind == "f" else np.dtype("f8") for dtype in scales]
     if stored_dtype.kind == "f":
         floats.append(stored_dtype)
-    elif is_wide or not floats:
+    else:
         floats.append(np.dtype("f8") if is_wide else np.dtype("f4"))
     return np.result_type(*floats)
 

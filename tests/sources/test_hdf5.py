@@ -620,6 +620,29 @@ def test_packed_numbers_are_asked_for_and_become_values_or_stay(tmp_path, kind, 
         gl.hdf5(tmp_path / "x.manifest")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("i8", 2**53 + 1), (">i8", -(2**62) - 1), ("u8", 2**64 - 2), ("i8", 2**63 - 1)]
+)
+def test_whole_numbers_that_float64_does_not_hold_are_refused(tmp_path, dtype, number):
+    missing = np.array(-(2**63) if "i" in dtype else 2**64 - 1, dtype)
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("x", data=np.array([7, number, missing], dtype), chunks=(1,)).attrs["_FillValue"] = missing
+
+    source = gl.hdf5(tmp_path / "a.nc", mask_and_scale=True)
+    np.testing.assert_array_equal(source.read([0, 2])["x"], [7.0, np.nan])
+    with pytest.raises(SpecError, match=rf"x: {number} is no value of float64(.|\n)*mask_and_scale=False"):
+        source.read([1])
+    stored = gl.hdf5(tmp_path / "a.nc", fields=["x"], mask_and_scale=False)  # as the remedy says
+    assert stored.read([1])["x"].tolist() == [number]
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), 2**62, -(2**63), 2**63 - 1024])
+def test_large_whole_numbers_that_float64_holds_are_values(tmp_path, number):
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("x", data=np.array([number], "i8")).attrs["_FillValue"] = np.int64(0)
+    assert int(gl.hdf5(tmp_path / "a.nc", mask_and_scale=True).read([0])["x"][0]) == number
+
+
 def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, caplog):
     with h5py.File(tmp_path / "a.nc", "w") as file:
         data = file.create_dataset("x", data=np.array([1, np.nan], "f4"))

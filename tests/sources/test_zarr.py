@@ -452,6 +452,8 @@ def test_whole_shards_are_told_of_nothing(tmp_path, caplog):
     options = {"chunks": (2, 2), "shards": (4, 6), "dtype": "i4"}
     group.create_array("x", shape=(9, 7), **options)[...] = np.ones((9, 7))
     group.create_array("none", shape=(9, 0), **options)
+    full = group.create_array("zeros", shape=(9, 7), config={"write_empty_chunks": True}, **options)
+    full[...] = np.zeros((9, 7))  # with chunks beyond the edges
     group.create_array("word", shape=(9,), chunks=(2,), shards=(4,), dtype=str)[...] = np.array(["a"] * 9)
     assert len(gl.zarr(tmp_path / "a.zarr")) == len(gl.zarr(tmp_path / "a.zarr", fill=False)) == 9
     assert caplog.records == []
@@ -482,6 +484,17 @@ def test_packed_numbers_of_xarray_become_values_or_stay(tmp_path, version):
     np.testing.assert_array_equal(source.read([0, 1, 2])["t"], [10.5, 11.0, np.nan])
     again = gl.open(source.index(tmp_path / "x.manifest"))
     np.testing.assert_array_equal(again.read([0, 1, 2])["t"], [10.5, 11.0, np.nan])
+
+
+def test_whole_numbers_that_float64_does_not_hold_are_refused(tmp_path):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    array = group.create_array("t", shape=(3,), chunks=(1,), dtype="i8")
+    array[...] = [1, 2**60 + 1, -1]
+    array.attrs["_FillValue"] = -1
+    source = gl.zarr(tmp_path / "a.zarr", mask_and_scale=True)
+    np.testing.assert_array_equal(source.read([0, 2])["t"], [1, np.nan])
+    with pytest.raises(SpecError, match=f"a.zarr, t: {2**60 + 1} is no value of float64"):
+        source.read([1])
 
 
 def test_a_fill_value_of_floats_in_format_3_is_the_base64_of_a_double(tmp_path):
