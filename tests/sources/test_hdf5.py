@@ -652,6 +652,64 @@ def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, cap
     assert caplog.records == []
 
 
+def of_matlab(group, name, values, kind, **attributes):
+    data = group.create_dataset(name, data=values)
+    data.attrs.update({"MATLAB_class": np.bytes_(kind), **attributes})
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("options", [{}, {"chunks": (2, 2)}, {"chunks": (2, 2), "compression": "lzf"}])
+def test_logical_arrays_of_matlab_are_boolean(tmp_path, order, options):
+    values = np.array([[1, 0, 1], [0, 0, 1]], "u1")
+    with h5py.File(tmp_path / "m.mat", "w", userblock_size=512) as file:
+        file.create_dataset("mask", data=values, **options).attrs["MATLAB_class"] = np.bytes_("logical")
+    source = gl.hdf5(tmp_path / "m.mat", order=order)
+    again = gl.hdf5(source.index(tmp_path / "x.manifest"))
+    for records in (source.read(range(len(source))), again.read(range(len(source)))):
+        assert records["mask"].dtype == bool
+        np.testing.assert_array_equal(records["mask"], values if order == "C" else values.T)
+
+
+def test_characters_of_matlab_are_told_once(tmp_path, caplog):
+    for name in "ab":
+        with h5py.File(tmp_path / f"{name}.mat", "w") as file:
+            of_matlab(file, "word", np.array([[104, 105]], "u2").T, "char", MATLAB_int_decode=np.int32(2))
+    source = gl.hdf5(tmp_path / "*.mat", order="F")
+    [record] = caplog.records
+    assert "word: its elements are characters of MATLAB" in record.getMessage()
+    assert "".join(map(chr, source.read([1])["word"][0])) == "hi"  # as the warning says
+
+
+def test_cells_objects_and_sparse_matrices_of_matlab_are_refused_or_told(tmp_path, caplog):
+    with h5py.File(tmp_path / "m.mat", "w") as file:
+        of_matlab(file, "x", np.ones((1, 3)), "double")
+        of_matlab(file, "name", np.zeros((1, 6), "u4"), "string", MATLAB_object_decode=np.int32(3))
+        cell = file.create_dataset("cell", (1, 3), h5py.ref_dtype)
+        cell.attrs["MATLAB_class"] = np.bytes_("cell")
+        cell[...] = file["x"].ref
+        file["reference"] = cell[...]
+        sparse = file.create_group("sparse")
+        sparse.attrs.update({"MATLAB_class": np.bytes_("double"), "MATLAB_sparse": np.uint64(3)})
+        for part in ("data", "ir", "jc"):
+            sparse[part] = np.arange(3)
+        file["only/sparse"] = sparse
+    for fields, message in {
+        "name": "object of MATLAB, of the class string",
+        "cell": "cell array of MATLAB",
+        "reference": "references to other objects",
+        "sparse/data": "part of a sparse matrix",
+    }.items():
+        with pytest.raises(SpecError, match=message):
+            gl.hdf5(tmp_path / "m.mat", [fields], order="F")
+    with pytest.raises(SpecError, match=r"'sparse' is a sparse matrix(.|\n)*full\(X\)"):
+        gl.hdf5(tmp_path / "m.mat", group="only")
+    assert caplog.records == []
+    with h5py.File(tmp_path / "m.mat", "r+") as file:
+        del file["name"], file["cell"], file["reference"]
+    assert gl.hdf5(tmp_path / "m.mat", order="F").spec.names == ("x",)
+    assert "sparse matrices of MATLAB are left out: ['sparse']" in caplog.text
+
+
 @pytest.mark.parametrize("options", [{}, {"chunks": (2, 7)}, {"chunks": (3, 4), "compression": "gzip"}])
 def test_axes_of_matlab_are_asked_for_and_turned(tmp_path, options):
     samples = np.arange(40.0).reshape(10, 4)
