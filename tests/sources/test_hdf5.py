@@ -315,7 +315,7 @@ REFUSALS = {
     circle: "leads to itself",
     virtual: "it is a virtual dataset",
     external: "they are in '/etc/passwd'",
-    references: "values of varying length of None",
+    references: "references to other objects",
     lists_of_texts: "a row has one of them",
     compound_of_texts: "Python objects",
     turned: "without turning their bytes around",

@@ -33,7 +33,7 @@ from gpuload.formats.members import Gaps, Member, Places
 from gpuload.formats.packing import MISSING, SCALES, Packing
 from gpuload.formats.zarr import shards
 from gpuload.formats.zarr.metadata import check_array
-from gpuload.formats.zarr.texts import with_text_checks
+from gpuload.formats.zarr.texts import with_checks
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Field, Layout
@@ -177,7 +177,7 @@ def array_of(metadata: Mapping[str, Any], length: int, store: Any, path: str) ->
     check_array({**metadata, "shape": [length, *metadata["shape"]]})
     package, storage = import_zarr(), signalsafe.import_package("zarr.storage")
     place = storage.StorePath(store, path)
-    return with_text_checks(package.Array.from_dict(place, {**metadata, "shape": [length, *metadata["shape"]]}))
+    return with_checks(package.Array.from_dict(place, {**metadata, "shape": [length, *metadata["shape"]]}))
 
 
 @dataclass(frozen=True, eq=False)
