@@ -7,6 +7,7 @@ import io
 import math
 import os
 import pickle
+import zlib
 from pathlib import Path
 from typing import ClassVar
 
@@ -650,6 +651,26 @@ def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, cap
 
     np.testing.assert_array_equal(gl.hdf5(tmp_path / "a.nc").read([0, 1])["x"], np.array([1, np.nan], "f4"))
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("order", [None, "F"])
+def test_chunks_that_hdf5_inflates_are_bounded(tmp_path, monkeypatch, order):
+    for name in ("ALLOWED_BYTES", "inflate.ALLOWED_BYTES"):  # instead of 1 GiB, which would take seconds
+        module = "gpuload.storage" if "." in name else "gpuload.formats.hdf5.datasets"
+        monkeypatch.setattr(f"{module}.{name}", 1 << 16)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "10")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        options = {"fletcher32": True} if order else {"scaleoffset": 3}
+        data = file.create_dataset("x", (64, 32), "i4", chunks=(64, 32), compression="gzip", **options)
+        data[...] = np.arange(2048).reshape(64, 32) % 8
+    values = np.arange(2048).reshape(64, 32) % 8
+    np.testing.assert_array_equal(
+        gl.hdf5(tmp_path / "a.h5", order=order).read([3])["x"][0], values[:, 3] if order else values[3]
+    )
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["x"].id.write_direct_chunk((0, 0), zlib.compress(bytes(1 << 22)) + bytes(4))
+    with pytest.raises(FormatError, match=r"x, a chunk has \d+ bytes, and unpacks to"):
+        gl.hdf5(tmp_path / "a.h5", order=order).read([3])
 
 
 def of_matlab(group, name, values, kind, **attributes):

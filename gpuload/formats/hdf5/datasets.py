@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +30,15 @@ from gpuload.errors import (
 )
 from gpuload.formats import members
 from gpuload.formats.hdf5 import matlab, messages
-from gpuload.formats.hdf5.chunks import DEFLATE, FLETCHER32, SHUFFLE, Grid, grid_shape, sort_chunks
+from gpuload.formats.hdf5.chunks import (
+    CHECKSUM_BYTES,
+    DEFLATE,
+    FLETCHER32,
+    SHUFFLE,
+    Grid,
+    grid_shape,
+    sort_chunks,
+)
 from gpuload.formats.hdf5.library import find, import_h5py, read_file, refusal
 from gpuload.formats.members import Gaps, Member, Places
 from gpuload.formats.packing import NAMES, Packing, packing_of
@@ -38,7 +48,7 @@ from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import NUMBERS, Field, Layout
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
-from gpuload.storage.inflate import limit_bytes, too_large
+from gpuload.storage.inflate import ALLOWED_BYTES, LARGEST_EXPANSION, inflate_chunk, limit_bytes, too_large
 
 BY_HDF5 = "decoded by HDF5"
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
@@ -181,6 +191,8 @@ class Place:
                 return None, difference
             if dataset.kind.varying:
                 _check_lengths(self, array, begin, end, dataset)
+            else:
+                _check_expansion(self, array, begin, end, dataset)
             # MATLAB's arrays are turned: their first axis is the last of the dataset.
             values = array[..., begin:end].T if dataset.kind.order == TURNED else array[begin:end]
             if len(values) != end - begin:
@@ -512,6 +524,39 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Data
             raise ValueError(f"a value of varying length has {int(lengths.max())} bytes, and the file {size}")
         if int(lengths.sum()) > limit_bytes(size):
             raise too_large(place.title, size, int(lengths.sum()), unpack="with h5py")
+
+
+def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
+    """Look at chunks behind deflate before HDF5 inflates them, which it does without a limit.
+
+    Those behind another filter that is not undone here are not seen.
+
+    Raises:
+        FormatError: a chunk unpacks to more than a file of its size may unpack to.
+    """
+    kind = about.kind
+    codes = [code for code, *_ in kind.filters]
+    if DEFLATE not in codes or place.file_bytes * LARGEST_EXPANSION <= ALLOWED_BYTES:
+        return
+    behind = kind.filters[len(codes) - codes[::-1].index(DEFLATE) :]
+    if not all(code == FLETCHER32 for code, *_ in behind):
+        return
+    least_limit = 2 * math.prod(kind.chunk) * kind.dtype.itemsize
+    rows = range(begin // kind.chunk[0] * kind.chunk[0], end, kind.chunk[0])
+    others = [range(0, length, step) for length, step in zip(kind.shape, kind.chunk[1:], strict=True)]
+    for place_of_chunk in itertools.product(rows, *others):
+        corner = place_of_chunk[::-1] if kind.order == TURNED else place_of_chunk
+        if about.num_missing and dataset.id.get_chunk_info_by_coord(corner).byte_offset is None:
+            continue
+        mask, raw = dataset.id.read_direct_chunk(corner)
+        if len(raw) * LARGEST_EXPANSION <= ALLOWED_BYTES or mask:
+            continue
+        num_bytes, limit = 0, max(limit_bytes(len(raw)), least_limit)
+        with contextlib.suppress(zlib.error):  # HDF5 will tell of it
+            for piece in inflate_chunk(zlib.decompressobj(), raw[: len(raw) - CHECKSUM_BYTES * len(behind)]):
+                num_bytes += len(piece)
+                if num_bytes > limit:
+                    raise too_large(f"{place.title}, a chunk", len(raw), num_bytes, unpack="with h5py")
 
 
 def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:
