@@ -235,7 +235,15 @@ def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[st
             remedy=f"write it anew, or pass fill=True, which reads {gaps.fill}{hint}",
         )
     packing, choice = member.packing, arguments["mask_and_scale"]
-    if packing is None or choice is False or not isinstance(member.fields, Layout):
+    if packing is None or choice is False:
+        return member
+    if packing.fault:
+        raise SpecError(
+            f"{member.title}: its numbers cannot be unpacked",
+            cause=packing.fault,
+            remedy=f"{call}(..., mask_and_scale=False) gives them as stored{hint}",
+        )
+    if not isinstance(member.fields, Layout):
         return member
     if choice is None and packing.names:
         raise SpecError(

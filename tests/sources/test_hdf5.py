@@ -644,6 +644,51 @@ def test_large_whole_numbers_that_float64_holds_are_values(tmp_path, number):
     assert int(gl.hdf5(tmp_path / "a.nc", mask_and_scale=True).read([0])["x"][0]) == number
 
 
+HALF = {"scale_factor": 0.5}
+NOT_UNPACKED = {
+    "compound": (np.dtype([("a", "i2"), ("b", "f4")]), HALF, "beside elements of"),
+    "varying": (h5py.vlen_dtype("i2"), HALF, "beside elements of"),
+    "complex": (np.dtype("c8"), HALF, "beside elements of complex64"),
+    "two factors": (np.dtype("i2"), {"scale_factor": np.array([0.5, 0.25])}, "scale_factor has 2 numbers"),
+    "half a range": (np.dtype("i2"), {**HALF, "valid_range": np.array([1], "i2")}, "valid_range has 1 numbers"),
+    "text": (np.dtype("i2"), {"missing_value": "none"}, "missing_value is 'none', and no number"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_UNPACKED)
+def test_numbers_that_cannot_be_unpacked_are_refused_or_come_as_stored(tmp_path, kind):
+    dtype, attributes, message = NOT_UNPACKED[kind]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("x", (3,), dtype)
+        if kind == "varying":
+            data[0] = data[1] = data[2] = [1, 2]
+        else:
+            data[...] = np.zeros(3, dtype)
+        data.attrs.update(attributes)
+    for choice in (None, True):
+        with pytest.raises(SpecError, match=rf"x: its numbers cannot(.|\n)*{message}(.|\n)*mask_and_scale=False"):
+            gl.hdf5(tmp_path / "a.h5", mask_and_scale=choice)
+    assert len(gl.hdf5(tmp_path / "a.h5", mask_and_scale=False)) == 3
+
+
+@pytest.mark.parametrize("text", [np.array(["true"], object), np.array([b"true"]), np.bytes_(b"True")])
+def test_texts_of_netcdf_in_arrays_of_one_are_understood(tmp_path, text):
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("x", data=np.array([-1, 2], "i1")).attrs["_Unsigned"] = text
+    with pytest.raises(SpecError, match="_Unsigned"):
+        gl.hdf5(tmp_path / "a.nc")
+    assert gl.hdf5(tmp_path / "a.nc", mask_and_scale=True).read([0, 1])["x"].tolist() == [255, 2]
+
+
+def test_elements_that_are_arrays_are_unpacked(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("x", (2,), np.dtype(("i2", (3,))))
+        data[...] = np.arange(6).reshape(2, 3)
+        data.attrs.update({**HALF, "_FillValue": np.int16(5)})
+    values = gl.hdf5(tmp_path / "a.h5", mask_and_scale=True).read([0, 1])["x"]
+    np.testing.assert_array_equal(values, [[0, 0.5, 1], [1.5, 2, np.nan]])
+
+
 def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, caplog):
     with h5py.File(tmp_path / "a.nc", "w") as file:
         data = file.create_dataset("x", data=np.array([1, np.nan], "f4"))

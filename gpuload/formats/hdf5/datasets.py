@@ -307,6 +307,7 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
     num_missing = _num_missing(dataset, chunk)
     if dtype.hasobject and dtype.names is None:
         kind = _varying_kind(place, dataset, dtype, shape, chunk, filters, num_missing)
+        kind = replace(kind, packing=packing_of(attributes, dtype))
         return Dataset(kind, length, num_missing=num_missing)
     if shape:
         order = _order_of(attributes, dtype, dataset.shape, order)

@@ -345,10 +345,7 @@ def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool 
         return array_of(row_metadata, length, store, node.path)
 
     kind = Kind(node.path, signalsafe.call_library(sample, lambda error: _damage(folder, error)))
-    try:
-        kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
-    except SpecError as error:
-        raise error.within(f"{folder}, {path or 'the array'}") from None
+    kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
     about = [join(root, name) for name in METADATA]
     if _lists(root):
         paths = list(files_below(root))
