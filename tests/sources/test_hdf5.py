@@ -689,6 +689,14 @@ def test_elements_that_are_arrays_are_unpacked(tmp_path):
     np.testing.assert_array_equal(values, [[0, 0.5, 1], [1.5, 2, np.nan]])
 
 
+def test_names_that_steer_a_terminal_are_written_out(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["\x1b[31mred"] = np.arange(3)
+    source = gl.hdf5(tmp_path / "a.h5")
+    assert source.describe().startswith("\\x1b[31mred: ")
+    assert source.read([2])["\x1b[31mred"].tolist() == [2]
+
+
 def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, caplog):
     with h5py.File(tmp_path / "a.nc", "w") as file:
         data = file.create_dataset("x", data=np.array([1, np.nan], "f4"))
