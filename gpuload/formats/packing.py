@@ -134,7 +134,7 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
         return None
     dtype = dtype.base
     if dtype.kind not in "iuf":
-        return _of_others(attributes, dtype)
+        return _of_compounds(attributes, dtype)
     try:
         return _of_numbers(attributes, dtype)
     except _FaultError as error:
@@ -150,7 +150,7 @@ class _FaultError(Exception):
     """An attribute does not say what it has to."""
 
 
-def _of_others(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
+def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
     """Return the packing of compounds and the like, which have no values to unpack: of those that are scaled."""
     names = tuple(name for name in SCALES if name in attributes and np.ravel(attributes[name])[0] != NEUTRAL[name])
     if dtype.kind not in "cOV" or not names:

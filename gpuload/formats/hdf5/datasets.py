@@ -544,8 +544,8 @@ def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Da
         return
     least_limit = 2 * math.prod(kind.chunk) * kind.dtype.itemsize
     rows = range(begin // kind.chunk[0] * kind.chunk[0], end, kind.chunk[0])
-    others = [range(0, length, step) for length, step in zip(kind.shape, kind.chunk[1:], strict=True)]
-    for place_of_chunk in itertools.product(rows, *others):
+    columns = [range(0, length, step) for length, step in zip(kind.shape, kind.chunk[1:], strict=True)]
+    for place_of_chunk in itertools.product(rows, *columns):
         corner = place_of_chunk[::-1] if kind.order == TURNED else place_of_chunk
         if about.num_missing and dataset.id.get_chunk_info_by_coord(corner).byte_offset is None:
             continue

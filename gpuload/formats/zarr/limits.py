@@ -10,7 +10,6 @@ Source   https://www.rfc-editor.org/rfc/rfc8878, 3.1.1 "Zstandard Frames"; Blosc
 
 from __future__ import annotations
 
-import asyncio
 import bz2
 import functools
 import lzma
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuload import threads
 from gpuload.storage.inflate import limit_bytes
 
 EXPANSION = 16
@@ -42,14 +42,14 @@ def most_bytes(count: int, dtype: np.dtype[Any], packed_bytes: int) -> int:
     return max(EXPANSION * count * dtype.itemsize, LEAST_BYTES)
 
 
-def unpack(name: str, config: dict[str, Any], chunk: Any, most: int) -> bytes | None:
+def unpack(name: str, config: dict[str, Any], chunk: Any, limit: int) -> bytes | None:
     """Return the unpacked bytes of a chunk; None if the codec itself may unpack them, into not more than the limit.
 
     Args:
         name: of the codec, one of STREAMS and HEADS.
         config: its settings.
         chunk: the bytes.
-        most: the limit.
+        limit: the limit.
 
     Raises:
         ValueError: they are more; zlib, bz2 and lzma have errors of their own.
@@ -58,18 +58,18 @@ def unpack(name: str, config: dict[str, Any], chunk: Any, most: int) -> bytes | 
     if name in HEADS:
         num_bytes = _stated_bytes(name, data)
         if num_bytes is None:
-            num_bytes, most = _zstd_bytes(data), max(most, limit_bytes(len(data)))
-        if num_bytes > most:
-            raise _too_many(most)
+            num_bytes, limit = _zstd_bytes(data), max(limit, limit_bytes(len(data)))
+        if num_bytes > limit:
+            raise _expansion_error(limit)
         return None
-    return _unpack_streams(name, config, data, most)
+    return _unpack_streams(name, config, data, limit)
 
 
-def _too_many(most: int) -> ValueError:
-    return ValueError(f"a chunk unpacks to more than {most} bytes, which its shape does not explain")
+def _expansion_error(limit: int) -> ValueError:
+    return ValueError(f"a chunk unpacks to more than {limit} bytes, which its shape does not explain")
 
 
-def _unpack_streams(name: str, config: dict[str, Any], data: Any, most: int) -> bytes:
+def _unpack_streams(name: str, config: dict[str, Any], data: Any, limit: int) -> bytes:
     new_stream: dict[str, Callable[[], Any]] = {
         "gzip": lambda: zlib.decompressobj(GZIP_BITS),
         "zlib": zlib.decompressobj,
@@ -80,14 +80,14 @@ def _unpack_streams(name: str, config: dict[str, Any], data: Any, most: int) -> 
     while True:
         stream = new_stream[name]()
         try:
-            pieces.append(stream.decompress(data, most + 1 - size))
+            pieces.append(stream.decompress(data, limit + 1 - size))
         except (OSError, lzma.LZMAError):
             if pieces:  # bz2 and lzma pass over what stands behind their last stream
                 break
             raise
         size += len(pieces[-1])
-        if size > most:
-            raise _too_many(most)
+        if size > limit:
+            raise _expansion_error(limit)
         if not stream.eof:
             raise EOFError("a chunk ends inside its compressed stream")
         data = stream.unused_data.lstrip(b"\0") if name == "gzip" else stream.unused_data
@@ -141,13 +141,13 @@ class BoundedCodec:
 
     Args:
         codec: the codec.
-        most: returns the limit for a number of packed bytes.
+        limit_of: returns the limit for a number of packed bytes.
     """
 
     codec_id = ""  # zarr looks for a text here, and takes that of the object
 
-    def __init__(self, codec: Any, most: Callable[[int], int]) -> None:
-        self.codec_id, self._codec, self._most = codec.codec_id, codec, most
+    def __init__(self, codec: Any, limit_of: Callable[[int], int]) -> None:
+        self.codec_id, self._codec, self._limit_of = codec.codec_id, codec, limit_of
 
     def encode(self, buf: Any) -> Any:
         """Return packed bytes."""
@@ -155,7 +155,7 @@ class BoundedCodec:
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Return unpacked bytes; raises ``ValueError`` for too many."""
-        content = unpack(self.codec_id, self._codec.get_config(), buf, self._most(memoryview(buf).nbytes))
+        content = unpack(self.codec_id, self._codec.get_config(), buf, self._limit_of(memoryview(buf).nbytes))
         return self._codec.decode(buf, out) if content is None else content
 
     def get_config(self) -> Any:
@@ -192,8 +192,8 @@ def _class_of(base: Hashable, name: str) -> Any:
     def unpack_chunk(codec: Any, chunk_bytes: Any, chunk_spec: Any) -> Any:
         chunk, dtype = chunk_bytes.as_numpy_array(), chunk_spec.dtype
         dtype = dtype if isinstance(dtype, np.dtype) else dtype.to_native_dtype()
-        most = most_bytes(int(np.prod(chunk_spec.shape, dtype=np.int64)), dtype, chunk.nbytes)
-        content = unpack(name, getattr(codec, "codec_config", {}), chunk, most)
+        limit = most_bytes(int(np.prod(chunk_spec.shape, dtype=np.int64)), dtype, chunk.nbytes)
+        content = unpack(name, getattr(codec, "codec_config", {}), chunk, limit)
         return None if content is None else chunk_spec.prototype.buffer.from_bytes(content)
 
     class Codec(base):  # type: ignore[misc,valid-type]  # zarr is taken as untyped
@@ -202,7 +202,7 @@ def _class_of(base: Hashable, name: str) -> Any:
             return super()._decode_sync(chunk_bytes, chunk_spec) if content is None else content
 
         async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
-            content = await asyncio.to_thread(unpack_chunk, self, chunk_bytes, chunk_spec)
+            content = await threads.aside(unpack_chunk, self, chunk_bytes, chunk_spec)
             return await super()._decode_single(chunk_bytes, chunk_spec) if content is None else content
 
     Codec.__name__ = base.__name__  # type: ignore[attr-defined]  # errors name it, and `shards.py` looks for it

@@ -70,8 +70,8 @@ def to_manifest(
     }
     num_absent = [[array.num_absent for array in table] for table in tables]
     if any(number is not None for row in num_absent for number in row):
-        numbers_or_none = [[-1 if number is None else number for number in row] for row in num_absent]
-        arrays["num_absent"] = np.array(numbers_or_none, np.int64)
+        absent_rows = [[-1 if number is None else number for number in row] for row in num_absent]
+        arrays["num_absent"] = np.array(absent_rows, np.int64)
     return {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}, arrays
 
 

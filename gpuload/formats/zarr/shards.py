@@ -92,14 +92,14 @@ def levels_of(array: Any) -> list[Level]:
     levels, shape = list[Level](), tuple(max(int(step), 1) for step in steps)
     while (codec := next((codec for codec in codecs if _name(codec) == SHARDING), None)) is not None:
         axes, is_before, tail_bytes = tuple(range(len(shape))), True, 0
-        for other in codecs:
-            is_before = is_before and other is not codec
-            if _name(other) == TRANSPOSE and is_before:
-                axes = tuple(axes[axis] for axis in other.order)
-            elif _name(other) == CRC32C and not is_before:
+        for neighbour in codecs:
+            is_before = is_before and neighbour is not codec
+            if _name(neighbour) == TRANSPOSE and is_before:
+                axes = tuple(axes[axis] for axis in neighbour.order)
+            elif _name(neighbour) == CRC32C and not is_before:
                 tail_bytes += CHECKSUM_BYTES
-            elif other is not codec:
-                raise _unknown(f"the codec {_name(other)} stands beside that of shards")
+            elif neighbour is not codec:
+                raise _unknown(f"the codec {_name(neighbour)} stands beside that of shards")
         shape = tuple(shape[axis] for axis in axes)
         chunk = tuple(map(int, codec.chunk_shape))
         levels.append(_level(codec, axes, shape, chunk, tail_bytes))
@@ -184,7 +184,7 @@ def _count(storage: Storage, levels: Sequence[Level], shards: Shards, room: Indi
     num_inside = -(-room // np.array(level.chunk))
     for axis, steps in enumerate(level.counts):
         is_inside = np.arange(steps) < num_inside[:, axis, None]
-        is_there &= is_inside.reshape(len(room), *(steps if other == axis else 1 for other in range(len(shape))))
+        is_there &= is_inside.reshape(len(room), *(steps if k == axis else 1 for k in range(len(shape))))
     if len(levels) == 1:
         return int(np.count_nonzero(is_there))
     number, *places = np.nonzero(is_there)
