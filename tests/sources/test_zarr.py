@@ -447,6 +447,22 @@ def test_chunks_that_a_shard_lacks_are_told_also_by_a_manifest(tmp_path, caplog,
     assert message in caplog.text
 
 
+@pytest.mark.parametrize("chunk", [[0, 2], [3, 3], [2], [2, 2, 2], [2**40, 2]])
+def test_shards_in_shards_whose_shapes_cannot_be_are_damaged(tmp_path, chunk):
+    codecs = zarr.codecs
+    shards = codecs.ShardingCodec(chunk_shape=(4, 4), codecs=[codecs.ShardingCodec(chunk_shape=(2, 2))])
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    zarr.create(store=group.store, path="x", shape=(8, 8), chunks=(8, 8), dtype="i4", codecs=[shards], zarr_format=3)[
+        ...
+    ] = 1
+    path = tmp_path / "a.zarr" / "x" / "zarr.json"
+    metadata = json.loads(path.read_bytes())
+    metadata["codecs"][0]["configuration"]["codecs"][0]["configuration"]["chunk_shape"] = chunk
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(FormatError, match="metadata are damaged"):
+        gl.zarr(tmp_path / "a.zarr")
+
+
 def test_whole_shards_are_told_of_nothing(tmp_path, caplog):
     group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
     options = {"chunks": (2, 2), "shards": (4, 6), "dtype": "i4"}

@@ -7,6 +7,7 @@ rows, the store is told which files are their chunks, and their names are compar
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -25,6 +26,7 @@ from gpuload.errors import (
     DamagedBlockError,
     FormatError,
     MissingPackageError,
+    SpecError,
     line_of,
     missing_package,
 )
@@ -177,7 +179,10 @@ def array_of(metadata: Mapping[str, Any], length: int, store: Any, path: str) ->
     check_array({**metadata, "shape": [length, *metadata["shape"]]})
     package, storage = import_zarr(), signalsafe.import_package("zarr.storage")
     place = storage.StorePath(store, path)
-    return with_checks(package.Array.from_dict(place, {**metadata, "shape": [length, *metadata["shape"]]}))
+    array = package.Array.from_dict(place, {**metadata, "shape": [length, *metadata["shape"]]})
+    with contextlib.suppress(SpecError):  # zarr does not check the shapes of shards in shards
+        shards.levels_of(array)
+    return with_checks(array)
 
 
 @dataclass(frozen=True, eq=False)

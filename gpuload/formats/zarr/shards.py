@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, short_repr
 from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.extents import Extents, Storage
 
@@ -84,6 +84,7 @@ def levels_of(array: Any) -> list[Level]:
 
     Raises:
         SpecError: it has shards, and their indexes cannot be read where they lie.
+        ValueError: the shapes of shards and chunks cannot be.
     """
     settings = array.metadata
     if settings.zarr_format == 2:
@@ -112,6 +113,8 @@ def _name(codec: Any) -> str:
 
 
 def _level(codec: Any, axes: Shape, shard: Shape, chunk: Shape, tail_bytes: int) -> Level:
+    if len(chunk) != len(shard) or any(not step or length % step for length, step in zip(shard, chunk, strict=True)):
+        raise ValueError(f"chunks of {short_repr(chunk)} do not fill shards of {short_repr(shard)}")
     num_chunks = math.prod(length // step for length, step in zip(shard, chunk, strict=True))
     index_bytes, order = ENTRY_BYTES * num_chunks, "<"
     for inner in codec.index_codecs:
