@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError, line_of
-from gpuload.formats.packing import Packing
+from gpuload.formats.packing import MOST_BITS, Packing
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
@@ -247,7 +247,15 @@ def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[st
             remedy=f"write it anew, or pass fill=True, which reads {gaps.fill}{hint}",
         )
     packing, choice = member.packing, arguments["mask_and_scale"]
-    if packing is None or choice is False or not isinstance(member.fields, Layout):
+    if packing is None or choice is False:
+        return member
+    if packing.fault:
+        raise SpecError(
+            f"{member.title}: its numbers cannot be unpacked",
+            cause=packing.fault,
+            remedy=f"{call}(..., mask_and_scale=False) gives them as stored{hint}",
+        )
+    if not isinstance(member.fields, Layout):
         return member
     if choice is None and packing.names:
         raise SpecError(
@@ -262,10 +270,26 @@ def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[st
     fields = row_layout(field.name, np.dtype(packing.dtype), field.fixed_shape)
 
     def decode(block: int) -> Array:
-        return packing.apply(member.decode(block))
+        numbers = member.decode(block)
+        values = packing.apply(numbers)
+        rounded = packing.first_rounded(numbers, values)
+        if rounded is not None:
+            raise _no_float(member, packing, rounded, call)
+        return values
 
     how = f"{member.how}, unpacked by {', '.join(packing.names or ('valid_range',))}"
     return replace(member, fields=fields, decode=decode, how=how, places=None)
+
+
+def _no_float(member: Member, packing: Packing, number: int | float, call: str) -> SpecError:
+    """Return the error for a number that its float does not hold."""
+    return SpecError(
+        f"{member.title}: {number} is no value of {packing.dtype}",
+        cause=f"mask_and_scale=True makes floats of it, for its {', '.join(packing.names or ('valid_range',))}; "
+        f"these hold all whole numbers up to 2**{MOST_BITS}, and few above",
+        remedy=f'{call}(..., fields=["{member.path}"], mask_and_scale=False) gives this field as it is stored; '
+        "gl.zip joins it with the others",
+    )
 
 
 def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
@@ -277,6 +301,11 @@ def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
     num_missing, num_chunks = f"{gaps.num_missing} of its {gaps.num_chunks}", f", and {num_others} more lack some"
     subject = f"{member.title}: {num_missing} chunks are not there{num_chunks if num_others else ''}"
     cause = "the program that wrote it or a copy stopped early, or their elements are the fill value by purpose"
+    if gaps.is_usual:
+        cause = (
+            "the program that wrote it or a copy stopped early, or they hold the fill value alone: "
+            "zarr leaves out such chunks"
+        )
     if fill is False:
         raise SpecError(
             subject,

@@ -7,6 +7,7 @@
 
 Dtype   of the values: float64 or float32 as scale_factor and add_offset are, float64 for integers of 4 bytes or more.
         Without both, float32 for integers of 1 or 2 bytes, float64 for larger ones; floats stay as they are.
+Bits    Numbers of 8 bytes that float64 does not hold are an error where nothing scales them.
 Choice  Records of packed numbers are opened when the caller says whether to unpack them. NaN as the _FillValue of
         floats, and valid_range alone, change nothing that has to be chosen.
 Source  CF Conventions 1.11, 2.5.1 "Missing data", 8.1 "Packed Data"; NetCDF Users Guide, A "Attribute Conventions"
@@ -17,19 +18,22 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpuload.errors import SpecError
+from gpuload.errors import short_repr
 from gpuload.sources.leaf import Array
 
 SCALES, MISSING = ("scale_factor", "add_offset"), ("_FillValue", "missing_value")
 RANGE, UNSIGNED = ("valid_range", "valid_min", "valid_max"), "_Unsigned"
+NEUTRAL = dict(zip(SCALES, (1.0, 0.0), strict=True))
+COUNTS = {"scale_factor": 1, "add_offset": 1, "valid_range": 2, "valid_min": 1, "valid_max": 1}  # of numbers
 NAMES = (*SCALES, *MISSING, *RANGE, UNSIGNED)
 WIDE_BYTES = 4  # integers of which float32 does not hold all
+MOST_BITS = 53  # of whole numbers, all of which float64 holds
 Number = int | float
 
 
@@ -44,6 +48,7 @@ class Packing:
         missing: the numbers that stand for none.
         lowest, highest: the least and the largest number that is one.
         names: of the attributes that have to be chosen about.
+        fault: why the numbers cannot be unpacked; "" if they can.
     """
 
     dtype: str
@@ -54,6 +59,7 @@ class Packing:
     lowest: Number = -math.inf
     highest: Number = math.inf
     names: tuple[str, ...] = ()
+    fault: str = ""
 
     def apply(self, numbers: Array) -> Array:
         """Return the values of numbers, as an array of their own."""
@@ -74,21 +80,42 @@ class Packing:
             values[numbers > self.highest] = np.nan
         return values
 
+    def first_rounded(self, numbers: Array, values: Array) -> Number | None:
+        """Return the first number that its float does not hold, where nothing scales it; None if each is held.
+
+        Args:
+            numbers: as they are stored.
+            values: of `apply`; numbers that stand for none are NaN.
+        """
+        dtype = np.dtype(self.view or numbers.dtype)
+        if dtype.kind not in "iu" or dtype.itemsize * 8 <= MOST_BITS or self.scale != 1:
+            return None
+        numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))[~np.isnan(values)].astype(dtype)
+        # abs(-2**63) stays -2**63, whose bytes are those of 2**63.
+        sizes = (np.abs(numbers) if dtype.kind == "i" else numbers).view(np.uint64)
+        places = np.flatnonzero(sizes > 1 << MOST_BITS)
+        floats = sizes[places].astype(np.float64)
+        is_held = floats < 2.0**64
+        is_held[is_held] = floats[is_held].astype(np.uint64) == sizes[places[is_held]]
+        places = places[~is_held]
+        return int(numbers[places[0]]) if places.size else None
+
     def to_json(self) -> list[Any]:
         """Return it in values of JSON, which has no NaN."""
         numbers = [self.scale, self.offset, self.lowest, self.highest, *self.missing]
-        return [self.dtype, self.view, list(self.names), [repr(number) for number in numbers]]
+        values = [self.dtype, self.view, list(self.names), [repr(number) for number in numbers]]
+        return [*values, self.fault] if self.fault else values
 
     @classmethod
     def from_json(cls, entry: Any) -> Packing:
         """Return what `to_json` wrote; raises any error for other values."""
-        dtype, view, names, texts = entry
+        (dtype, view, names, texts), fault = entry[:4], "".join(entry[4:])
         if dtype not in ("float16", "float32", "float64") or not isinstance(view, str) or not set(names) <= set(NAMES):
             raise ValueError(f"{entry!r} is no packing of numbers")
         scale, offset, lowest, highest, *missing = [_number(text) for text in texts]
         if view and np.dtype(view).kind not in "iu":
             raise ValueError(f"{view!r} is no type of integers")
-        return cls(dtype, view, float(scale), float(offset), tuple(missing), lowest, highest, tuple(names))
+        return cls(dtype, view, float(scale), float(offset), tuple(missing), lowest, highest, tuple(names), fault)
 
 
 def _number(text: str) -> Number:
@@ -101,46 +128,69 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
     Args:
         attributes: of the array, by name; others than NAMES are passed over.
         dtype: of the array.
-
-    Raises:
-        SpecError: an attribute is no number.
     """
-    if dtype.kind not in "iuf" or not any(name in attributes for name in NAMES):
+    attributes = {name: attributes[name] for name in NAMES if _has_value(attributes.get(name))}
+    if not attributes:
         return None
+    dtype = dtype.base
+    if dtype.kind not in "iuf":
+        return _of_compounds(attributes, dtype)
+    try:
+        return _of_numbers(attributes, dtype)
+    except _FaultError as error:
+        return Packing("float64", names=tuple(attributes), fault=str(error))
+
+
+def _has_value(value: Any) -> bool:
+    """Return False for an attribute that is not there, null of JSON, or empty."""
+    return value is not None and getattr(value, "shape", ()) is not None and np.size(value) > 0
+
+
+class _FaultError(Exception):
+    """An attribute does not say what it has to."""
+
+
+def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
+    """Return the packing of compounds and the like, which have no values to unpack: of those that are scaled."""
+    names = tuple(name for name in SCALES if name in attributes and np.ravel(attributes[name])[0] != NEUTRAL[name])
+    if dtype.kind not in "cOV" or not names:
+        return None
+    return Packing("float64", names=names, fault=f"{', '.join(names)} beside elements of {dtype} is not supported")
+
+
+def _values_of(attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
+    """Return the numbers of an attribute, ``[n]``; none if it is not there."""
+    if name not in attributes:
+        return np.zeros(0)
+    value = attributes[name]
+    array = np.asarray(_number_of(value, dtype) if name in MISSING else value).reshape(-1)
+    if array.dtype.kind not in "iufb":
+        raise _FaultError(f"its attribute {name} is {short_repr(value)}, and no number")
+    if name in COUNTS and array.size != COUNTS[name]:
+        raise _FaultError(f"its attribute {name} has {array.size} numbers, {short_repr(value)}")
+    return array if name in SCALES else _in_dtype_of_array(array, dtype, stored_dtype)
+
+
+def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
+    """Return the same for an array of integers or floats; raises `_FaultError`."""
     view = _view(attributes, dtype)
     stored_dtype = np.dtype(view) if view else dtype
-
-    def values_of(name: str, read: Callable[[Any], Any] = np.asarray) -> Array:
-        array = np.asarray(read(attributes[name])).reshape(-1) if name in attributes else np.zeros(0)
-        if array.dtype.kind not in "iufb":
-            raise SpecError(
-                f"its attribute {name} is {attributes[name]!r}",
-                cause="it says which number stands for which value, and is no number",
-                remedy="write the attribute anew, as a number",
-            )
-        return array if name in SCALES else _in_dtype_of_array(array, dtype, stored_dtype)
-
-    scales = {name: values_of(name) for name in SCALES if name in attributes}
-    missing = {name: values_of(name, lambda value: _number_of(value, dtype)) for name in MISSING if name in attributes}
-    bounds = {name: values_of(name) for name in RANGE if name in attributes}
-    range_values = bounds.get("valid_range", np.zeros(0))
-    lows = [*range_values[:1].tolist(), *bounds.get("valid_min", np.zeros(0)).tolist()]
-    highs = [*range_values[1:2].tolist(), *bounds.get("valid_max", np.zeros(0)).tolist()]
-    numbers = tuple(dict.fromkeys(n for array in missing.values() for n in array.tolist() if not _is_nan(n)))
-    scale, offset = (float(scales[name][0]) if name in scales and scales[name].size else neutral
-                     for name, neutral in zip(SCALES, (1.0, 0.0), strict=True))  # fmt: skip
-    active_names = [name for name, neutral in zip(SCALES, (1.0, 0.0), strict=True) if name in scales
-              and scales[name].size and float(scales[name][0]) != neutral]  # fmt: skip
-    names = [*active_names, *(name for name, array in missing.items() if not all(map(_is_nan, array.tolist())))]
+    arrays = {name: _values_of(attributes, name, dtype, stored_dtype) for name in NAMES if name != UNSIGNED}
+    factors = {name: float(arrays[name][0]) if name in attributes else neutral for name, neutral in NEUTRAL.items()}
+    lows = [*arrays["valid_range"][:1].tolist(), *arrays["valid_min"].tolist()]
+    highs = [*arrays["valid_range"][1:].tolist(), *arrays["valid_max"].tolist()]
+    missing = [number for name in MISSING for number in arrays[name].tolist()]
+    active_names = [name for name, neutral in NEUTRAL.items() if factors[name] != neutral]
+    names = [*active_names, *(name for name in MISSING if not all(map(_is_nan, arrays[name].tolist())))]
     names += [UNSIGNED] if view else []
     if not names and not lows and not highs:
         return None
     return Packing(
-        _dtype_of_values(stored_dtype, [scales[name].dtype for name in active_names]).name,
+        _dtype_of_values(stored_dtype, [arrays[name].dtype for name in active_names]).name,
         view,
-        scale,
-        offset,
-        numbers,
+        factors["scale_factor"],
+        factors["add_offset"],
+        tuple(dict.fromkeys(number for number in missing if not _is_nan(number))),
         max(lows, default=-math.inf),
         min(highs, default=math.inf),
         tuple(names),
@@ -149,7 +199,7 @@ def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing |
 
 def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
     """Return the dtype that integers are taken as, after the attribute ``_Unsigned``; "" for their own."""
-    value = attributes.get(UNSIGNED)
+    value = np.ravel(attributes.get(UNSIGNED, ""))[0]  # netCDF has texts in arrays of one
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).lower()
     kind = {"true": "u", "false": "i"}.get(text, dtype.kind)
     return f"{kind}{dtype.itemsize}" if dtype.kind in "iu" and kind != dtype.kind else ""
@@ -184,7 +234,7 @@ def _dtype_of_values(stored_dtype: np.dtype[Any], scales: list[np.dtype[Any]]) -
     floats = [dtype if dtype.kind == "f" else np.dtype("f8") for dtype in scales]
     if stored_dtype.kind == "f":
         floats.append(stored_dtype)
-    elif is_wide or not floats:
+    else:
         floats.append(np.dtype("f8") if is_wide else np.dtype("f4"))
     return np.result_type(*floats)
 

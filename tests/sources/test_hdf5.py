@@ -7,6 +7,7 @@ import io
 import math
 import os
 import pickle
+import zlib
 from pathlib import Path
 from typing import ClassVar
 
@@ -315,7 +316,7 @@ REFUSALS = {
     circle: "leads to itself",
     virtual: "it is a virtual dataset",
     external: "they are in '/etc/passwd'",
-    references: "values of varying length of None",
+    references: "references to other objects",
     lists_of_texts: "a row has one of them",
     compound_of_texts: "Python objects",
     turned: "without turning their bytes around",
@@ -620,6 +621,82 @@ def test_packed_numbers_are_asked_for_and_become_values_or_stay(tmp_path, kind, 
         gl.hdf5(tmp_path / "x.manifest")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("i8", 2**53 + 1), (">i8", -(2**62) - 1), ("u8", 2**64 - 2), ("i8", 2**63 - 1)]
+)
+def test_whole_numbers_that_float64_does_not_hold_are_refused(tmp_path, dtype, number):
+    missing = np.array(-(2**63) if "i" in dtype else 2**64 - 1, dtype)
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("x", data=np.array([7, number, missing], dtype), chunks=(1,)).attrs["_FillValue"] = missing
+
+    source = gl.hdf5(tmp_path / "a.nc", mask_and_scale=True)
+    np.testing.assert_array_equal(source.read([0, 2])["x"], [7.0, np.nan])
+    with pytest.raises(SpecError, match=rf"x: {number} is no value of float64(.|\n)*mask_and_scale=False"):
+        source.read([1])
+    stored = gl.hdf5(tmp_path / "a.nc", fields=["x"], mask_and_scale=False)  # as the remedy says
+    assert stored.read([1])["x"].tolist() == [number]
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), 2**62, -(2**63), 2**63 - 1024])
+def test_large_whole_numbers_that_float64_holds_are_values(tmp_path, number):
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("x", data=np.array([number], "i8")).attrs["_FillValue"] = np.int64(0)
+    assert int(gl.hdf5(tmp_path / "a.nc", mask_and_scale=True).read([0])["x"][0]) == number
+
+
+HALF = {"scale_factor": 0.5}
+NOT_UNPACKED = {
+    "compound": (np.dtype([("a", "i2"), ("b", "f4")]), HALF, "beside elements of"),
+    "varying": (h5py.vlen_dtype("i2"), HALF, "beside elements of"),
+    "complex": (np.dtype("c8"), HALF, "beside elements of complex64"),
+    "two factors": (np.dtype("i2"), {"scale_factor": np.array([0.5, 0.25])}, "scale_factor has 2 numbers"),
+    "half a range": (np.dtype("i2"), {**HALF, "valid_range": np.array([1], "i2")}, "valid_range has 1 numbers"),
+    "text": (np.dtype("i2"), {"missing_value": "none"}, "missing_value is 'none', and no number"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_UNPACKED)
+def test_numbers_that_cannot_be_unpacked_are_refused_or_come_as_stored(tmp_path, kind):
+    dtype, attributes, message = NOT_UNPACKED[kind]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("x", (3,), dtype)
+        if kind == "varying":
+            data[0] = data[1] = data[2] = [1, 2]
+        else:
+            data[...] = np.zeros(3, dtype)
+        data.attrs.update(attributes)
+    for choice in (None, True):
+        with pytest.raises(SpecError, match=rf"x: its numbers cannot(.|\n)*{message}(.|\n)*mask_and_scale=False"):
+            gl.hdf5(tmp_path / "a.h5", mask_and_scale=choice)
+    assert len(gl.hdf5(tmp_path / "a.h5", mask_and_scale=False)) == 3
+
+
+@pytest.mark.parametrize("text", [np.array(["true"], object), np.array([b"true"]), np.bytes_(b"True")])
+def test_texts_of_netcdf_in_arrays_of_one_are_understood(tmp_path, text):
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("x", data=np.array([-1, 2], "i1")).attrs["_Unsigned"] = text
+    with pytest.raises(SpecError, match="_Unsigned"):
+        gl.hdf5(tmp_path / "a.nc")
+    assert gl.hdf5(tmp_path / "a.nc", mask_and_scale=True).read([0, 1])["x"].tolist() == [255, 2]
+
+
+def test_elements_that_are_arrays_are_unpacked(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("x", (2,), np.dtype(("i2", (3,))))
+        data[...] = np.arange(6).reshape(2, 3)
+        data.attrs.update({**HALF, "_FillValue": np.int16(5)})
+    values = gl.hdf5(tmp_path / "a.h5", mask_and_scale=True).read([0, 1])["x"]
+    np.testing.assert_array_equal(values, [[0, 0.5, 1], [1.5, 2, np.nan]])
+
+
+def test_names_that_steer_a_terminal_are_written_out(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["\x1b[31mred"] = np.arange(3)
+    source = gl.hdf5(tmp_path / "a.h5")
+    assert source.describe().startswith("\\x1b[31mred: ")
+    assert source.read([2])["\x1b[31mred"].tolist() == [2]
+
+
 def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, caplog):
     with h5py.File(tmp_path / "a.nc", "w") as file:
         data = file.create_dataset("x", data=np.array([1, np.nan], "f4"))
@@ -627,6 +704,84 @@ def test_nan_for_missing_floats_and_a_factor_of_one_are_no_packing(tmp_path, cap
 
     np.testing.assert_array_equal(gl.hdf5(tmp_path / "a.nc").read([0, 1])["x"], np.array([1, np.nan], "f4"))
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("order", [None, "F"])
+def test_chunks_that_hdf5_inflates_are_bounded(tmp_path, monkeypatch, order):
+    for name in ("ALLOWED_BYTES", "inflate.ALLOWED_BYTES"):  # instead of 1 GiB, which would take seconds
+        module = "gpuload.storage" if "." in name else "gpuload.formats.hdf5.datasets"
+        monkeypatch.setattr(f"{module}.{name}", 1 << 16)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "10")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        options = {"fletcher32": True} if order else {"scaleoffset": 3}
+        data = file.create_dataset("x", (64, 32), "i4", chunks=(64, 32), compression="gzip", **options)
+        data[...] = np.arange(2048).reshape(64, 32) % 8
+    values = np.arange(2048).reshape(64, 32) % 8
+    np.testing.assert_array_equal(
+        gl.hdf5(tmp_path / "a.h5", order=order).read([3])["x"][0], values[:, 3] if order else values[3]
+    )
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["x"].id.write_direct_chunk((0, 0), zlib.compress(bytes(1 << 22)) + bytes(4))
+    with pytest.raises(FormatError, match=r"x, a chunk has \d+ bytes, and unpacks to"):
+        gl.hdf5(tmp_path / "a.h5", order=order).read([3])
+
+
+def of_matlab(group, name, values, kind, **attributes):
+    data = group.create_dataset(name, data=values)
+    data.attrs.update({"MATLAB_class": np.bytes_(kind), **attributes})
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("options", [{}, {"chunks": (2, 2)}, {"chunks": (2, 2), "compression": "lzf"}])
+def test_logical_arrays_of_matlab_are_boolean(tmp_path, order, options):
+    values = np.array([[1, 0, 1], [0, 0, 1]], "u1")
+    with h5py.File(tmp_path / "m.mat", "w", userblock_size=512) as file:
+        file.create_dataset("mask", data=values, **options).attrs["MATLAB_class"] = np.bytes_("logical")
+    source = gl.hdf5(tmp_path / "m.mat", order=order)
+    again = gl.hdf5(source.index(tmp_path / "x.manifest"))
+    for records in (source.read(range(len(source))), again.read(range(len(source)))):
+        assert records["mask"].dtype == bool
+        np.testing.assert_array_equal(records["mask"], values if order == "C" else values.T)
+
+
+def test_characters_of_matlab_are_told_once(tmp_path, caplog):
+    for name in "ab":
+        with h5py.File(tmp_path / f"{name}.mat", "w") as file:
+            of_matlab(file, "word", np.array([[104, 105]], "u2").T, "char", MATLAB_int_decode=np.int32(2))
+    source = gl.hdf5(tmp_path / "*.mat", order="F")
+    [record] = caplog.records
+    assert "word: its elements are characters of MATLAB" in record.getMessage()
+    assert "".join(map(chr, source.read([1])["word"][0])) == "hi"  # as the warning says
+
+
+def test_cells_objects_and_sparse_matrices_of_matlab_are_refused_or_told(tmp_path, caplog):
+    with h5py.File(tmp_path / "m.mat", "w") as file:
+        of_matlab(file, "x", np.ones((1, 3)), "double")
+        of_matlab(file, "name", np.zeros((1, 6), "u4"), "string", MATLAB_object_decode=np.int32(3))
+        cell = file.create_dataset("cell", (1, 3), h5py.ref_dtype)
+        cell.attrs["MATLAB_class"] = np.bytes_("cell")
+        cell[...] = file["x"].ref
+        file["reference"] = cell[...]
+        sparse = file.create_group("sparse")
+        sparse.attrs.update({"MATLAB_class": np.bytes_("double"), "MATLAB_sparse": np.uint64(3)})
+        for part in ("data", "ir", "jc"):
+            sparse[part] = np.arange(3)
+        file["only/sparse"] = sparse
+    for fields, message in {
+        "name": "object of MATLAB, of the class string",
+        "cell": "cell array of MATLAB",
+        "reference": "references to other objects",
+        "sparse/data": "part of a sparse matrix",
+    }.items():
+        with pytest.raises(SpecError, match=message):
+            gl.hdf5(tmp_path / "m.mat", [fields], order="F")
+    with pytest.raises(SpecError, match=r"'sparse' is a sparse matrix(.|\n)*full\(X\)"):
+        gl.hdf5(tmp_path / "m.mat", group="only")
+    assert caplog.records == []
+    with h5py.File(tmp_path / "m.mat", "r+") as file:
+        del file["name"], file["cell"], file["reference"]
+    assert gl.hdf5(tmp_path / "m.mat", order="F").spec.names == ("x",)
+    assert "sparse matrices of MATLAB are left out: ['sparse']" in caplog.text
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (2, 7)}, {"chunks": (3, 4), "compression": "gzip"}])

@@ -404,6 +404,88 @@ def test_chunks_that_never_arrived_are_told_also_by_a_manifest(tmp_path, caplog)
         gl.zarr(path).read([7])
 
 
+SHARD_KINDS = {
+    "end": {},
+    "start": {"index_location": "start"},
+    "no checksum, big-endian": {"index_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]},
+}
+
+
+@pytest.mark.filterwarnings("ignore:Combining")
+@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("axes", [None, (1, 0)])
+def test_chunks_that_a_shard_lacks_are_told_also_by_a_manifest(tmp_path, caplog, kind, is_nested, axes):
+    codecs = zarr.codecs
+    inner = [codecs.ShardingCodec(chunk_shape=(2, 2), **SHARD_KINDS[kind])] if is_nested else [codecs.GzipCodec()]
+    inner = inner if is_nested else [codecs.BytesCodec(), *inner]
+    chunk = (4, 4) if is_nested else (2, 2)
+    shards = codecs.ShardingCodec(chunk_shape=chunk, codecs=inner, **SHARD_KINDS[kind])
+    before = [codecs.TransposeCodec(order=axes)] if axes else []
+    values = np.arange(1, 64, dtype="i4").reshape(9, 7)
+    values[2:4, :2] = values[8:, 4:6] = 0  # two chunks of 2 x 2; those beyond the edges are none
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    zarr.create(
+        store=group.store, path="x", shape=(9, 7), chunks=(8, 8), dtype="i4", codecs=[*before, shards], fill_value=0,
+        config={"write_empty_chunks": False}, zarr_format=3,
+    )[...] = values  # fmt: skip
+    message = "x: 2 of its 20 chunks are not there"
+
+    source = gl.zarr(tmp_path / "a.zarr")
+    [record] = caplog.records
+    assert message in record.getMessage()
+    assert "zarr leaves out such chunks" in record.getMessage()
+    np.testing.assert_array_equal(source.read(range(9))["x"], values)
+    with pytest.raises(SpecError, match=message):
+        gl.zarr(tmp_path / "a.zarr", fill=False)
+    caplog.clear()
+    path = gl.zarr(tmp_path / "a.zarr", fill=True).index(tmp_path / "x.manifest")
+    assert caplog.records == []
+    with pytest.raises(SpecError, match=message):
+        gl.zarr(path, fill=False)
+    gl.zarr(path)
+    assert message in caplog.text
+
+
+@pytest.mark.parametrize("chunk", [[0, 2], [3, 3], [2], [2, 2, 2], [2**40, 2]])
+def test_shards_in_shards_whose_shapes_cannot_be_are_damaged(tmp_path, chunk):
+    codecs = zarr.codecs
+    shards = codecs.ShardingCodec(chunk_shape=(4, 4), codecs=[codecs.ShardingCodec(chunk_shape=(2, 2))])
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    zarr.create(store=group.store, path="x", shape=(8, 8), chunks=(8, 8), dtype="i4", codecs=[shards], zarr_format=3)[
+        ...
+    ] = 1
+    path = tmp_path / "a.zarr" / "x" / "zarr.json"
+    metadata = json.loads(path.read_bytes())
+    metadata["codecs"][0]["configuration"]["codecs"][0]["configuration"]["chunk_shape"] = chunk
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(FormatError, match="metadata are damaged"):
+        gl.zarr(tmp_path / "a.zarr")
+
+
+def test_whole_shards_are_told_of_nothing(tmp_path, caplog):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    options = {"chunks": (2, 2), "shards": (4, 6), "dtype": "i4"}
+    group.create_array("x", shape=(9, 7), **options)[...] = np.ones((9, 7))
+    group.create_array("none", shape=(9, 0), **options)
+    full = group.create_array("zeros", shape=(9, 7), config={"write_empty_chunks": True}, **options)
+    full[...] = np.zeros((9, 7))  # with chunks beyond the edges
+    group.create_array("word", shape=(9,), chunks=(2,), shards=(4,), dtype=str)[...] = np.array(["a"] * 9)
+    assert len(gl.zarr(tmp_path / "a.zarr")) == len(gl.zarr(tmp_path / "a.zarr", fill=False)) == 9
+    assert caplog.records == []
+
+
+@pytest.mark.filterwarnings("ignore:Combining")
+def test_shards_behind_a_codec_that_hides_their_index_are_refused_by_fill(tmp_path, caplog):
+    codecs = zarr.codecs
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    both = [codecs.ShardingCodec(chunk_shape=(2,)), codecs.GzipCodec()]
+    zarr.create(store=group.store, path="x", shape=(8,), chunks=(4,), dtype="i4", codecs=both, zarr_format=3)[...] = 1
+    assert gl.zarr(tmp_path / "a.zarr").read([7])["x"].tolist() == [1]
+    with pytest.raises(SpecError, match="GzipCodec stands beside that of shards"):
+        gl.zarr(tmp_path / "a.zarr", fill=False)
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_packed_numbers_of_xarray_become_values_or_stay(tmp_path, version):
     group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=version)
@@ -418,6 +500,17 @@ def test_packed_numbers_of_xarray_become_values_or_stay(tmp_path, version):
     np.testing.assert_array_equal(source.read([0, 1, 2])["t"], [10.5, 11.0, np.nan])
     again = gl.open(source.index(tmp_path / "x.manifest"))
     np.testing.assert_array_equal(again.read([0, 1, 2])["t"], [10.5, 11.0, np.nan])
+
+
+def test_whole_numbers_that_float64_does_not_hold_are_refused(tmp_path):
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    array = group.create_array("t", shape=(3,), chunks=(1,), dtype="i8")
+    array[...] = [1, 2**60 + 1, -1]
+    array.attrs["_FillValue"] = -1
+    source = gl.zarr(tmp_path / "a.zarr", mask_and_scale=True)
+    np.testing.assert_array_equal(source.read([0, 2])["t"], [1, np.nan])
+    with pytest.raises(SpecError, match=f"a.zarr, t: {2**60 + 1} is no value of float64"):
+        source.read([1])
 
 
 def test_a_fill_value_of_floats_in_format_3_is_the_base64_of_a_double(tmp_path):
@@ -501,5 +594,10 @@ def test_an_attribute_that_is_no_number_is_named_with_its_array(tmp_path):
     group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
     group.create_array("x", data=np.arange(3), attributes={"scale_factor": "0.1"})
 
-    with pytest.raises(SpecError, match=r"a\.zarr, x: its attribute scale_factor is '0\.1'"):
+    with pytest.raises(SpecError, match=r"a\.zarr, x: its numbers(.|\n)*its attribute scale_factor is '0\.1'"):
         gl.zarr(tmp_path / "a.zarr")
+    source = gl.zarr(tmp_path / "a.zarr", mask_and_scale=False)  # as the remedy says
+    assert source.read([2])["x"].tolist() == [2]
+    path = source.index(tmp_path / "x.manifest")
+    with pytest.raises(SpecError, match=r"its attribute scale_factor is '0\.1'"):
+        gl.zarr(path, mask_and_scale=True)

@@ -92,6 +92,11 @@ def test_records_are_those_of_the_folder(
 def test_no_chunk_is_asked_for_its_stamp_and_each_read_is_a_range(server: ObjectServer) -> None:
     put(server, 3)
     source = gl.zarr(remote(server))
+    ranges = [(path, text) for _, path, text in server.requests if "/c/" in path]
+    assert len(ranges) == 3  # the indexes of the shards alone: whether they lack chunks
+    assert all("/x/c/" in path and text.endswith(f"-{len(server.objects[path]) - 1}") for path, text in ranges)
+    server.requests.clear()
+    gl.zarr(remote(server), fill=True)
     assert not any("/c/" in path for _, path, _ in server.requests)
     server.requests.clear()
     assert source.read([7], fields="y")["y"].tolist() == [7]
@@ -102,6 +107,21 @@ def test_no_chunk_is_asked_for_its_stamp_and_each_read_is_a_range(server: Object
     size = len(server.objects["/data/sets/a.zarr/x/c/1/0/0"])
     assert index == f"bytes={size - 36}-{size - 1}"  # two places of 16 bytes, and a checksum
     assert chunk != index
+
+
+def test_chunks_that_a_shard_of_a_store_lacks_are_told(
+    server: ObjectServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    array = group.create_array("x", shape=(8,), chunks=(2,), shards=(8,), dtype="i4", compressors=None)
+    array[...] = [1, 2, 0, 0, 5, 6, 7, 8]
+    for path in (tmp_path / "a.zarr").rglob("*"):
+        if path.is_file():
+            server.objects[f"/data/sets/a.zarr/{path.relative_to(tmp_path / 'a.zarr')}"] = path.read_bytes()
+    gl.zarr(remote(server))
+    assert "x: 1 of its 4 chunks are not there" in caplog.text
+    with pytest.raises(SpecError, match="1 of its 4 chunks"):
+        gl.zarr(remote(server), fill=False)
 
 
 def test_groups_are_found_by_a_wildcard(server: ObjectServer) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,8 +29,16 @@ from gpuload.errors import (
     line_of,
 )
 from gpuload.formats import members
-from gpuload.formats.hdf5 import messages
-from gpuload.formats.hdf5.chunks import DEFLATE, FLETCHER32, SHUFFLE, Grid, grid_shape, sort_chunks
+from gpuload.formats.hdf5 import matlab, messages
+from gpuload.formats.hdf5.chunks import (
+    CHECKSUM_BYTES,
+    DEFLATE,
+    FLETCHER32,
+    SHUFFLE,
+    Grid,
+    grid_shape,
+    sort_chunks,
+)
 from gpuload.formats.hdf5.library import find, import_h5py, read_file, refusal
 from gpuload.formats.members import Gaps, Member, Places
 from gpuload.formats.packing import NAMES, Packing, packing_of
@@ -38,7 +48,7 @@ from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import NUMBERS, Field, Layout
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
-from gpuload.storage.inflate import limit_bytes, too_large
+from gpuload.storage.inflate import ALLOWED_BYTES, LARGEST_EXPANSION, inflate_chunk, limit_bytes, too_large
 
 BY_HDF5 = "decoded by HDF5"
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)  # that are undone here
@@ -46,7 +56,6 @@ REFERENCE_BYTES = 16  # of a value of varying length, in the dataset itself
 ROWS, CHUNKS, HDF5 = "rows", "chunks", "hdf5"  # who reads a dataset: its rows lie in one piece, in chunks, or HDF5 does
 TEXTS, VALUES = "texts", "values"  # of varying length
 TURNED = "F"  # the order of an array whose axes are turned
-MATLAB, MATLAB_EMPTY = "MATLAB_class", "MATLAB_empty"  # attributes of a dataset
 
 
 @dataclass(frozen=True)
@@ -182,6 +191,8 @@ class Place:
                 return None, difference
             if dataset.kind.varying:
                 _check_lengths(self, array, begin, end, dataset)
+            else:
+                _check_expansion(self, array, begin, end, dataset)
             # MATLAB's arrays are turned: their first axis is the last of the dataset.
             values = array[..., begin:end].T if dataset.kind.order == TURNED else array[begin:end]
             if len(values) != end - begin:
@@ -225,7 +236,8 @@ class Place:
         elements = np.dtype(np.uint8) if h5py.check_string_dtype(dtype) else h5py.check_vlen_dtype(dtype)
         # Not None: NumPy takes it for float64 where it compares it with a dtype.
         has_elements = elements is not None and elements == kind.dtype
-        has_dtype = has_elements if kind.varying and dtype.hasobject else dtype == kind.dtype
+        is_same = matlab.is_stored_as(kind.dtype, dtype)
+        has_dtype = has_elements if kind.varying and dtype.hasobject else is_same
         is_text = dtype.hasobject and h5py.check_string_dtype(dtype) is not None
         if not has_dtype or is_text != (kind.varying == TEXTS) or array.shape != shape or chunk != kind.chunk:
             return array, f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} {shape}"
@@ -236,9 +248,9 @@ def _block_of(values: Any, kind: Kind) -> Array | Ragged:
     if kind.varying:
         return members.texts_of(values) if kind.varying == TEXTS else members.varying_of(values, native(kind.dtype))
     base, inner = kind.base
-    if values.dtype != base:
+    if not matlab.is_stored_as(base, values.dtype):
         raise ValueError(f"it has become {values.dtype} {values.shape}, and was {base} {inner}")
-    return np.ascontiguousarray(values)
+    return np.ascontiguousarray(values).view(base)
 
 
 @functools.lru_cache(maxsize=256)
@@ -283,24 +295,29 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
             "its elements are none of NumPy's", cause=line_of(error), remedy="convert it with h5py"
         ) from None
     filters, attributes = _filters_of(dataset), _attributes_of(dataset)
-    if attributes.get(MATLAB_EMPTY):
+    matlab.check_class(attributes, dataset, place.path)
+    if dtype.hasobject and h5py.check_ref_dtype(dtype) is not None:
         raise SpecError(
-            "it is an empty array of MATLAB",
-            cause="what is stored are its sizes, and no values",
-            remedy="name others by fields=",
+            "its elements are references to other objects of the file",
+            cause="they have no values of their own",
+            remedy="name the datasets that they lead to, or read them by h5py: file[reference]",
         )
     shape, length = tuple(map(int, dataset.shape[1:])), int(dataset.shape[0])
     chunk = tuple(map(int, dataset.chunks or ()))
     num_missing = _num_missing(dataset, chunk)
     if dtype.hasobject and dtype.names is None:
         kind = _varying_kind(place, dataset, dtype, shape, chunk, filters, num_missing)
+        kind = replace(kind, packing=packing_of(attributes, dtype))
         return Dataset(kind, length, num_missing=num_missing)
     if shape:
         order = _order_of(attributes, dtype, dataset.shape, order)
-    packing = packing_of(attributes, dtype)
+    packing, plain_dtype = packing_of(attributes, dtype), _without_metadata(dtype)
+    plain_dtype = matlab.dtype_of(attributes, plain_dtype)
+    if place.number == 0:  # once for all files
+        matlab.tell_characters(attributes, place.title, dtype)
     if shape and order == TURNED:
         turned = (*shape[::-1], length)
-        kind = Kind(HDF5, _without_metadata(dtype), turned[1:], chunk[::-1], filters, packing=packing, order=TURNED)
+        kind = Kind(HDF5, plain_dtype, turned[1:], chunk[::-1], filters, packing=packing, order=TURNED)
         members.row_layout(place.name, dtype, turned[1:])
         return Dataset(kind, turned[0], num_missing=num_missing)
     row_bytes = members.row_layout(place.name, dtype, shape).record_bytes
@@ -308,7 +325,7 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
     # without h5py.
     is_plain = dataset.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True)) and row_bytes > 0
     kind = Kind(
-        HDF5, _without_metadata(dtype), shape, chunk, filters, classes=_classes_of(dataset), packing=packing,
+        HDF5, plain_dtype, shape, chunk, filters, classes=_classes_of(dataset), packing=packing,
     )  # fmt: skip
     base, inner = kind.base
     is_ours = is_plain and all(code in FILTERS for code, *_ in filters)
@@ -337,7 +354,7 @@ def read_dataset(place: Place, file: Any, order: str | None) -> Dataset:
 
 def _attributes_of(dataset: Any) -> dict[str, Any]:
     """Return those attributes of a dataset that say what its numbers mean."""
-    return {name: dataset.attrs[name] for name in (*NAMES, MATLAB, MATLAB_EMPTY) if name in dataset.attrs}
+    return {name: dataset.attrs[name] for name in (*NAMES, *matlab.NAMES) if name in dataset.attrs}
 
 
 def _num_missing(dataset: Any, chunk: tuple[int, ...]) -> int:
@@ -361,7 +378,7 @@ def _order_of(attributes: Mapping[str, Any], dtype: np.dtype[Any], shape: Sequen
             cause='order="F" turns the axes of the dataset alone',
             remedy='leave order="F" out',
         )
-    if MATLAB in attributes and order is None:
+    if matlab.CLASS in attributes and order is None:
         raise SpecError(
             f"it is an array of MATLAB, whose axes lie in the file in turned order, as {tuple(map(int, shape))}",
             cause="MATLAB counts the elements of the first axis fastest, HDF5 those of the last",
@@ -508,6 +525,39 @@ def _check_lengths(place: Place, dataset: Any, begin: int, end: int, about: Data
             raise ValueError(f"a value of varying length has {int(lengths.max())} bytes, and the file {size}")
         if int(lengths.sum()) > limit_bytes(size):
             raise too_large(place.title, size, int(lengths.sum()), unpack="with h5py")
+
+
+def _check_expansion(place: Place, dataset: Any, begin: int, end: int, about: Dataset) -> None:
+    """Look at chunks behind deflate before HDF5 inflates them, which it does without a limit.
+
+    Those behind another filter that is not undone here are not seen.
+
+    Raises:
+        FormatError: a chunk unpacks to more than a file of its size may unpack to.
+    """
+    kind = about.kind
+    codes = [code for code, *_ in kind.filters]
+    if DEFLATE not in codes or place.file_bytes * LARGEST_EXPANSION <= ALLOWED_BYTES:
+        return
+    behind = kind.filters[len(codes) - codes[::-1].index(DEFLATE) :]
+    if not all(code == FLETCHER32 for code, *_ in behind):
+        return
+    least_limit = 2 * math.prod(kind.chunk) * kind.dtype.itemsize
+    rows = range(begin // kind.chunk[0] * kind.chunk[0], end, kind.chunk[0])
+    columns = [range(0, length, step) for length, step in zip(kind.shape, kind.chunk[1:], strict=True)]
+    for place_of_chunk in itertools.product(rows, *columns):
+        corner = place_of_chunk[::-1] if kind.order == TURNED else place_of_chunk
+        if about.num_missing and dataset.id.get_chunk_info_by_coord(corner).byte_offset is None:
+            continue
+        mask, raw = dataset.id.read_direct_chunk(corner)
+        if len(raw) * LARGEST_EXPANSION <= ALLOWED_BYTES or mask:
+            continue
+        num_bytes, limit = 0, max(limit_bytes(len(raw)), least_limit)
+        with contextlib.suppress(zlib.error):  # HDF5 will tell of it
+            for piece in inflate_chunk(zlib.decompressobj(), raw[: len(raw) - CHECKSUM_BYTES * len(behind)]):
+                num_bytes += len(piece)
+                if num_bytes > limit:
+                    raise too_large(f"{place.title}, a chunk", len(raw), num_bytes, unpack="with h5py")
 
 
 def _references(place: Place, dataset: Any, begin: int, end: int) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from gpuload import signalsafe
 from gpuload.errors import FormatError, GpuloadError, SpecError, UnknownFieldError, line_of, missing_package
-from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps
+from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps, matlab
 from gpuload.storage.files import Files, Handle, open_error
 
 CALL = "gl.hdf5"
@@ -141,7 +141,9 @@ def names_in(file: Any, path: str, group: str) -> list[str]:
     node = find(file, path, group)
     if not isinstance(node, h5py.Group):
         raise SpecError(f"{path}: {group} is no group", cause="it is a dataset", remedy="name it by fields=")
-    names = [name for name in node if getattr(find(file, path, f"{group}/{name}"), "shape", ())]
+    nodes = {name: find(file, path, f"{group}/{name}") for name in node}
+    names = [name for name, member in nodes.items() if getattr(member, "shape", ())]
+    matlab.tell_sparse(path, nodes, is_alone=not names)
     if not names:
         paths = list[str]()
 

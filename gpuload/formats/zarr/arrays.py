@@ -7,6 +7,7 @@ rows, the store is told which files are their chunks, and their names are compar
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -25,17 +26,20 @@ from gpuload.errors import (
     DamagedBlockError,
     FormatError,
     MissingPackageError,
+    SpecError,
     line_of,
     missing_package,
 )
 from gpuload.formats import members
 from gpuload.formats.members import Gaps, Member, Places
 from gpuload.formats.packing import MISSING, SCALES, Packing
+from gpuload.formats.zarr import shards
 from gpuload.formats.zarr.metadata import check_array
-from gpuload.formats.zarr.texts import with_text_checks
+from gpuload.formats.zarr.texts import with_checks
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Array, Indices
 from gpuload.spec import Field, Layout
+from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, join
 
 CALL = "gl.zarr"
@@ -175,7 +179,10 @@ def array_of(metadata: Mapping[str, Any], length: int, store: Any, path: str) ->
     check_array({**metadata, "shape": [length, *metadata["shape"]]})
     package, storage = import_zarr(), signalsafe.import_package("zarr.storage")
     place = storage.StorePath(store, path)
-    return with_text_checks(package.Array.from_dict(place, {**metadata, "shape": [length, *metadata["shape"]]}))
+    array = package.Array.from_dict(place, {**metadata, "shape": [length, *metadata["shape"]]})
+    with contextlib.suppress(SpecError):  # zarr does not check the shapes of shards in shards
+        shards.levels_of(array)
+    return with_checks(array)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,11 +193,13 @@ class StoredArray:
         kind: what other stores share.
         length: the number of rows.
         chunks: int64 ``[num_chunks]``, ascending: the places in the grid of the chunks or shards that have a file.
+        num_absent: how many chunks are not there, of an array of shards; None: not counted.
     """
 
     kind: Kind
     length: int
     chunks: Indices
+    num_absent: int | None = None
 
     @property
     def num_files(self) -> int:
@@ -322,6 +331,38 @@ def with_images(place: Place) -> Place:
     return replace(place, array=replace(array, kind=replace(kind, has_images=values.encoded)))
 
 
+def with_gaps(place: Place, storage: Storage) -> Place:
+    """Return an array of shards with the number of chunks that are not there; others as they are.
+
+    Raises:
+        SpecError: the indexes of its shards cannot be read where they lie.
+        ChangedFileError, FileError: a file changed, or cannot be read.
+    """
+    array, levels = place.array, shards.levels_of(place.array.kind.sample)
+    if array.num_absent is not None or not levels:
+        return place
+    counts, shape = array.kind.counts(array.length), (array.length, *array.kind.row_shape)
+    numbers = np.arange(place.first + 1, place.first + array.num_files, dtype=np.int64)
+    corners = np.stack(np.unravel_index(array.chunks, counts), axis=1) * np.array(array.kind.steps)
+    parts = shards.Shards(numbers, np.zeros_like(numbers), place.files.sizes[numbers], corners)
+    num_present = shards.count_present(storage, levels, parts, shape)
+    num_absent = shards.count_leaves(levels, shape) - num_present
+    return replace(place, array=replace(array, num_absent=num_absent))
+
+
+def _gaps_of(array: StoredArray) -> Gaps | None:
+    """Return how many chunks are not there; of an array of shards those in shards, if they were counted."""
+    kind = array.kind
+    num_chunks = math.prod(kind.counts(array.length))
+    num_missing = num_chunks - array.chunks.size
+    if array.num_absent is not None:
+        shape = (array.length, *kind.row_shape)
+        num_missing = array.num_absent
+        num_chunks = shards.count_leaves(shards.levels_of(kind.sample), shape)
+    fill = f"the fill value {kind.sample.fill_value}"
+    return Gaps(num_missing, num_chunks, fill, is_usual=True) if num_missing else None
+
+
 def member_of(place: Place) -> Member:
     """Return an array as fields of records."""
     array, kind, name = place.array, place.array.kind, place.name
@@ -337,11 +378,6 @@ def member_of(place: Place) -> Member:
         fields = _row_layout(name, dtype, kind.row_shape)
     size, rows = int(sizes.sum()), min(kind.block_rows, max(array.length, 1))
     members.check_chunk(place.title, kind.sample.chunks, dtype.itemsize, size)
-    num_chunks = math.prod(kind.counts(array.length))
-    gaps = None
-    if numbers.size < num_chunks:
-        fill = f"the fill value {kind.sample.fill_value}"
-        gaps = Gaps(num_chunks - numbers.size, num_chunks, fill, is_usual=True)
     starts = members.block_starts(place.title, array.length, rows, row_bytes, size)
     return Member(
         place.title,
@@ -353,6 +389,6 @@ def member_of(place: Place) -> Member:
         partial(place.origin, starts),
         array.length * row_bytes or size,
         Places(numbers, np.diff(starts), np.zeros(numbers.size, np.int64)) if is_plain else None,
-        gaps=gaps,
+        gaps=_gaps_of(array),
         packing=kind.packing,
     )

@@ -3,7 +3,8 @@
 Files    of each group and array the file of its metadata, then those of its chunks or shards.
 Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without the first axis and
          without attributes, the path in the store, and whether its values are images.
-Arrays   of each group a row of numbers, one for each array: which kind, how many rows, how many chunks have a file.
+Arrays   of each group a row of numbers, one for each array: which kind, how many rows, how many chunks have a file; of
+         shards how many chunks they lack.
          The places of chunks in the grid stand there only for arrays that lack some.
 Folders  are those of the files of metadata, so that groups move with their manifest.
 Bounds   zarr takes the metadata as those of a file, and chunks lie in the grid of their array. Whether their files have
@@ -26,7 +27,7 @@ from gpuload.errors import SpecError, line_of
 from gpuload.formats import members
 from gpuload.formats.members import complete_path
 from gpuload.formats.packing import Packing
-from gpuload.formats.zarr import FIELD, METADATA
+from gpuload.formats.zarr import FIELD, METADATA, shards
 from gpuload.formats.zarr.arrays import Groups, Kind, StoredArray, array_of
 from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.files import Files
@@ -67,6 +68,10 @@ def to_manifest(
         "num_chunks": np.array([[array.chunks.size for array in table] for table in tables], np.int64),
         "chunk_places": np.concatenate([NO_CHUNKS, *lacking]),
     }
+    num_absent = [[array.num_absent for array in table] for table in tables]
+    if any(number is not None for row in num_absent for number in row):
+        absent_rows = [[-1 if number is None else number for number in row] for row in num_absent]
+        arrays["num_absent"] = np.array(absent_rows, np.int64)
     return {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}, arrays
 
 
@@ -132,6 +137,10 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
     if (kind_of >= [len(column) for column in table_kinds]).any():
         raise listing.error("it has no such kind of an array")
     tables = _tables_of(listing, table_kinds, kind_of, lengths, num_chunks)
+    if "num_absent" in listing.arrays:  # older manifests have none: the indexes of shards are read then
+        absent = listing.array("num_absent", "<i8", *kind_of.shape).tolist()
+        tables = [[_with_absent(listing, *pair) for pair in zip(*row, strict=True)]
+                  for row in zip(tables, absent, strict=True)]  # fmt: skip
     firsts = np.cumsum(np.append(0, num_chunks.reshape(-1) + 1))[:-1].reshape(num_chunks.shape)
     folders = [
         _folder_of(listing, [(int(first), array.kind) for first, array in zip(row, table, strict=True)])
@@ -183,6 +192,16 @@ def _tables_of(
     if first != places.size:
         raise listing.error("it has more places of chunks than chunks")
     return tables
+
+
+def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredArray:
+    """Return an array with the number of chunks that its shards lack; -1: not counted."""
+    levels = shards.levels_of(array.kind.sample) if number >= 0 else []
+    if number < 0:
+        return array
+    if not levels or number > shards.count_leaves(levels, (array.length, *array.kind.row_shape)):
+        raise listing.error(f"{number} chunks of an array cannot be missing in its shards")
+    return replace(array, num_absent=number)
 
 
 def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, Kind]]) -> str:

@@ -22,6 +22,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -40,6 +41,7 @@ from gpuload.formats.zarr.arrays import (
     array_of,
     import_zarr,
     member_of,
+    with_gaps,
     with_images,
 )
 from gpuload.formats.zarr.listing import from_manifest, to_manifest
@@ -48,6 +50,7 @@ from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.storage import manifest, objects, open_storage
+from gpuload.storage.extents import Storage
 from gpuload.storage.files import Paths, exists, expand_folders, files_below, join, look_at, names_in
 from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
 from gpuload.threads import parallel_map
@@ -87,8 +90,9 @@ def zarr(
         fields: the paths of arrays in the group, in this order; or a dict from names of fields to these. By default all
             arrays of the group itself that have an axis.
         group: the path of the group.
-        fill: True reads chunks without a file as the fill value, without a warning; False: they are an error. zarr
-            itself writes no file for a chunk that holds nothing but the fill value.
+        fill: True reads chunks without a file, or without a place in their shard, as the fill value, without a warning;
+            False: they are an error. zarr itself leaves out chunks that hold nothing but the fill value. Unless it is
+            True the index of each shard is read when folders are opened; a manifest holds the numbers.
         mask_and_scale: True makes values of numbers that are packed, as the attributes of xarray and netCDF say
             (``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``, ``valid_range``, ``_Unsigned``):
             floats, with NaN for a missing value. False gives them as they are stored. By default packed numbers are an
@@ -116,7 +120,8 @@ def zarr(
 
     def entries() -> Entries:
         complete_paths = [members.complete_path(group, path) for path in groups.paths.values()]
-        return Entries(*to_manifest(complete_paths, [[place.array for place in row] for row in places]))
+        tables = [[_try_count(place, storage).array for place in row] for row in places]
+        return Entries(*to_manifest(complete_paths, tables))
 
     opening = Opening(zarr, {"paths": tuple(groups.folders) if listing is None else listing.path, **arguments})
     try:
@@ -129,11 +134,22 @@ def zarr(
             if listing is not None
             else [[_within(place, groups, with_images) for place in row] for row in places]
         )
+        if not fill:
+            count = partial(with_gaps if fill is False else _try_count, storage=storage)
+            places = [[_within(place, groups, count) for place in row] for row in places]
         tables = [[_within(place, groups, member_of) for place in row] for row in places]
         source = members.source_of(groups.files, storage, opening, tables, groups.folders, arguments, entries)
     except (SpecError, FormatError) as error:
         raise (error if listing is None else error.within(listing.path)) from None
     return source
+
+
+def _try_count(place: Place, storage: Storage) -> Place:
+    """Return an array with the number of chunks that its shards lack, if that can be told."""
+    try:
+        return with_gaps(place, storage)
+    except SpecError:
+        return place
 
 
 def _open_folders(
@@ -329,10 +345,7 @@ def _listing(folder: str, store: FolderStore, path: str, node: Node, fill: bool 
         return array_of(row_metadata, length, store, node.path)
 
     kind = Kind(node.path, signalsafe.call_library(sample, lambda error: _damage(folder, error)))
-    try:
-        kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
-    except SpecError as error:
-        raise error.within(f"{folder}, {path or 'the array'}") from None
+    kind = replace(kind, packing=packing_of(kind.packing_attributes(node.attributes), kind.dtype))
     about = [join(root, name) for name in METADATA]
     if _lists(root):
         paths = list(files_below(root))

@@ -2,17 +2,20 @@
 
 A chunk begins with this number (4 bytes, little-endian), then each value with its length (4 bytes). numcodecs takes 8
 bytes of memory for each value that is stated, before it looks whether the chunk is that long: 20 bytes take 32 GB.
+How many bytes a chunk of any kind may unpack to is the matter of `limits.py`, whose codecs are put in here, too.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpuload import signalsafe
+from gpuload.formats.zarr import limits
 
 CODECS = ("vlen-utf8", "vlen-bytes", "vlen-array")  # of numcodecs, by their names
 CLASSES = ("VLenUTF8Codec", "VLenBytesCodec")  # of zarr
@@ -20,17 +23,16 @@ SHARD = "ShardingCodec"
 NUMBER_BYTES = 4
 
 
-def with_text_checks(array: Any) -> Any:
-    """Return zarr's array with codecs that check the number of values of a chunk; others as they are."""
-    settings = array.metadata
+def with_checks(array: Any) -> Any:
+    """Return zarr's array with codecs that check the number of values of a chunk, and of the bytes of it."""
+    settings, dtype = array.metadata, array.dtype
     if settings.zarr_format == 2:
-        name, codecs = "filters", tuple(_filter_of(codec) for codec in settings.filters or ())
+        count = math.prod(settings.chunks)
+        codecs = [_filter_of(codec, count, dtype) for codec in (*(settings.filters or ()), settings.compressor)]
+        object.__setattr__(settings, "filters", tuple(codecs[:-1]) or settings.filters)
+        object.__setattr__(settings, "compressor", codecs[-1])
     else:
-        name, codecs = "codecs", _codecs_of(settings.codecs)
-    before = getattr(settings, name) or ()
-    if _are_same(codecs, before):
-        return array
-    object.__setattr__(settings, name, codecs)
+        object.__setattr__(settings, "codecs", _codecs_of(settings.codecs))
     package = signalsafe.import_package("zarr")
     return package.Array(package.AsyncArray(metadata=settings, store_path=array.store_path))
 
@@ -78,8 +80,10 @@ def _are_same(codecs: Sequence[Any], before: Sequence[Any]) -> bool:
     return all(codec is old for codec, old in zip(codecs, before, strict=True))
 
 
-def _filter_of(codec: Any) -> Any:
-    return Filter(codec) if getattr(codec, "codec_id", "") in CODECS else codec
+def _filter_of(codec: Any, count: int, dtype: Any) -> Any:
+    if getattr(codec, "codec_id", "") in CODECS:
+        return Filter(codec)
+    return limits.bounded_filter(codec, count, dtype)
 
 
 def _codecs_of(codecs: Any) -> tuple[Any, ...]:
@@ -91,7 +95,7 @@ def _codec_of(codec: Any) -> Any:
     if name in CLASSES:
         return _class_of(type(codec))()  # type: ignore[arg-type]
     if name != SHARD:
-        return codec
+        return limits.bounded(codec)
     inner = _codecs_of(codec.codecs)
     if _are_same(inner, codec.codecs):
         return codec
