@@ -13,13 +13,15 @@ recognizes, or two formats do, is refused; the error shows its first bytes and t
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from gpuload import journal, lazy, signalsafe
+from gpuload import journal, lazy, signalsafe, synonyms, tracebacks
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError
 from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
@@ -31,6 +33,7 @@ from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
+TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # and each format: an argument of another one of these has advice
 INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
 find_kind, is_hidden, table_files = (
@@ -311,3 +314,57 @@ def _calls() -> str:
 
 def _names() -> str:
     return ", ".join(form.name for form in FORMATS)
+
+
+def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> str:
+    """Return what to do with an argument that a call of `gl` does not have, and a format does; "" if none does.
+
+    Where `gl.open` would open the files by that format, it is the call to write.
+
+    Args:
+        name: of the function that was called: ``"gl.open"``.
+        extra: the argument.
+        args: the arguments of the call, by place.
+        arguments: those by name.
+    """
+    if name not in (*TAKES_PATHS, *(f"gl.{form.name}" for form in FORMATS)):
+        return ""
+    words = {form.name: word for form in FORMATS if (word := _argument_of(form.name, extra))}
+    if not words:
+        return ""
+    paths = args[0] if args else arguments.get("paths")
+    opener, options = _opener_of(paths) if name == "gl.open" and paths is not None else ("", {})
+    if opener in words:
+        rest = {key: value for key, value in arguments.items() if key not in ("paths", extra)}
+        rest = {**options, **rest, words[opener]: arguments[extra]}
+        return f"write gl.{opener}({', '.join([repr(paths), *(f'{key}={value!r}' for key, value in rest.items())])})"
+    is_ours = extra in words.values()
+    readers = [f"gl.{form}(..., {word}=...)" for form, word in words.items() if word == extra or not is_ours]
+    opener_text = f", and gl.{opener} opens these files" if opener else ""
+    return f"leave it out; it belongs to {' or '.join(readers)}{opener_text}"
+
+
+def _argument_of(form: str, name: str) -> str:
+    """Return the argument of a format's function that an argument of another one stands for; "" if there is none."""
+    names = list(inspect.signature(getattr(sys.modules["gpuload"], form)).parameters)[1:]
+    if name in names:
+        return name
+    return next((word for word in synonyms.ARGUMENTS.get(name, ()) if word in names), "")
+
+
+def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of the format by which `gl.open` opens files, and the arguments that it passes; "" if none."""
+    with contextlib.suppress(GpuloadError):
+        folder = as_folder(paths)
+        if folder is not None:
+            kind = find_kind(folder)
+            return ("" if kind is None else kind.call.removeprefix("gl.")), {}
+        whole, names = folders_or_files(paths)
+        if whole is not None:
+            return whole.name, {}
+        form, match = recognize(names)
+        return form.name, match.options
+    return "", {}
+
+
+tracebacks.take_advice(_advice)

@@ -206,7 +206,7 @@ def _names_below(folder: str) -> Iterator[str]:
         except OSError as error:
             raise open_error(os.path.join(folder, inner), error) from None
         for entry in entries:
-            is_folder = entry.is_dir()
+            is_folder = _is_folder(entry)
             if is_folder and not inner and entry.name in FORMATS_OF_VERSIONS:
                 _check_versions(folder, entry.name, os.listdir(entry.path))
             if is_hidden(entry.name):
@@ -216,6 +216,14 @@ def _names_below(folder: str) -> Iterator[str]:
                 folders.append(path)
             else:
                 yield path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return True for a folder, also by way of a link; False for a link that leads nowhere, or round in a circle."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _check_versions(folder: str, name: str, names: Sequence[str]) -> None:

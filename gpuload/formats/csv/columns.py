@@ -187,10 +187,15 @@ def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) ->
 
 def _names(header: Any) -> tuple[str, ...]:
     if isinstance(header, (str, bytes)) or not isinstance(header, Iterable):
+        remedy = "pass one of these"
+        if header is None:
+            remedy = "pass header=False for files whose first line is data"
+        elif isinstance(header, int):
+            remedy = f"pass header=True, skip_lines={header}"
         raise SpecError(
             f"header = {header!r}",
             cause="it is True (the first line names the columns), False, or a list of names",
-            remedy="pass one of these",
+            remedy=remedy,
         )
     names = tuple(header)
     if not names or not all(isinstance(name, str) and name for name in names):
