@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv as table
 import gzip
+import itertools
 import pickle
 import sys
 from pathlib import Path
@@ -908,9 +909,18 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"columns": "a"}, "columns that are no names"),
-        ({"columns": []}, "columns that are no names"),
-        ({"columns": [1]}, "columns that are no names"),
+        ({"columns": "a"}, r"columns = 'a'(.|\n)*write \['a'\]"),
+        ({"columns": []}, "or a list of names"),
+        ({"columns": [1]}, "or a list of names"),
+        ({"columns": ["a", "a"]}, "a name stands there twice: 'a'"),
+        ({"columns": {"a", "b"}}, "a set has no order"),
+        ({"columns": itertools.repeat("a")}, "an iterator may have no end"),
+        ({"header": itertools.count()}, "an iterator may have no end"),
+        ({"defaults": itertools.count()}, "they are a dict or a list"),
+        ({"na_values": itertools.repeat("a")}, "they are a list of texts"),
+        ({"na_values": ["x" * 10**6]}, "1000000 characters"),
+        ({"header": None}, "pass header=False"),
+        ({"header": 2}, "pass header=True, skip_lines=2"),
         ({"columns": {"a": "no dtype"}}, "has dtype 'no dtype'"),
         ({"columns": {"v": ("O", ["a", "b"])}}, "has dtype object"),
         ({"columns": {"a": "c8"}}, "has dtype complex64"),
@@ -921,9 +931,9 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"columns": {"a": ("f4", (2,))}}, "has dtype"),
         ({"columns": {"x": (None, ["a", "b"])}}, "one dtype"),
         ({"columns": {"x": (str, ["a", "b"])}}, "text in a vector has a length"),
-        ({"columns": {"x": ("f4", ["a", "a"])}}, "in two fields"),
+        ({"columns": {"x": ("f4", ["a", "a"])}}, "a name stands there twice"),
         ({"columns": {"x": ("f4", ["a"]), "a": "f4"}}, "in two fields"),
-        ({"columns": {"": ("f4", ["a"])}}, "name of a field"),
+        ({"columns": {"": ("f4", ["a"])}}, "a dict from field to dtype"),
         ({"defaults": 0}, "defaults = 0"),
         ({"defaults": [0]}, "1 defaults for 2 columns"),
         ({"defaults": {"a": None}}, "'a' has None"),
@@ -936,7 +946,7 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"columns": {"b": "U2"}, "defaults": {"b": "xyz"}}, "'xyz'(.|\n)*no value of <U2"),
         ({"columns": {"b": "U2"}, "defaults": {"b": 0}}, "no value of <U2"),
         ({"header": "a,b"}, "header = 'a,b'"),
-        ({"header": []}, "a name is a text"),
+        ({"header": []}, "a list with the name of each column"),
         ({"header": ["a"]}, "header has 1 name,"),
         ({"header": 1}, "header = 1"),
         ({"delimiter": ""}, "delimiter = ''"),

@@ -14,7 +14,7 @@ import codecs
 import contextlib
 import fnmatch
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload import signalsafe
-from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.errors import SpecError, UnknownFieldError, short_repr
 from gpuload.sources.defaults import UnfitDefault, convert_default
-from gpuload.spec import check_name, is_whole
+from gpuload.spec import check_name, is_whole, list_of_names
 
 Header = bool | Sequence[str]
 Columns = Mapping[str, Any] | Sequence[str]
@@ -35,6 +35,7 @@ TIME_UNITS = ("D", "s", "ms", "us", "ns")
 COMPRESSIONS = ("auto", "zip")
 FLOAT_BYTES = (4, 8)
 MAX_NAMES = 12  # columns, by errors
+MOST_NA_CHARACTERS = 1 << 15  # of all; the tree that PyArrow looks them up in ends the process where it is larger
 ASCII = 0x7F
 NO_BREAK_SPACES = "\u00a0\u202f"  # between thousands, in French tables
 
@@ -135,11 +136,6 @@ def dialect_of(
         raise SpecError(
             f"skip_lines = {skip_lines!r}", cause="it is a number of lines, at least 0", remedy="pass skip_lines=1, say"
         )
-    missing = (na_values,) if isinstance(na_values, str) or not isinstance(na_values, Iterable) else tuple(na_values)
-    if not all(isinstance(value, str) for value in missing):
-        raise SpecError(f"na_values = {na_values!r}", cause="they are texts", remedy='pass na_values=["", "?"], say')
-    for value in missing:
-        _check_encodable("na_values has", value)
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
             f"compression = {compression!r}",
@@ -148,11 +144,33 @@ def dialect_of(
         )
     is_header = names is None and bool(header)
     dialect = Dialect(
-        delimiter, quote or "", _codec(encoding), is_header, names, int(skip_lines), missing,
+        delimiter, quote or "", _codec(encoding), is_header, names, int(skip_lines), _texts_of(na_values),
         decimal, thousands or "", escape or "", compression,
     )  # fmt: skip
     _check_marks(dialect, decimal, thousands, escape)
     return dialect
+
+
+def _texts_of(na_values: Any) -> tuple[str, ...]:
+    """Return the texts of missing values; those of a set in an order that is the same in each process."""
+    if isinstance(na_values, str) or not isinstance(na_values, Collection):
+        na_values = [na_values]
+    texts = list(na_values)
+    if not all(isinstance(text, str) for text in texts):
+        raise SpecError(
+            f"na_values = {short_repr(na_values)}",
+            cause="they are a list of texts",
+            remedy='pass na_values=["", "?"], say',
+        )
+    for text in texts:
+        _check_encodable("na_values has", text)
+    if sum(map(len, texts)) + len(texts) > MOST_NA_CHARACTERS:
+        raise SpecError(
+            f"na_values has {len(texts)} texts with {sum(map(len, texts))} characters",
+            cause=f"PyArrow takes at most {MOST_NA_CHARACTERS}",
+            remedy="name the texts of missing values that the files have",
+        )
+    return tuple(map(str, sorted(texts) if isinstance(na_values, (set, frozenset)) else texts))
 
 
 def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) -> None:
@@ -187,7 +205,7 @@ def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) ->
 
 def _names(header: Any) -> tuple[str, ...]:
     if isinstance(header, (str, bytes)) or not isinstance(header, Iterable):
-        remedy = "pass one of these"
+        remedy = 'pass one of these; of one column, header=["age"]'
         if header is None:
             remedy = "pass header=False for files whose first line is data"
         elif isinstance(header, int):
@@ -197,10 +215,8 @@ def _names(header: Any) -> tuple[str, ...]:
             cause="it is True (the first line names the columns), False, or a list of names",
             remedy=remedy,
         )
-    names = tuple(header)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise SpecError(f"header = {header!r}", cause="a name is a text", remedy="name each column, in its order")
-    return names
+    form = "True, False, or a list with the name of each column"
+    return list_of_names("header", header, form=form, example='header=["age", "name"]')
 
 
 def _check_character(argument: str, value: Any, usual: str) -> None:
@@ -258,7 +274,7 @@ def select_columns(
         for name in column_names:
             if name not in place:
                 raise UnknownFieldError(
-                    f"no column {name!r}",
+                    f"no column {short_repr(name)}",
                     cause=f"the columns are {list_names(names)}",
                     remedy='use one of these names, or pass header=["a", "b", ...] for a file without a header',
                 )
@@ -284,37 +300,32 @@ def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, li
     """Return (name, dtype or None, columns, is_vector) of each field, as the user says them."""
     if columns is None:
         return [(name, None, [name], False) for name in names]
-    if isinstance(columns, Mapping):
-        selections = []
-        for field, about in columns.items():
-            if isinstance(about, tuple) and len(about) == 2 and _are_names(about[1]):
-                selections.append((field, about[0], _matching(names, about[1]), True))
-            else:
-                selections.append((field, about, [field], False))
-        columns = selections
-    elif isinstance(columns, Iterable) and not isinstance(columns, (str, bytes)):
-        columns = [(name, None, [name], False) for name in columns]
-    else:
-        columns = []
-    if not columns or not all(isinstance(name, str) for _, _, column_names, _ in columns for name in column_names):
-        raise SpecError(
-            "columns that are no names",
-            cause="they are a dict from field to dtype, or a list of names",
-            remedy='write columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found',
-        )
-    return list(columns)
+    form = "a dict from field to dtype, or a list of names"
+    example = 'columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found'
+    fields = list(columns) if isinstance(columns, Mapping) else columns
+    fields = list_of_names("columns", fields, form=form, example=example)
+    if not isinstance(columns, Mapping):
+        return [(name, None, [name], False) for name in fields]
+    selections = list[tuple[str, Any, list[str], bool]]()
+    for field, about in zip(fields, columns.values(), strict=True):
+        if isinstance(about, tuple) and len(about) == 2 and not _is_text_dtype(about):
+            selections.append((field, about[0], _matching(names, field, about[1]), True))
+        else:
+            selections.append((field, about, [field], False))
+    return selections
 
 
-def _are_names(argument: Any) -> bool:
-    return isinstance(argument, str) or (
-        isinstance(argument, (list, tuple)) and all(isinstance(name, str) for name in argument)
-    )
+def _is_text_dtype(argument: tuple[Any, Any]) -> bool:
+    """Return True for what NumPy takes for a dtype: ``("U", 20)``."""
+    return is_whole(argument[1]) or (isinstance(argument[1], tuple) and all(map(is_whole, argument[1])))
 
 
-def _matching(names: list[str], pattern: str | Sequence[str]) -> list[str]:
+def _matching(names: list[str], field: str, pattern: Any) -> list[str]:
     """Return the columns of a list of names, or of a wildcard; in the order of the list, or of the file."""
     if not isinstance(pattern, str):
-        return list(pattern)
+        form = "a dtype and a list of columns, or a wildcard for them"
+        example = f'{{{field!r}: ("f4", ["a", "b"])}} or {{{field!r}: ("f4", "a*")}}'
+        return list(list_of_names(f"columns of field {field!r}", pattern, form=form, example=example))
     return [pattern] if pattern in names else [name for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
@@ -382,7 +393,7 @@ def _with_defaults(
                     remedy="use one of these names",
                 )
             by_column.update(dict.fromkeys(by_name[name], default))
-    elif isinstance(defaults, Iterable) and not isinstance(defaults, (str, bytes)):
+    elif isinstance(defaults, Collection) and not isinstance(defaults, (str, bytes, set, frozenset)):
         values = list(defaults)
         if len(values) != len(columns):
             raise SpecError(

@@ -12,7 +12,7 @@ Errors   name the user's file and line, also where a table is read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,11 +137,13 @@ def csv(
     if len(names) == 1 and dialect.header:
         _tell_of_delimiter(files.paths[0], names[0])
     read, fields = select_columns(names, columns, defaults)
+    if columns is not None and not isinstance(columns, (Mapping, list, tuple)):
+        columns = [str(name) for name in columns]  # keys of a dict, or an array, which no manifest holds
     arguments = {
         "paths": files.paths if index is None else index.path,
         "columns": columns,
         "defaults": defaults,
-        "header": header,
+        "header": header if isinstance(header, (bool, list, tuple)) else dialect.names or bool(header),
         "delimiter": delimiter,
         "quote": quote,
         "encoding": encoding,
