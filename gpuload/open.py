@@ -6,12 +6,14 @@ by description   a file beside the file describes it; this decides
 by bytes         a magic, or a length with its checksum; also of the content of a compressed file
 by text          the whole beginning is text of that form
 
-Names and suffixes play no part, but for the description beside a file, and the files of a folder. A file that no format
+Names and suffixes play no part, but for the description beside a file, the files of a folder, and text whose lines
+happen to have as many commas each: ``.yaml`` and the like are no tables. A file that no format
 recognizes, or two formats do, is refused; the error shows its first bytes and the calls to choose from.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import inspect
 import logging
@@ -153,12 +155,16 @@ def recognize(paths: list[str]) -> tuple[Format, Match]:
     Raises:
         FormatError, SpecError, FileError: as ``open``.
     """
-    files, results = look_at(paths, HEAD_BYTES, recognize_file)
-    form, match = results[0]
-    for number, (other_form, second) in enumerate(results):
+    files, results = look_at(paths, HEAD_BYTES, _recognize_part if len(paths) > 1 else recognize_file)
+    matches = [(number, result) for number, result in enumerate(results) if result is not None]
+    blanks = [files.paths[number] for number, result in enumerate(results) if result is None]
+    if blanks and not (matches and matches[0][1][0].has_blank_parts):
+        raise _empty(blanks[0])
+    _, (form, match) = matches[0]
+    for number, (other_form, second) in matches:
         if other_form is not form or second.options != match.options:
             raise SpecError(
-                f"{files.paths[0]} is {match.title}, {files.paths[number]} is {second.title}",
+                f"{files.paths[matches[0][0]]} is {match.title}, {files.paths[number]} is {second.title}",
                 cause="the files of a source are of one format",
                 remedy="open them one by one, and join them: gl.concat(a, b), gl.zip(a, b)",
             )
@@ -231,6 +237,23 @@ def without_companions(paths: list[str]) -> list[str]:
     return [path for path in paths if not is_companion(path)] or paths
 
 
+def _recognize_part(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match] | None:
+    """Return the format of one of several files; None if it holds nothing, or nothing but the ends of lines.
+
+    Raises:
+        FormatError: as ``recognize_file``.
+    """
+    inner = _content(Beginning(path, num_bytes, head))
+    text = head if inner is None else inner.head
+    if num_bytes <= len(head) and not text.removeprefix(codecs.BOM_UTF8).strip(b"\r\n"):
+        return None
+    return recognize_file(path, num_bytes, head)
+
+
+def _empty(path: str) -> FormatError:
+    return FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="it was never written: make it again")
+
+
 def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match]:
     """Return the format of a file, by its size, its first bytes, and a description beside it.
 
@@ -238,7 +261,7 @@ def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Matc
         FormatError: no format recognizes it, or two do.
     """
     if not num_bytes:
-        raise FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="it was never written: make it again")
+        raise _empty(path)
     beginning = Beginning(path, num_bytes, head)
     described_formats = _matches(beginning, "description")
     if described_formats:

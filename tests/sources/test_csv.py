@@ -747,6 +747,33 @@ def test_an_empty_file_is_refused(tmp_path, text):
         gl.csv(written(tmp_path, text), header=False)
 
 
+@pytest.mark.parametrize("blank", ["", "\n\n", "\ufeff", "a,b\n"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_parts_without_records_as_spark_writes_them_hold_none(tmp_path, place, blank, at):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    texts = ["a,b\n1,x\n", "a,b\n2,y\n3,z\n"]
+    for number, text in enumerate([*texts[:at], blank, *texts[at:]]):
+        (folder / f"part-{number:05d}-c000.csv").write_text(text, encoding="utf-8")
+    (folder / "_SUCCESS").write_text("")
+
+    for call in (gl.csv, gl.open):
+        source = call(folder)
+        assert values(source)["a"].tolist() == [1, 2, 3]
+        assert source.where(0) == f"part-{int(at == 0):05d}-c000.csv, line 2"
+        assert values(gl.open(source.index(tmp_path / "a.manifest")))["b"].tolist() == ["x", "y", "z"]
+
+
+def test_parts_of_which_none_has_records_say_so(tmp_path, place):
+    paths = [written(tmp_path, text, f"{number}.csv") for number, text in enumerate(["", "\n", ""])]
+
+    with pytest.raises(FormatError, match=r"0\.csv and 2 more are empty\n.*no file has a line that names the columns"):
+        gl.csv(paths)
+    with pytest.raises(FormatError, match=r"0\.csv is empty"):
+        gl.open(paths)
+    assert len(gl.csv(paths, header=["a", "b"])) == 0
+
+
 # Damage
 
 
