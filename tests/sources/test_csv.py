@@ -774,6 +774,24 @@ def test_parts_of_which_none_has_records_say_so(tmp_path, place):
     assert len(gl.csv(paths, header=["a", "b"])) == 0
 
 
+def test_two_columns_of_one_name_are_an_error_only_where_one_of_them_is_read(tmp_path, place):
+    path = written(tmp_path, "a,b,b\n1,2,3\n")
+
+    assert values(gl.csv(path, ["a"]))["a"].tolist() == [1]
+    for selection in (None, ["b"], {"b": "i8"}, {"x": ("i8", "b")}):
+        with pytest.raises(SpecError, match=r"the column names \['b'\] occur twice"):
+            gl.csv(path, selection)
+
+
+def test_a_file_that_is_no_archive_is_said_to_be_none(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
+
+    with pytest.raises(FormatError, match=r"a\.csv\.gz is no ZIP archive\n.*it is a file of gzip") as error:
+        gl.csv(path, compression="zip")
+    assert 'leave out compression="zip"' in error.value.remedy
+
+
 # Damage
 
 

@@ -456,3 +456,16 @@ def test_tables_of_text_are_tables_by_other_names_too(tmp_path, name, text):
     path.write_text(text)
 
     assert len(gl.open(path)) == 1
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_table_in_utf_16_leads_to_the_call_that_reads_it(tmp_path, delimiter, encoding):
+    path = tmp_path / "a.csv"
+    mark = "\ufeff" * (encoding != "utf-16")
+    path.write_bytes(f"{mark}a{delimiter}b\n1{delimiter}\u00e9\n".encode(encoding))
+
+    with pytest.raises(FormatError, match="is a table of text in UTF-16") as error:
+        gl.open(path)
+    source = eval(error.value.remedy.partition(": ")[2], {"gl": gl, "path": path})
+    assert source[0] == {"a": 1, "b": "\u00e9"}

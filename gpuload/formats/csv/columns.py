@@ -259,7 +259,7 @@ def select_columns(
         UnknownFieldError: there is no such column.
         SpecError: names, dtypes or defaults do not go together.
     """
-    place = _places(names)
+    place, twice = {name: number for number, name in enumerate(names)}, _twice(names)
     read: list[Column] = []
     fields: list[FieldColumns] = []
     for field, dtype, column_names, is_vector in _field_selections(list(names), columns):
@@ -278,6 +278,12 @@ def select_columns(
                     cause=f"the columns are {list_names(names)}",
                     remedy='use one of these names, or pass header=["a", "b", ...] for a file without a header',
                 )
+            if name in twice:
+                raise SpecError(
+                    f"the column names {list_names(twice)} occur twice",
+                    cause=f"the columns are {list_names(names)}, and fields of one record need different names",
+                    remedy="name the columns yourself, and leave the first line out: header=[...], skip_lines=1",
+                )
             numbers.append(len(read))
             read.append(Column(place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector))
         fields.append(FieldColumns(field, tuple(numbers), is_vector))
@@ -285,15 +291,9 @@ def select_columns(
     return _with_defaults(read, fields, defaults), tuple(fields)
 
 
-def _places(names: Sequence[str]) -> dict[str, int]:
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise SpecError(
-            f"the column names {list_names(twice)} occur twice",
-            cause=f"the columns are {list_names(names)}, and fields of one record need different names",
-            remedy="name the columns yourself, and leave the first line out: header=[...], skip_lines=1",
-        )
-    return {name: number for number, name in enumerate(names)}
+def _twice(names: Sequence[str]) -> list[str]:
+    """Return the names that several columns have."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, list[str], bool]]:
@@ -357,8 +357,7 @@ def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> n
 
 
 def _check_once(read: Sequence[Column]) -> None:
-    counts = Counter(column.name for column in read)
-    twice = sorted(name for name, count in counts.items() if count > 1)
+    twice = _twice([column.name for column in read])
     if twice:
         raise SpecError(
             f"columns: {list_names(twice)} in two fields", cause="a column becomes one field", remedy="name it once"

@@ -17,7 +17,7 @@ from csv import reader as table_reader
 from gpuload import lazy
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match
-from gpuload.formats.csv.excel import delimiter_in
+from gpuload.formats.csv.excel import OTHER_BOMS, delimiter_in
 from gpuload.sources.base import Source
 
 csv = lazy.function("gpuload.formats.csv.source", "csv")
@@ -41,6 +41,8 @@ def _sniff(beginning: Beginning) -> Match | None:
         FormatError: two delimiters do, or it is text and none does, or a table in another encoding than UTF-8.
     """
     path, head = beginning.path, beginning.head
+    if head.startswith(OTHER_BOMS):
+        _refuse_utf16(path, head)
     text = _text(head, is_cut=beginning.num_bytes > len(head))
     if text is None:
         _refuse_other_encoding(beginning)
@@ -70,6 +72,19 @@ def _sniff(beginning: Beginning) -> Match | None:
         remedy="call gl.text(path) to have each line as a record; gl.csv(path, delimiter=...) if it is a table, also "
         "of one column",
     )
+
+
+def _refuse_utf16(path: str, head: bytes) -> None:
+    """Raise ``FormatError`` for a table in UTF-16, as Excel and PowerShell write it."""
+    text = head[: len(head) // 2 * 2].decode("utf-16", "replace")
+    fits = _delimiters(text[: text.rfind("\n") + 1])
+    if fits:
+        delimiter = "" if fits[0] == "," else f"delimiter={fits[0]!r}, "
+        raise FormatError(
+            f"{path} is a table of text in UTF-16",
+            cause="it begins with the mark of UTF-16; without an argument text is read as UTF-8",
+            remedy=f'say it: gl.csv(path, {delimiter}encoding="utf-16")',
+        )
 
 
 def _suffix(path: str) -> str:

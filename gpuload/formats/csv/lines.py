@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Dialect
-from gpuload.formats.csv.excel import LONGEST_BYTES, delimiter_in
+from gpuload.formats.csv.excel import LONGEST_BYTES, OTHER_BOMS, delimiter_in
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import HEAD_BYTES
 from gpuload.storage.packers import inflate_content, packer_of
@@ -37,7 +37,6 @@ BLOCK_BYTES = 1 << 20  # measured: the columns of a block and its rows stay in t
 LARGEST_RECORD_BYTES = 1 << 24
 SHORT_BYTES = 1 << 12
 BOM = codecs.BOM_UTF8
-OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LF, CR = 10, 13
 BACKSLASH = b"\\"
 LINE_END = re.compile(rb"\r\n|\r|\n")
