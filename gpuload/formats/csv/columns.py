@@ -192,7 +192,7 @@ def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) ->
             raise SpecError(
                 f"{rival} = {argument} = {character!r}",
                 cause="one character cannot have both meanings",
-                remedy=f"pass anrival {rival}= or {argument}=",
+                remedy=f"pass another {rival}= or {argument}=",
             )
         if argument in ("decimal", "thousands", "escape") and (character.isalnum() or character in "+-\t"):
             raise SpecError(

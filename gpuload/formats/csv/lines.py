@@ -110,7 +110,11 @@ def blocks(
     least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
     is_first = start[0] == 0
     for chunk, is_last in stream:
-        if is_first and (len(chunk) >= LONGEST_BYTES or is_last):
+        if is_first:
+            chunk, pending = pending + chunk, b""
+            if len(chunk) < LONGEST_BYTES and not is_last:
+                pending = chunk
+                continue
             to_skip += _has_delimiter_line(chunk, path, dialect) and not to_skip
             is_first = False
         if to_skip:
