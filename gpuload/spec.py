@@ -474,23 +474,23 @@ def list_of_names(title: str, argument: Any, *, form: str = "a list of names", e
     Raises:
         SpecError: it is no list of texts, is empty, or has a name twice.
     """
-    what = f"{title} = {short_repr(argument)}"
+    subject = f"{title} = {short_repr(argument)}"
     example = example or '["image", "label"]'
     if isinstance(argument, (set, frozenset)):
-        raise SpecError(what, cause="a set has no order, and names come in theirs", remedy="pass a list of them")
+        raise SpecError(subject, cause="a set has no order, and names come in theirs", remedy="pass a list of them")
     if isinstance(argument, Iterator):
-        raise SpecError(what, cause=f"it is {form}; an iterator may have no end", remedy="pass a list: list(names)")
+        raise SpecError(subject, cause=f"it is {form}; an iterator may have no end", remedy="pass a list: list(names)")
     if getattr(argument, "ndim", 0) == 1 and hasattr(argument, "tolist"):
         argument = argument.tolist()  # of NumPy, or of pandas
     if isinstance(argument, (str, bytes)) or not isinstance(argument, (Sequence, KeysView, ValuesView)):
-        alone = f"[{argument!r}]" if isinstance(argument, str) and argument else example
-        raise SpecError(what, cause=f"it is {form}", remedy=f"write {alone}")
+        suggestion = f"[{argument!r}]" if isinstance(argument, str) and argument else example
+        raise SpecError(subject, cause=f"it is {form}", remedy=f"write {suggestion}")
     names = list(argument)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise SpecError(what, cause=f"it is {form}", remedy=f"write {example}")
+        raise SpecError(subject, cause=f"it is {form}", remedy=f"write {example}")
     if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise SpecError(what, cause=f"a name stands there twice: {twice[:80]!r}", remedy="name it once")
+        repeat = next(name for number, name in enumerate(names) if name in names[:number])
+        raise SpecError(subject, cause=f"a name stands there twice: {repeat[:80]!r}", remedy="name it once")
     return tuple(map(str, names))  # numpy.str_ is a str of another kind, which no manifest holds
 
 
