@@ -6,20 +6,24 @@ by description   a file beside the file describes it; this decides
 by bytes         a magic, or a length with its checksum; also of the content of a compressed file
 by text          the whole beginning is text of that form
 
-Names and suffixes play no part, but for the description beside a file, and the files of a folder. A file that no format
+Names and suffixes play no part, but for the description beside a file, the files of a folder, and text whose lines
+happen to have as many commas each: ``.yaml`` and the like are no tables. A file that no format
 recognizes, or two formats do, is refused; the error shows its first bytes and the calls to choose from.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import inspect
 import logging
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from gpuload import journal, lazy, signalsafe
+from gpuload import journal, lazy, signalsafe, synonyms, tracebacks
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError
 from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
@@ -31,6 +35,7 @@ from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
+TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # and each format: an argument of another one of these has advice
 INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
 find_kind, is_hidden, table_files = (
@@ -150,12 +155,16 @@ def recognize(paths: list[str]) -> tuple[Format, Match]:
     Raises:
         FormatError, SpecError, FileError: as ``open``.
     """
-    files, results = look_at(paths, HEAD_BYTES, recognize_file)
-    form, match = results[0]
-    for number, (other_form, second) in enumerate(results):
+    files, results = look_at(paths, HEAD_BYTES, _recognize_part if len(paths) > 1 else recognize_file)
+    matches = [(number, result) for number, result in enumerate(results) if result is not None]
+    blanks = [files.paths[number] for number, result in enumerate(results) if result is None]
+    if blanks and not (matches and matches[0][1][0].has_blank_parts):
+        raise _empty(blanks[0])
+    _, (form, match) = matches[0]
+    for number, (other_form, second) in matches:
         if other_form is not form or second.options != match.options:
             raise SpecError(
-                f"{files.paths[0]} is {match.title}, {files.paths[number]} is {second.title}",
+                f"{files.paths[matches[0][0]]} is {match.title}, {files.paths[number]} is {second.title}",
                 cause="the files of a source are of one format",
                 remedy="open them one by one, and join them: gl.concat(a, b), gl.zip(a, b)",
             )
@@ -228,6 +237,23 @@ def without_companions(paths: list[str]) -> list[str]:
     return [path for path in paths if not is_companion(path)] or paths
 
 
+def _recognize_part(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match] | None:
+    """Return the format of one of several files; None if it holds nothing, or nothing but the ends of lines.
+
+    Raises:
+        FormatError: as ``recognize_file``.
+    """
+    inner = _content(Beginning(path, num_bytes, head))
+    text = head if inner is None else inner.head
+    if num_bytes <= len(head) and not text.removeprefix(codecs.BOM_UTF8).strip(b"\r\n"):
+        return None
+    return recognize_file(path, num_bytes, head)
+
+
+def _empty(path: str) -> FormatError:
+    return FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="it was never written: make it again")
+
+
 def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match]:
     """Return the format of a file, by its size, its first bytes, and a description beside it.
 
@@ -235,7 +261,7 @@ def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Matc
         FormatError: no format recognizes it, or two do.
     """
     if not num_bytes:
-        raise FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="it was never written: make it again")
+        raise _empty(path)
     beginning = Beginning(path, num_bytes, head)
     described_formats = _matches(beginning, "description")
     if described_formats:
@@ -311,3 +337,57 @@ def _calls() -> str:
 
 def _names() -> str:
     return ", ".join(form.name for form in FORMATS)
+
+
+def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> str:
+    """Return what to do with an argument that a call of `gl` does not have, and a format does; "" if none does.
+
+    Where `gl.open` would open the files by that format, it is the call to write.
+
+    Args:
+        name: of the function that was called: ``"gl.open"``.
+        extra: the argument.
+        args: the arguments of the call, by place.
+        arguments: those by name.
+    """
+    if name not in (*TAKES_PATHS, *(f"gl.{form.name}" for form in FORMATS)):
+        return ""
+    words = {form.name: word for form in FORMATS if (word := _argument_of(form.name, extra))}
+    if not words:
+        return ""
+    paths = args[0] if args else arguments.get("paths")
+    opener, options = _opener_of(paths) if name == "gl.open" and paths is not None else ("", {})
+    if opener in words:
+        rest = {key: value for key, value in arguments.items() if key not in ("paths", extra)}
+        rest = {**options, **rest, words[opener]: arguments[extra]}
+        return f"write gl.{opener}({', '.join([repr(paths), *(f'{key}={value!r}' for key, value in rest.items())])})"
+    is_ours = extra in words.values()
+    readers = [f"gl.{form}(..., {word}=...)" for form, word in words.items() if word == extra or not is_ours]
+    opener_text = f", and gl.{opener} opens these files" if opener else ""
+    return f"leave it out; it belongs to {' or '.join(readers)}{opener_text}"
+
+
+def _argument_of(form: str, name: str) -> str:
+    """Return the argument of a format's function that an argument of another one stands for; "" if there is none."""
+    names = list(inspect.signature(getattr(sys.modules["gpuload"], form)).parameters)[1:]
+    if name in names:
+        return name
+    return next((word for word in synonyms.ARGUMENTS.get(name, ()) if word in names), "")
+
+
+def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of the format by which `gl.open` opens files, and the arguments that it passes; "" if none."""
+    with contextlib.suppress(GpuloadError):
+        folder = as_folder(paths)
+        if folder is not None:
+            kind = find_kind(folder)
+            return ("" if kind is None else kind.call.removeprefix("gl.")), {}
+        whole, names = folders_or_files(paths)
+        if whole is not None:
+            return whole.name, {}
+        form, match = recognize(names)
+        return form.name, match.options
+    return "", {}
+
+
+tracebacks.take_advice(_advice)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload.errors import NEW_LINE, SpecError, UnknownFieldError
+from gpuload.errors import NEW_LINE, SpecError, UnknownFieldError, short_repr
 from gpuload.redaction import printable
 
 Shape = tuple[int | None, ...]
@@ -457,6 +457,41 @@ def check_name(name: Any) -> None:
     """Raise ``SpecError`` if this is no name of a field."""
     if not isinstance(name, str) or not name:
         raise SpecError(f"{name!r} as the name of a field", cause="a name is a text", remedy='pass one, as "x"')
+
+
+def list_of_names(title: str, argument: Any, *, form: str = "a list of names", example: str = "") -> tuple[str, ...]:
+    """Return names of fields, columns or arrays, in their order, as the user says them.
+
+    A list, a tuple, the keys of a dict, an array of NumPy and an index of pandas are lists; a set has no order, and an
+    iterator may have no end.
+
+    Args:
+        title: the argument in words, ``"fields"``.
+        argument: the value.
+        form: what it should be.
+        example: of a value; "" for a usual one.
+
+    Raises:
+        SpecError: it is no list of texts, is empty, or has a name twice.
+    """
+    subject = f"{title} = {short_repr(argument)}"
+    example = example or '["image", "label"]'
+    if isinstance(argument, (set, frozenset)):
+        raise SpecError(subject, cause="a set has no order, and names come in theirs", remedy="pass a list of them")
+    if isinstance(argument, Iterator):
+        raise SpecError(subject, cause=f"it is {form}; an iterator may have no end", remedy="pass a list: list(names)")
+    if getattr(argument, "ndim", 0) == 1 and hasattr(argument, "tolist"):
+        argument = argument.tolist()  # of NumPy, or of pandas
+    if isinstance(argument, (str, bytes)) or not isinstance(argument, (Sequence, KeysView, ValuesView)):
+        suggestion = f"[{argument!r}]" if isinstance(argument, str) and argument else example
+        raise SpecError(subject, cause=f"it is {form}", remedy=f"write {suggestion}")
+    names = list(argument)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise SpecError(subject, cause=f"it is {form}", remedy=f"write {example}")
+    if len(set(names)) < len(names):
+        repeat = next(name for number, name in enumerate(names) if name in names[:number])
+        raise SpecError(subject, cause=f"a name stands there twice: {repeat[:80]!r}", remedy="name it once")
+    return tuple(map(str, names))  # numpy.str_ is a str of another kind, which no manifest holds
 
 
 def dtype_of(argument: DTypeLike) -> np.dtype[Any]:

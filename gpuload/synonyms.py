@@ -225,7 +225,8 @@ OPS = {
 ARGUMENTS = {
     "angle": ("degrees",), "augmentations": ("ops",), "axis": ("axes",), "batch": ("batch_size",),
     "batchsize": ("batch_size",), "class_indices": ("classes",), "class_names": ("classes",),
-    "class_to_idx": ("classes",), "columns": ("on", "columns"), "cval": ("fill",), "distortion_scale": ("distortion",),
+    "class_to_idx": ("classes",), "columns": ("on", "columns", "fields"), "cval": ("fill",),
+    "distortion_scale": ("distortion",),
     "drop_last": ("last_batch",), "drop_remainder": ("last_batch",), "factor": ("low",), "field": ("on", "field"),
     "fields": ("on", "output"), "fill_value": ("fill",), "fillcolor": ("fill",), "filter": ("interpolation",),
     "func": ("fn",), "function": ("fn",), "interp": ("interpolation",), "keys": ("on", "output"),
@@ -233,6 +234,11 @@ ARGUMENTS = {
     "num_workers": ("num_threads",), "order": ("axes",), "padding": ("pad", "margin"), "perm": ("axes",),
     "prefetch_factor": ("prefetch",), "prob": ("p",), "probability": ("p",), "quality_range": ("quality",),
     "random_seed": ("seed",), "rank": ("shard_id",), "resample": ("interpolation",), "size": ("shorter", "height"),
+    "column_names": ("header",), "dtype": ("dtypes", "columns"), "dtypes": ("columns",),
+    "escape_char": ("escape",), "escapechar": ("escape",), "include_columns": ("columns",), "names": ("header",),
+    "null_values": ("na_values",), "quote_char": ("quote",), "quotechar": ("quote",), "quoting": ("quote",),
+    "schema": ("dtypes", "columns"), "sep": ("delimiter",), "separator": ("delimiter",), "skip_rows": ("skip_lines",),
+    "skiprows": ("skip_lines",), "usecols": ("columns", "fields"),
     "stddev": ("std", "sigma"), "transform": ("ops",), "transforms": ("ops",), "value": ("fill",),
     "world_size": ("num_shards",),
 }  # fmt: skip

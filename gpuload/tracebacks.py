@@ -24,7 +24,21 @@ CHANCE = "p"  # an argument that most ops of other libraries have
 PUBLIC = "_is_public"  # the attribute that marks a public function
 BRIDGES = {"tensorflow": "gltf", "torch": "gltorch", "jax": "gljax", "cupy": "glcupy", "ray": "glray"}
 Call = TypeVar("Call", bound=Callable[..., Any])
+Advice = Callable[[str, str, tuple[Any, ...], dict[str, Any]], str]
 ErrorType = TypeVar("ErrorType", bound=BaseException)
+
+
+_advice: list[Advice] = []  # of `gpuload.open`, which knows the formats
+
+
+def take_advice(function: Advice) -> None:
+    """Take a function that knows what to do with an argument that a call does not have.
+
+    Args:
+        function: returns the remedy, or "" where it knows none, from the name of the function that was called, that of
+            the argument, and all arguments of the call, by place and by name.
+    """
+    _advice[:] = [function]
 
 
 def trim_frames(error: ErrorType) -> ErrorType:
@@ -89,7 +103,8 @@ def _wrong_call(function: Callable[..., Any], args: tuple[Any, ...], arguments: 
     example = re.search(r"Example:\s+``(.+?)``", inspect.getdoc(target) or "")
     if extra is not None:
         cause, likely = f"it has no argument {extra!r}", synonyms.arguments_for(extra, arguments[extra], names)
-        remedy = f"write {likely} in place of {extra}=" if likely else "leave it out"
+        remedy = f"write {likely} in place of {extra}=" if likely else ""
+        remedy = remedy or "".join(function(name, extra, args, arguments) for function in _advice) or "leave it out"
         if extra == CHANCE and rooms[-1:] == ["ops"]:
             remedy = f"write gl.ops.Sometimes({arguments[extra]!r}, [{name}(...)])"
     else:

@@ -26,6 +26,11 @@ SOURCE = gl.arrays(x=np.arange(4))
         (lambda: ops.Copy("image", "view"), ["too many positional", 'gl.ops.Copy("image", to=']),
         (lambda: gl.Loader(SOURCE, batchsize=4), ["gl.Loader(", "write batch_size= in place"]),
         (lambda: gl.npy("x.npy", foo=1), ["gl.npy('x.npy', foo=1)", "remedy: leave it out"]),
+        (lambda: gl.npy("x.npy", sep=";"), ["remedy: leave it out; it belongs to gl.csv(..., delimiter=...)"]),
+        (lambda: gl.csv("x.csv", sep=";"), ["remedy: write delimiter= in place of sep="]),
+        (lambda: gl.parquet("x", columns=["a"]), ["remedy: write fields= in place of columns="]),
+        (lambda: gl.check("x.csv", delimiter=";"), ["it belongs to gl.csv(..., delimiter=...)"]),
+        (lambda: gl.open("x.h5", group="train"), ["belongs to gl.hdf5(..., group=...) or gl.zarr(..., group=...)"]),
         (lambda: gl.recipes.cifar10(sise=32), ["gl.recipes.cifar10(sise=32)", "no argument 'sise'"]),
     ],
 )  # fmt: skip
@@ -35,6 +40,28 @@ def test_a_call_that_does_not_fit_names_what_there_is(call, parts):
 
     assert type(caught.value) is CallError
     assert [part for part in parts if part not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        ({"decimal": ","}, "gl.csv({path!r}, delimiter=';', decimal=',')"),
+        ({"sep": "|"}, "gl.csv({path!r}, delimiter='|')"),
+        ({"dtype": {"a": "U3"}}, "gl.csv({path!r}, delimiter=';', columns={{'a': 'U3'}})"),
+    ],
+)
+def test_an_argument_of_a_format_leads_from_gl_open_to_the_call_that_takes_it(tmp_path, arguments, call):
+    path = str(tmp_path / "a.csv")
+    with open(path, "w") as file:
+        file.write("a;b\n1,5;2\n")
+
+    with pytest.raises(CallError) as caught:
+        gl.open(path, **arguments)
+    assert caught.value.remedy == f"write {call.format(path=path)}"
+    if "|" not in call:
+        assert len(eval(caught.value.remedy.removeprefix("write "))) == 1
+    with pytest.raises(CallError, match=r"it belongs to gl.npz\(.*\), and gl.csv opens these files"):
+        gl.open(path, fields=["a"], decimal=",")
 
 
 def test_an_error_of_types_inside_of_a_call_stays_as_it_is():
@@ -51,7 +78,7 @@ def test_arguments_of_others_lead_to_arguments_that_some_function_has():
     functions = [getattr(ops, name) for name in ops.__all__ if name != "Op"]
     parameters = {
         name
-        for function in (*functions, gl.Loader, gl.npy, gl.csv, gl.images)
+        for function in (*functions, gl.Loader, gl.npy, gl.csv, gl.images, gl.parquet)
         for name in inspect.signature(function).parameters
     }
 

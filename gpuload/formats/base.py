@@ -113,6 +113,7 @@ class Format:
         beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files that belong to it.
         writer: makes the writer, with ``writer_options`` as keyword arguments; None if the format is not written.
         writer_options: arguments of `gl.convert` that are for this format alone.
+        has_blank_parts: True if a file without a byte may be one of several, one that holds no records.
         suggest: returns a remedy if `gl.convert` could write fields to this format that another one refuses; "" if not.
     """
 
@@ -131,6 +132,7 @@ class Format:
     writer: MakeWriter | None = None
     writer_options: tuple[str, ...] = ()
     suggest: Callable[[Spec], str] = lambda spec: ""
+    has_blank_parts: bool = False
 
 
 def salvage_array_file(call: Callable[..., Source], magic: bytes) -> Callable[[str, bytes], Source | None]:

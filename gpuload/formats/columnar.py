@@ -58,7 +58,7 @@ from gpuload.sources.defaults import UnfitDefault, convert_default, example_defa
 from gpuload.sources.dtypes import UnfitValue, common_dtype, convert_values
 from gpuload.sources.leaf import UINT8, Indices, Leaf, gather_pieces
 from gpuload.sources.partitions import Partition, check_partitions
-from gpuload.spec import Field, dtype_of, is_whole
+from gpuload.spec import Field, dtype_of, is_whole, list_of_names
 from gpuload.storage.files import Files, open_error
 from gpuload.storage.inflate import limit_bytes, too_large
 
@@ -171,20 +171,14 @@ def check_arguments(
     Raises:
         SpecError: one of them is of another kind.
     """
-    is_list = not isinstance(fields, (str, Mapping)) and (fields is None or isinstance(fields, Sequence))
-    if not is_list or (fields is not None and (not fields or not all(isinstance(name, str) for name in fields))):
-        raise SpecError(
-            f"{call}: fields = {fields!r}", cause="it is a list of names", remedy='write ["image", "label"]'
-        )
-    if fields is not None and len(set(fields)) < len(fields):
-        raise SpecError(f"{call}: fields = {fields!r}", cause="a name stands there twice", remedy="name it once")
+    names = None if fields is None else list_of_names(f"{call}: fields", fields)
     for name, value in (("shapes", shapes), ("defaults", defaults), ("dtypes", dtypes)):
         if value is not None and not isinstance(value, Mapping):
             raise SpecError(
                 f"{call}: {name} = {value!r}", cause="it is a dict from names of columns", remedy='write {"x": ...}'
             )
     return {
-        "fields": None if fields is None else tuple(fields),
+        "fields": names,
         "shapes": dict(shapes or {}),
         "defaults": {name: plain_default(value) for name, value in (defaults or {}).items()},
         "cache_bytes": check_cache_bytes(call, cache_bytes),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import signalsafe
-from gpuload.errors import FormatError, SpecError, line_of
+from gpuload.errors import FormatError, SpecError, line_of, short_repr
 from gpuload.formats.packing import MOST_BITS, Packing
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
@@ -33,7 +33,7 @@ from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
 from gpuload.sources.rows import Form, RowLeaf
-from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name
+from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, list_of_names
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import limit_bytes, too_large
@@ -128,16 +128,16 @@ def check_arguments(
     Raises:
         SpecError: one of them is of another kind.
     """
-    names = list(fields.items()) if isinstance(fields, Mapping) else None
-    if names is None and fields is not None and isinstance(fields, Sequence) and not isinstance(fields, str):
-        names = [(name, name) for name in fields]
-    is_sound = bool(names) and all(_is_path(text) and text for pair in names or () for text in pair)
-    if fields is not None and not is_sound:
-        raise SpecError(
-            f"{call}: fields = {fields!r}",
-            cause="it is a list of the paths of arrays, or a dict from the names of fields to these",
-            remedy='write ["image", "label"] or {"image": "train/images"}',
-        )
+    pairs: dict[str, str] | None = None
+    if fields is not None:
+        form = "a list of the paths of arrays, or a dict from the names of fields to these"
+        example = '["image", "label"] or {"image": "train/images"}'
+        columns = list(fields) if isinstance(fields, Mapping) else fields
+        keys = list_of_names(f"{call}: fields", columns, form=form, example=example)
+        paths = list(fields.values()) if isinstance(fields, Mapping) else keys
+        if not all(_is_path(path) and path for path in (*keys, *paths)):
+            raise SpecError(f"{call}: fields = {short_repr(fields)}", cause=f"it is {form}", remedy=f"write {example}")
+        pairs = dict(zip(keys, map(str, paths), strict=True))
     if not _is_path(group):
         raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
     if fill is not None and not isinstance(fill, bool):
@@ -152,7 +152,6 @@ def check_arguments(
             cause="it says whether packed numbers become the values that they stand for",
             remedy="write mask_and_scale=True or mask_and_scale=False",
         )
-    pairs = None if names is None else {str(name): str(path) for name, path in names}
     arguments = {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
     return {**arguments, "fill": fill, "mask_and_scale": mask_and_scale}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources.defaults import UnfitDefault, convert_default
 from gpuload.sources.leaf import UINT8, Bytes, Indices, Leaf, check_places, gather_pieces, put_rows, starts_of
 from gpuload.sources.names import common_beginning
-from gpuload.spec import Field, Layout, Part, Spec
+from gpuload.spec import Field, Layout, Part, Spec, list_of_names
 
 MISSING = "__HIVE_DEFAULT_PARTITION__"
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -133,15 +133,10 @@ def check_partitions(call: str, names: Any) -> tuple[str, ...] | None:
     """
     if names is None:
         return None
-    if isinstance(names, (str, Mapping)) or not isinstance(names, Sequence) or not all(type(n) is str for n in names):
-        raise SpecError(
-            f"{call}: partitions = {names!r}",
-            cause="it is a list of the names of columns that folders name=value are",
-            remedy='write ["year"], or [] for none',
-        )
-    if len(set(names)) < len(names):
-        raise SpecError(f"{call}: partitions = {names!r}", cause="a name stands there twice", remedy="name it once")
-    return tuple(names)
+    if isinstance(names, (list, tuple)) and not names:
+        return ()
+    form = "a list of the names of columns that folders name=value are"
+    return list_of_names(f"{call}: partitions", names, form=form, example='["year"], or [] for none')
 
 
 def names_below(paths: Sequence[str]) -> tuple[str, ...]:

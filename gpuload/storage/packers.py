@@ -15,6 +15,7 @@ from gpuload.storage.files import Files
 from gpuload.storage.inflate import inflate_file, is_gzip
 
 ZIP, AUTO = "zip", "auto"
+EMPTY_ARCHIVE = b"PK\x05\x06"
 # Packers whose files are not unpacked here: how one of theirs begins, its name, and the command that unpacks it.
 PACKERS = (
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
@@ -37,6 +38,13 @@ def packer_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: st
         FormatError: the file is a ZIP archive, and none was expected; or of a packer that is not supported.
     """
     if compression == ZIP:
+        if head and not head.startswith((archive.MAGIC, EMPTY_ARCHIVE)):
+            kind = "it is a file of gzip" if is_gzip(head) else f"it begins with {head[:4].hex(' ')}"
+            raise FormatError(
+                f"{path} is no ZIP archive",
+                cause=kind,
+                remedy='leave out compression="zip"; gl.open(path) finds out what it is',
+            )
         return ZIP
     if head.startswith(archive.MAGIC):
         raise FormatError(

@@ -32,6 +32,8 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     """Write a table of one program or another, damage it or not, and read it."""
     if rng.random() < 0.3:
         return _other_program(rng, folder)
+    if rng.random() < 0.2:
+        return _numbers(rng, folder)
     rows = [
         [str(rng.integers(-(2**63), 2**63, dtype=np.int64)), repr(float(rng.normal())), str(rng.choice(TEXTS))]
         for _ in range(rng.integers(1, 20))
@@ -107,6 +109,37 @@ def _other_program(rng: np.random.Generator, folder: Path) -> str:
     assert result["text"].tolist() == texts, f"{result['text']!r}, of {texts}"
     assert result["code"].tolist() == codes, f"{result['code']!r}, of {codes}"
     return "read"
+
+
+def _numbers(rng: np.random.Generator, folder: Path) -> str:
+    """Write numbers of all sizes beside missing ones, in one file or two: each is exactly itself, or refused."""
+    integers = [
+        0,
+        7,
+        *(sign * 2**power + more for sign in (1, -1) for power in (53, 63, 64, 80) for more in (-1, 0, 1)),
+    ]
+    others = ["", "0.1", "1e3", "1e22", "-0.5", "5e-324", "1.7976931348623157e308"]
+    choice = [*map(str, rng.choice(np.array(integers, object), 3)), *rng.choice(others, rng.integers(0, 3)), "12"]
+    files = [[str(text) for text in rng.choice(choice, rng.integers(1, 9))] for _ in range(rng.integers(1, 3))]
+    texts = [text for file in files for text in file]
+    paths = [folder / f"{number}.csv" for number in range(len(files))]
+    for path, file in zip(paths, files, strict=True):
+        path.write_text("x,y\n" + "".join(f"{text},1\n" for text in file))
+    whole = [int(text) for text in texts if re.fullmatch("-?[0-9]+", text)]
+    limits = (-(2**63), 2**63), (0, 2**64)
+    is_integer = len(whole) == len(texts) and any(low <= min(whole) and max(whole) < high for low, high in limits)
+    is_rounded = not is_integer and any(int(float(number)) != number for number in whole)
+    status, source = outcome(lambda: gl.csv(paths, bad_lines=("raise", "keep")[rng.integers(2)]))
+    assert (status == "refused") == is_rounded, f"{status}: {texts}: {source}"
+    if status == "refused":
+        assert "does not hold this integer exactly" in str(source), str(source)
+        return status
+    with source:
+        result = source.read(range(len(source)))["x"]
+    assert result.dtype.kind in ("iu" if is_integer else "f"), f"{result.dtype}, of {texts}"
+    expected = [int(text) if is_integer else float(text or "nan") for text in texts]
+    assert np.array_equal(result, np.array(expected, result.dtype), equal_nan=not is_integer), f"{result}, of {texts}"
+    return status
 
 
 def _read(path: Path) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 from gpuload import state as states_module
 from gpuload.formats import columnar
-from gpuload.formats.csv import rows
+from gpuload.formats.csv import parse, rows
 from gpuload.formats.hdf5.chunks import Grid
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npz import source as npz_source
@@ -192,6 +192,7 @@ FAULTS = {
         "_fill_missing",
         lambda real: lambda *passed_arguments: real(*passed_arguments)[::-1],
     ),
+    "an integer that a float rounds": (tables, parse, "is_rounded", lambda real: lambda text: False),
     "a member of a tar archive that begins one byte too late": (tars, tar, "walk", lambda real: _members_later(real)),
     "a link that has the bytes of the first member": (archives, grouping, "_target_of", lambda real: _first_member),
     "a column of Parquet or Arrow whose rows are turned around": (

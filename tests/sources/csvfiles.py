@@ -48,7 +48,9 @@ def column(texts, missing=MISSING):
         return np.array(texts)
     if is_whole and all(map(INTEGER.fullmatch, held)):
         values = [int(text) for text in held]
-        return np.array(values, np.int64 if max(values) < 2**63 else np.uint64)
+        for dtype in (np.int64, np.uint64):
+            if np.iinfo(dtype).min <= min(values) and max(values) <= np.iinfo(dtype).max:
+                return np.array(values, dtype)
     if all(map(FLOAT.fullmatch, held)):
         return np.array([np.nan if text in missing else float(text) for text in texts])
     if all(map(DATE.fullmatch, held)):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import inspect
+import itertools
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +84,66 @@ USES = {
     "records, fields": lambda argument: gl.records(10, lambda numbers: {}, fields=argument),
     "records, version": lambda argument: gl.records(10, lambda numbers: {"x": numbers}, version=argument),
 }
+
+
+LISTS_OF_NAMES = {
+    "csv, columns": lambda names: gl.csv("a.csv", columns=names),
+    "csv, header": lambda names: gl.csv("a.csv", header=names, skip_lines=1),
+    "csv, columns of a vector": lambda names: gl.csv("a.csv", columns={"x": ("f4", names)}),
+    "npz, fields": lambda names: gl.npz("a.npz", fields=names),
+    "parquet, fields": lambda names: gl.parquet("a.parquet", fields=names),
+    "arrow, fields": lambda names: gl.arrow("a.arrow", fields=names),
+    "parquet, partitions": lambda names: gl.parquet("a.parquet", partitions=names),
+    "hdf5, fields": lambda names: gl.hdf5("a.h5", fields=names),
+    "zarr, fields": lambda names: gl.zarr("a.zarr", fields=names),
+    "webdataset, fields": lambda names: gl.webdataset("a.tar", fields=names),
+}
+NO_LISTS = {
+    "an iterator may have no end": [itertools.repeat("a"), itertools.count(), iter(["a"]), (name for name in "ab")],
+    "a set has no order": [{"a", "b"}, frozenset("ab")],
+    "a name stands there twice: 'a'": [["a", "a"], ("b", "a", "a"), np.array(["a", "a"])],
+    "it is (a|True)|and a list": [[1], [None], [""], [["a"]], [b"a"], b"a", 2.5, np.array("a"), np.arange(2), object()],
+}
+
+
+@pytest.mark.parametrize("use", LISTS_OF_NAMES.values(), ids=LISTS_OF_NAMES.keys())
+def test_a_list_of_names_is_looked_at_in_the_same_way_wherever_it_is_taken(tmp_path, monkeypatch, use):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("a,b\n1,2\n")
+
+    for cause, values in NO_LISTS.items():
+        for value in values:
+            with pytest.raises(SpecError, match=cause) as error:
+                use(value)
+            assert error.value.remedy
+
+
+@pytest.mark.parametrize("names", [["b", "a"], ("b", "a"), np.array(["b", "a"]), {"b": 1, "a": 2}.keys()], ids=repr)
+def test_lists_of_names_are_taken_in_their_order(tmp_path, monkeypatch, names):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("a,b\n1,2\n")
+    np.savez("a.npz", a=np.array([1]), b=np.array([2]))
+
+    for source in (gl.csv("a.csv", names), gl.npz("a.npz", fields=names)):
+        assert source.spec.names == ("b", "a")
+        assert [type(name) for name in source.spec.names] == [str, str]
+        assert pickle.loads(pickle.dumps(source))[0] == {"b": 2, "a": 1}
+
+
+def test_texts_of_missing_values_in_a_set_have_one_fingerprint_in_all_processes(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n?,-\n")
+    program = "import sys, gpuload as gl; print(gl.csv(sys.argv[1], na_values={'?', '-', '', 'x', 'y'}).fingerprint)"
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program, tmp_path / "a.csv"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert len(texts) == 1
 
 
 @pytest.mark.usefixtures("unreachable_stores")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv as table
 import gzip
+import itertools
 import pickle
 import sys
 from pathlib import Path
@@ -406,7 +407,7 @@ def test_a_block_in_pieces_is_its_records_in_their_order_with_their_lines_and_by
         (["1", "0x1f", "3"], np.array(["1", "0x1f", "3"])),
         (["9223372036854775808", "18446744073709551615", "0"], np.array([2**63, 2**64 - 1, 0], np.uint64)),
         (["inf", "-inf", "0.1"], np.array([np.inf, -np.inf, 0.1])),
-        (["99999999999999999999999", "0.5", "1"], np.array([1e23, 0.5, 1])),
+        (["99999999999999991611392", "0.5", "1"], np.array([1e23, 0.5, 1])),
         (["2024-01-31", "NaT" * 0, "1900-12-01"], np.array(["2024-01-31", "NaT", "1900-12-01"], "M8[D]")),
         (
             ["2024-01-31", "2024-01-31 10:30:00", "2024-01-31T23:59"],
@@ -446,18 +447,15 @@ def test_types_are_those_of_the_whole_data_wherever_it_is_cut(tmp_path_factory, 
     folder = tmp_path_factory.mktemp("tokens")
     with open(folder / "a.csv", "w", newline="", encoding="utf-8") as file:
         table.writer(file).writerows([["x", "y"], *([text, "1"] for text in texts)])
-    whole = [int(text) for text in texts if csvfiles.INTEGER.fullmatch(text)]
-    held = [text for text in texts if text not in csvfiles.MISSING]
-    is_huge = len(whole) == len(held) > 0 and (
-        max(map(abs, whole)) >= 2**53 if len(held) < len(texts) else min(whole) < 0 and max(whole) >= 2**63
-    )
+    integers = [int(text) for text in texts if csvfiles.INTEGER.fullmatch(text)]
+    is_rounded = csvfiles.column(texts).dtype == "f8" and any(int(float(number)) != number for number in integers)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "BLOCK_BYTES", block_bytes)
         patch.setattr(keep, "SMALL_BYTES", 1 << 24 if small else -1)
         patch.setenv("GPULOAD_CACHE", str(folder / "cache"))
-        if is_huge:
-            with pytest.raises(SpecError, match="no dtype holds it exactly"):
+        if is_rounded:
+            with pytest.raises(SpecError, match="float64 does not hold this integer exactly"):
                 gl.csv(folder / "a.csv")
             return
         result = values(gl.csv(folder / "a.csv"))["x"]
@@ -538,13 +536,55 @@ def test_integers_that_no_type_holds_are_an_error_that_names_the_line(tmp_path, 
 
 
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
-def test_integers_with_missing_ones_that_a_float_would_round_are_an_error(tmp_path, place, order):
-    lines = ["9007199254740993", "7", "NA"][order]
+@pytest.mark.parametrize("other", ["NA", "", "1.5", "1e3", "+7", "inf", str(2**64)])
+def test_an_integer_that_a_float_would_round_is_an_error(tmp_path, place, order, other):
+    lines = ["9007199254740993", "7", other][order]
     path = written(tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in lines))
+    line = lines.index("9007199254740993") + 2
 
-    with pytest.raises(SpecError, match=r"'9007199254740993'(.|\n)*missing ones included"):
+    with pytest.raises(
+        SpecError, match=rf"a\.csv, line {line}, column 'x' has '9007199254740993'\n.* 9007199254740992"
+    ):
         gl.csv(path)
-    assert values(gl.csv(path, defaults={"x": -1}))["x"].max() == 9007199254740993
+    with pytest.raises(SpecError, match=rf"a\.csv, line {line}, column 'x'"):
+        gl.csv(path, bad_lines="keep")
+    assert values(gl.csv(path, columns={"x": str}))["x"].tolist() == lines
+    if other in csvfiles.MISSING:
+        assert values(gl.csv(path, defaults={"x": -1}))["x"].max() == 9007199254740993
+
+
+def test_an_integer_that_the_floats_of_another_file_would_round_is_an_error(tmp_path, place):
+    first = written(tmp_path, "x\n1.5\n", "a.csv")
+    second = written(tmp_path, "x\n3\n9007199254740993\n", "b.csv")
+
+    for paths in ([first, second], [second, first]):
+        with pytest.raises(SpecError, match=r"b\.csv, line 3, column 'x' has '9007199254740993'"):
+            gl.csv(paths)
+
+
+@pytest.mark.parametrize("arguments", [{"columns": {"x": "f8"}}, {"columns": {"x": "f4"}}, {"defaults": {"x": 0.5}}])
+def test_an_integer_that_a_float_would_round_is_none_where_the_user_says_the_type(tmp_path, place, arguments):
+    path = written(tmp_path, "x,y\n0.1,1\n9007199254740993,1\n,1\n9007199254740992,1\n")
+
+    with pytest.raises(
+        RecordError, match=r"a\.csv, line 3, column 'x': '9007199254740993' is no float(.|\n)*str keeps"
+    ):
+        gl.csv(path, **arguments)
+    source = gl.csv(path, **arguments, bad_lines="keep")
+    assert source.read([3])["x"].tolist() == [9007199254740992]
+    with pytest.raises(RecordError, match="does not hold this integer exactly"):
+        source.read([1])
+
+
+@pytest.mark.parametrize("number", [2**53, 10**18, 2**63, 2**64, -(2**80)])
+@pytest.mark.parametrize("other", ["NA", "0.5", "-3"])
+def test_large_integers_that_a_float_holds_exactly_are_floats_where_others_need_them(tmp_path, place, number, other):
+    path = written(tmp_path, f"x,y\n{number},1\n{other},2\n")
+
+    result = values(gl.csv(path))["x"]
+
+    assert int(result[0]) == number
+    assert result.dtype == ("int64" if other == "-3" and abs(number) < 2**63 else "float64")
 
 
 @pytest.mark.parametrize(
@@ -705,6 +745,51 @@ def test_an_empty_file_is_refused(tmp_path, text):
         gl.csv(written(tmp_path, text))
     with pytest.raises(FormatError, match=r"a\.csv is empty"):
         gl.csv(written(tmp_path, text), header=False)
+
+
+@pytest.mark.parametrize("blank", ["", "\n\n", "\ufeff", "a,b\n"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_parts_without_records_as_spark_writes_them_hold_none(tmp_path, place, blank, at):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    texts = ["a,b\n1,x\n", "a,b\n2,y\n3,z\n"]
+    for number, text in enumerate([*texts[:at], blank, *texts[at:]]):
+        (folder / f"part-{number:05d}-c000.csv").write_text(text, encoding="utf-8")
+    (folder / "_SUCCESS").write_text("")
+
+    for call in (gl.csv, gl.open):
+        source = call(folder)
+        assert values(source)["a"].tolist() == [1, 2, 3]
+        assert source.where(0) == f"part-{int(at == 0):05d}-c000.csv, line 2"
+        assert values(gl.open(source.index(tmp_path / "a.manifest")))["b"].tolist() == ["x", "y", "z"]
+
+
+def test_parts_of_which_none_has_records_say_so(tmp_path, place):
+    paths = [written(tmp_path, text, f"{number}.csv") for number, text in enumerate(["", "\n", ""])]
+
+    with pytest.raises(FormatError, match=r"0\.csv and 2 more are empty\n.*no file has a line that names the columns"):
+        gl.csv(paths)
+    with pytest.raises(FormatError, match=r"0\.csv is empty"):
+        gl.open(paths)
+    assert len(gl.csv(paths, header=["a", "b"])) == 0
+
+
+def test_two_columns_of_one_name_are_an_error_only_where_one_of_them_is_read(tmp_path, place):
+    path = written(tmp_path, "a,b,b\n1,2,3\n")
+
+    assert values(gl.csv(path, ["a"]))["a"].tolist() == [1]
+    for selection in (None, ["b"], {"b": "i8"}, {"x": ("i8", "b")}):
+        with pytest.raises(SpecError, match=r"the column names \['b'\] occur twice"):
+            gl.csv(path, selection)
+
+
+def test_a_file_that_is_no_archive_is_said_to_be_none(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
+
+    with pytest.raises(FormatError, match=r"a\.csv\.gz is no ZIP archive\n.*it is a file of gzip") as error:
+        gl.csv(path, compression="zip")
+    assert 'leave out compression="zip"' in error.value.remedy
 
 
 # Damage
@@ -869,9 +954,18 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"columns": "a"}, "columns that are no names"),
-        ({"columns": []}, "columns that are no names"),
-        ({"columns": [1]}, "columns that are no names"),
+        ({"columns": "a"}, r"columns = 'a'(.|\n)*write \['a'\]"),
+        ({"columns": []}, "or a list of names"),
+        ({"columns": [1]}, "or a list of names"),
+        ({"columns": ["a", "a"]}, "a name stands there twice: 'a'"),
+        ({"columns": {"a", "b"}}, "a set has no order"),
+        ({"columns": itertools.repeat("a")}, "an iterator may have no end"),
+        ({"header": itertools.count()}, "an iterator may have no end"),
+        ({"defaults": itertools.count()}, "they are a dict or a list"),
+        ({"na_values": itertools.repeat("a")}, "they are a list of texts"),
+        ({"na_values": ["x" * 10**6]}, "1000000 characters"),
+        ({"header": None}, "pass header=False"),
+        ({"header": 2}, "pass header=True, skip_lines=2"),
         ({"columns": {"a": "no dtype"}}, "has dtype 'no dtype'"),
         ({"columns": {"v": ("O", ["a", "b"])}}, "has dtype object"),
         ({"columns": {"a": "c8"}}, "has dtype complex64"),
@@ -882,9 +976,9 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"columns": {"a": ("f4", (2,))}}, "has dtype"),
         ({"columns": {"x": (None, ["a", "b"])}}, "one dtype"),
         ({"columns": {"x": (str, ["a", "b"])}}, "text in a vector has a length"),
-        ({"columns": {"x": ("f4", ["a", "a"])}}, "in two fields"),
+        ({"columns": {"x": ("f4", ["a", "a"])}}, "a name stands there twice"),
         ({"columns": {"x": ("f4", ["a"]), "a": "f4"}}, "in two fields"),
-        ({"columns": {"": ("f4", ["a"])}}, "name of a field"),
+        ({"columns": {"": ("f4", ["a"])}}, "a dict from field to dtype"),
         ({"defaults": 0}, "defaults = 0"),
         ({"defaults": [0]}, "1 defaults for 2 columns"),
         ({"defaults": {"a": None}}, "'a' has None"),
@@ -897,7 +991,7 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"columns": {"b": "U2"}, "defaults": {"b": "xyz"}}, "'xyz'(.|\n)*no value of <U2"),
         ({"columns": {"b": "U2"}, "defaults": {"b": 0}}, "no value of <U2"),
         ({"header": "a,b"}, "header = 'a,b'"),
-        ({"header": []}, "a name is a text"),
+        ({"header": []}, "a list with the name of each column"),
         ({"header": ["a"]}, "header has 1 name,"),
         ({"header": 1}, "header = 1"),
         ({"delimiter": ""}, "delimiter = ''"),

@@ -110,7 +110,7 @@ def test_the_error_of_a_number_with_other_marks_says_the_arguments_that_read_it(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decimal": ","}, r"delimiter = decimal = ','"),
+        ({"decimal": ","}, r"delimiter = decimal = ','(.|\n)*pass another delimiter= or decimal="),
         ({"thousands": "."}, r"decimal = thousands = '\.'"),
         ({"thousands": ",", "quote": None}, r"delimiter = thousands = ','"),
         ({"escape": '"'}, r"quote = escape"),
@@ -351,3 +351,14 @@ def test_arguments_of_before_have_the_fingerprints_of_before(tmp_path):
     assert gl.csv(path).fingerprint() == "ed5d8af339ffdbc5"
     assert gl.csv(path, {"id": "i4"}, na_values=["?"]).fingerprint() == "c476b80116da75bd"
     assert gl.csv(path, thousands="'").fingerprint() != "ed5d8af339ffdbc5"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("text", ["sep=;\na;b\n1;2\n", "sep=;\r\na;b\r\n1;2", "a;b\n1;2\n", "a;b\n1;2"])
+def test_the_line_of_excel_is_seen_in_tables_of_a_few_bytes(tmp_path, encoding, text):
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode(encoding))
+
+    source = gl.csv(path, delimiter=";", encoding=encoding)
+    assert source.spec.names == ("a", "b")
+    assert source[0] == {"a": 1, "b": 2}

@@ -424,3 +424,48 @@ def test_a_table_whose_first_name_begins_with_a_bracket_is_one(tmp_path):
     (tmp_path / "a.csv").write_text("{a},[b]\n1,2\n")
 
     assert gl.open(tmp_path / "a.csv").read([0])["[b]"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a.yaml", "names: [cat, dog]\nsizes: [3, 4]\n", "its name ends in .yaml"),
+        ("a.md", "# Cats, dogs\nand birds, say\n", "its name ends in .md"),
+        ("a.log", "2024-01-01 10:00:00,123 start\n2024-01-01 10:00:01,456 end\n", "its name ends in .log"),
+        ("a.txt", "A cat sat, a dog ran\nThe bird flew, the fish swam\n", "its lines look like sentences"),
+        ("a.jsonl", '"a, b"\n"c, d"\n', "JSON is not supported"),
+        ("a", '{"a": 1, "b": 2}\n{"a": 3, "b": 4}\n', "JSON is not supported"),
+        ("a.data", "[1, 2]\n[3, 4]\n", "JSON is not supported"),
+    ],
+)
+def test_text_with_as_many_commas_in_each_line_is_no_table_for_that(tmp_path, name, text, reason):
+    path = tmp_path / name
+    path.write_text(text)
+
+    with pytest.raises(FormatError, match=reason) as error:
+        gl.open(path)
+    assert "gl.text(path)" in error.value.remedy
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.tsv", "a.data", "part-00000", "a.CSV", "iris.dat"])
+@pytest.mark.parametrize(
+    "text", ["a,b\n1,2\n", "a, b\n1, x y\n", "label,text\n1,A cat sat\n", "city,name\nLa Paz,Li Wu\n"]
+)
+def test_tables_of_text_are_tables_by_other_names_too(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+
+    assert len(gl.open(path)) == 1
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_table_in_utf_16_leads_to_the_call_that_reads_it(tmp_path, delimiter, encoding):
+    path = tmp_path / "a.csv"
+    mark = "\ufeff" * (encoding != "utf-16")
+    path.write_bytes(f"{mark}a{delimiter}b\n1{delimiter}\u00e9\n".encode(encoding))
+
+    with pytest.raises(FormatError, match="is a table of text in UTF-16") as error:
+        gl.open(path)
+    source = eval(error.value.remedy.partition(": ")[2], {"gl": gl, "path": path})
+    assert source[0] == {"a": 1, "b": "\u00e9"}

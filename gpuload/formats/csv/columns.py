@@ -14,7 +14,7 @@ import codecs
 import contextlib
 import fnmatch
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload import signalsafe
-from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.errors import SpecError, UnknownFieldError, short_repr
 from gpuload.sources.defaults import UnfitDefault, convert_default
-from gpuload.spec import check_name, is_whole
+from gpuload.spec import check_name, is_whole, list_of_names
 
 Header = bool | Sequence[str]
 Columns = Mapping[str, Any] | Sequence[str]
@@ -35,6 +35,7 @@ TIME_UNITS = ("D", "s", "ms", "us", "ns")
 COMPRESSIONS = ("auto", "zip")
 FLOAT_BYTES = (4, 8)
 MAX_NAMES = 12  # columns, by errors
+MOST_NA_CHARACTERS = 1 << 15  # of all; the tree that PyArrow looks them up in ends the process where it is larger
 ASCII = 0x7F
 NO_BREAK_SPACES = "\u00a0\u202f"  # between thousands, in French tables
 
@@ -135,11 +136,6 @@ def dialect_of(
         raise SpecError(
             f"skip_lines = {skip_lines!r}", cause="it is a number of lines, at least 0", remedy="pass skip_lines=1, say"
         )
-    missing = (na_values,) if isinstance(na_values, str) or not isinstance(na_values, Iterable) else tuple(na_values)
-    if not all(isinstance(value, str) for value in missing):
-        raise SpecError(f"na_values = {na_values!r}", cause="they are texts", remedy='pass na_values=["", "?"], say')
-    for value in missing:
-        _check_encodable("na_values has", value)
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
             f"compression = {compression!r}",
@@ -147,34 +143,60 @@ def dialect_of(
             remedy=f"pass one of {COMPRESSIONS}",
         )
     is_header = names is None and bool(header)
-    dialect = Dialect(
-        delimiter, quote or "", _codec(encoding), is_header, names, int(skip_lines), missing,
+    _check_marks(delimiter, quote or "", decimal, thousands, escape)
+    return Dialect(
+        delimiter, quote or "", _codec(encoding), is_header, names, int(skip_lines), _texts_of(na_values),
         decimal, thousands or "", escape or "", compression,
     )  # fmt: skip
-    _check_marks(dialect, decimal, thousands, escape)
-    return dialect
 
 
-def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) -> None:
+def _is_single(value: object) -> bool:
+    """Return True for an array without axes, which has neither a length nor items."""
+    return isinstance(value, np.ndarray) and value.ndim == 0
+
+
+def _texts_of(na_values: Any) -> tuple[str, ...]:
+    """Return the texts of missing values; those of a set in an order that is the same in each process."""
+    if isinstance(na_values, str) or not isinstance(na_values, Collection) or _is_single(na_values):
+        na_values = [na_values]
+    texts = list(na_values)
+    if not all(isinstance(text, str) for text in texts):
+        raise SpecError(
+            f"na_values = {short_repr(na_values)}",
+            cause="they are a list of texts",
+            remedy='pass na_values=["", "?"], say',
+        )
+    for text in texts:
+        _check_encodable("na_values has", text)
+    if sum(map(len, texts)) + len(texts) > MOST_NA_CHARACTERS:
+        raise SpecError(
+            f"na_values has {len(texts)} texts with {sum(map(len, texts))} characters",
+            cause=f"PyArrow takes at most {MOST_NA_CHARACTERS}",
+            remedy="name the texts of missing values that the files have",
+        )
+    return tuple(map(str, sorted(texts) if isinstance(na_values, (set, frozenset)) else texts))
+
+
+def _check_marks(delimiter: str, quote: str, decimal: Any, thousands: Any, escape: Any) -> None:
     """Raise ``SpecError`` if a mark is no character, or is one that has another meaning."""
     _check_character("decimal", decimal, '"," for numbers such as 2,5')
     if escape is not None:
         _check_character("escape", escape, 'a backslash, "\\\\"; None where nothing is escaped')
-    if thousands is not None and thousands not in (*NO_BREAK_SPACES,):
+    if thousands is not None and not (isinstance(thousands, str) and thousands in (*NO_BREAK_SPACES,)):
         _check_character("thousands", thousands, '"," or "." for numbers such as 1,234,567')
-    uses = {"delimiter": dialect.delimiter, "quote": dialect.quote, "decimal": decimal, "escape": escape}
+    uses = {"delimiter": delimiter, "quote": quote, "decimal": decimal, "escape": escape}
     names: dict[str, str] = {}
     for argument, character in (*uses.items(), ("thousands", thousands)):
         if not character:
             continue
         rival = names.get(character)
-        if argument == "thousands" and rival == "delimiter" and dialect.quote:
+        if argument == "thousands" and rival == "delimiter" and quote:
             continue  # in quotes both may be a comma: "1,234",5
         if rival is not None:
             raise SpecError(
                 f"{rival} = {argument} = {character!r}",
                 cause="one character cannot have both meanings",
-                remedy=f"pass anrival {rival}= or {argument}=",
+                remedy=f"pass another {rival}= or {argument}=",
             )
         if argument in ("decimal", "thousands", "escape") and (character.isalnum() or character in "+-\t"):
             raise SpecError(
@@ -187,15 +209,18 @@ def _check_marks(dialect: Dialect, decimal: Any, thousands: Any, escape: Any) ->
 
 def _names(header: Any) -> tuple[str, ...]:
     if isinstance(header, (str, bytes)) or not isinstance(header, Iterable):
+        remedy = 'pass one of these; of one column, header=["age"]'
+        if header is None:
+            remedy = "pass header=False for files whose first line is data"
+        elif isinstance(header, int):
+            remedy = f"pass header=True, skip_lines={header}"
         raise SpecError(
             f"header = {header!r}",
             cause="it is True (the first line names the columns), False, or a list of names",
-            remedy="pass one of these",
+            remedy=remedy,
         )
-    names = tuple(header)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise SpecError(f"header = {header!r}", cause="a name is a text", remedy="name each column, in its order")
-    return names
+    form = "True, False, or a list with the name of each column"
+    return list_of_names("header", header, form=form, example='header=["age", "name"]')
 
 
 def _check_character(argument: str, value: Any, usual: str) -> None:
@@ -238,7 +263,7 @@ def select_columns(
         UnknownFieldError: there is no such column.
         SpecError: names, dtypes or defaults do not go together.
     """
-    place = _places(names)
+    place, twice = {name: number for number, name in enumerate(names)}, _twice(names)
     read: list[Column] = []
     fields: list[FieldColumns] = []
     for field, dtype, column_names, is_vector in _field_selections(list(names), columns):
@@ -253,9 +278,15 @@ def select_columns(
         for name in column_names:
             if name not in place:
                 raise UnknownFieldError(
-                    f"no column {name!r}",
+                    f"no column {short_repr(name)}",
                     cause=f"the columns are {list_names(names)}",
                     remedy='use one of these names, or pass header=["a", "b", ...] for a file without a header',
+                )
+            if name in twice:
+                raise SpecError(
+                    f"the column names {list_names(twice)} occur twice",
+                    cause=f"the columns are {list_names(names)}, and fields of one record need different names",
+                    remedy="name the columns yourself, and leave the first line out: header=[...], skip_lines=1",
                 )
             numbers.append(len(read))
             read.append(Column(place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector))
@@ -264,52 +295,41 @@ def select_columns(
     return _with_defaults(read, fields, defaults), tuple(fields)
 
 
-def _places(names: Sequence[str]) -> dict[str, int]:
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise SpecError(
-            f"the column names {list_names(twice)} occur twice",
-            cause=f"the columns are {list_names(names)}, and fields of one record need different names",
-            remedy="name the columns yourself, and leave the first line out: header=[...], skip_lines=1",
-        )
-    return {name: number for number, name in enumerate(names)}
+def _twice(names: Sequence[str]) -> list[str]:
+    """Return the names that several columns have."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, list[str], bool]]:
     """Return (name, dtype or None, columns, is_vector) of each field, as the user says them."""
     if columns is None:
         return [(name, None, [name], False) for name in names]
-    if isinstance(columns, Mapping):
-        selections = []
-        for field, about in columns.items():
-            if isinstance(about, tuple) and len(about) == 2 and _are_names(about[1]):
-                selections.append((field, about[0], _matching(names, about[1]), True))
-            else:
-                selections.append((field, about, [field], False))
-        columns = selections
-    elif isinstance(columns, Iterable) and not isinstance(columns, (str, bytes)):
-        columns = [(name, None, [name], False) for name in columns]
-    else:
-        columns = []
-    if not columns or not all(isinstance(name, str) for _, _, column_names, _ in columns for name in column_names):
-        raise SpecError(
-            "columns that are no names",
-            cause="they are a dict from field to dtype, or a list of names",
-            remedy='write columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found',
-        )
-    return list(columns)
+    form = "a dict from field to dtype, or a list of names"
+    example = 'columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found'
+    fields = list(columns) if isinstance(columns, Mapping) else columns
+    fields = list_of_names("columns", fields, form=form, example=example)
+    if not isinstance(columns, Mapping):
+        return [(name, None, [name], False) for name in fields]
+    selections = list[tuple[str, Any, list[str], bool]]()
+    for field, about in zip(fields, columns.values(), strict=True):
+        if isinstance(about, tuple) and len(about) == 2 and not _is_text_dtype(about):
+            selections.append((field, about[0], _matching(names, field, about[1]), True))
+        else:
+            selections.append((field, about, [field], False))
+    return selections
 
 
-def _are_names(argument: Any) -> bool:
-    return isinstance(argument, str) or (
-        isinstance(argument, (list, tuple)) and all(isinstance(name, str) for name in argument)
-    )
+def _is_text_dtype(argument: tuple[Any, Any]) -> bool:
+    """Return True for what NumPy takes for a dtype: ``("U", 20)``."""
+    return is_whole(argument[1]) or (isinstance(argument[1], tuple) and all(map(is_whole, argument[1])))
 
 
-def _matching(names: list[str], pattern: str | Sequence[str]) -> list[str]:
+def _matching(names: list[str], field: str, pattern: Any) -> list[str]:
     """Return the columns of a list of names, or of a wildcard; in the order of the list, or of the file."""
     if not isinstance(pattern, str):
-        return list(pattern)
+        form = "a dtype and a list of columns, or a wildcard for them"
+        example = f'{{{field!r}: ("f4", ["a", "b"])}} or {{{field!r}: ("f4", "a*")}}'
+        return list(list_of_names(f"columns of field {field!r}", pattern, form=form, example=example))
     return [pattern] if pattern in names else [name for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
@@ -341,8 +361,7 @@ def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> n
 
 
 def _check_once(read: Sequence[Column]) -> None:
-    counts = Counter(column.name for column in read)
-    twice = sorted(name for name, count in counts.items() if count > 1)
+    twice = _twice([column.name for column in read])
     if twice:
         raise SpecError(
             f"columns: {list_names(twice)} in two fields", cause="a column becomes one field", remedy="name it once"
@@ -377,7 +396,11 @@ def _with_defaults(
                     remedy="use one of these names",
                 )
             by_column.update(dict.fromkeys(by_name[name], default))
-    elif isinstance(defaults, Iterable) and not isinstance(defaults, (str, bytes)):
+    elif (
+        isinstance(defaults, Collection)
+        and not isinstance(defaults, (str, bytes, set, frozenset))
+        and not _is_single(defaults)
+    ):
         values = list(defaults)
         if len(values) != len(columns):
             raise SpecError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 
 DELIMITER_LINE = re.compile(rb'"?sep=([^\r\n])"?(?=\r|\n|$)', re.IGNORECASE)
+OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # marks of text in UTF-16
 LONGEST_BYTES = 16  # of such a line, a mark of the encoding and a line end included
 
 

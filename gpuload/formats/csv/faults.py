@@ -13,10 +13,10 @@ import numpy as np
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Column, Dialect, list_names
-from gpuload.formats.csv.kinds import LARGEST_EXACT, Form, Kind, is_measured, is_referred, needs_value
+from gpuload.formats.csv.kinds import Form, Kind, is_measured, is_referred, needs_value
 from gpuload.formats.csv.lines import BACKSLASH, Block, Record, scan
 from gpuload.formats.csv.numbers import plain
-from gpuload.formats.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, whole
+from gpuload.formats.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, is_rounded, whole
 
 MAX_CHARACTERS = 60
 WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -130,12 +130,14 @@ def _missing(location: str, text: str, column: Column) -> RecordError:
 
 
 def _no_value(location: str, text: str, column: Column, reason: str, dialect: Dialect) -> RecordError:
-    marks = _marks_of(text, dialect)
+    is_number = _why_unfit(plain(text, dialect).strip(), np.dtype(np.float64)) is not None
+    marks = "" if is_number else _marks_of(text, dialect)
     return RecordError(
         f"{location}: {_short(text)} is no {column.dtype}",
         cause=reason,
         remedy=(f"pass {marks} if it is a number; else " if marks else "")
-        + "repair it, pass another dtype in columns=, or list in na_values= the texts of missing values",
+        + "repair it, pass another dtype in columns=, or list in na_values= the texts of missing values"
+        + ("; str keeps its digits" if is_number else ""),
     )
 
 
@@ -150,31 +152,32 @@ def _marks_of(text: str, dialect: Dialect) -> str:
     return ""
 
 
-def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
-    """Return the error for the first number of a block that no dtype holds, of an integer no dtype of integers."""
-    huge_columns = [(column, kind) for column, kind in zip(columns, form, strict=True) if kind.is_huge]
+def unfit(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
+    """Return the error for the first number of a block that the floats of its column do not hold."""
+    floats = [column for column, kind in zip(columns, form, strict=True) if kind.name == OVER]
     for record in scan(block.data, dialect, block.line):
-        for column, kind in huge_columns:
+        for column in floats:
             if column.number >= len(record.values):  # a line that is wrong and kept
                 continue
             text = plain(record.values[column.number].decode("utf-8", "replace").strip(), dialect)
-            if kind.name == OVER:
-                if not _overflows(text, np.dtype(np.float64)):
-                    continue
+            cause = _why_unfit(text, np.dtype(np.float64))
+            if cause is not None:
+                name = _short(column.name)
                 return SpecError(
-                    f"{path}, line {record.line}, column {_short(column.name)} has {_short(text)}",
-                    cause="no dtype holds it: float64 ends at 1.8e308",
-                    remedy=f"repair it, or take its text: columns={{{_short(column.name)}: bytes}}",
+                    f"{path}, line {record.line}, column {name} has {_short(text)}",
+                    cause=f"{cause}; the column is float64 for its fractions, missing values or range",
+                    remedy=f"take the texts, columns={{{name}: str, ...}} with None for the type of each other column; "
+                    f"or, of integers of which some are missing, defaults={{{name}: 0}}",
                 )
-            limit = LARGEST_EXACT if kind.has_missing else (1 << 63) - 1
-            if WHOLE.fullmatch(text) and not -limit <= whole(text) <= limit:
-                return SpecError(
-                    f"{path}, line {record.line}, column {column.name!r} has {_short(text)}",
-                    cause="no dtype holds it exactly and the other values of the column"
-                    + (", missing ones included" if kind.has_missing else ""),
-                    remedy=f"choose its type: columns={{{column.name!r}: 'f8'}} rounds, 'U30' keeps the digits; or "
-                    "pass a default for missing values",
-                )
+    return None
+
+
+def _why_unfit(text: str, dtype: np.dtype[Any]) -> str | None:
+    """Return why floats of a size do not hold the number of a text; None if they do, or it is none."""
+    if _overflows(text, dtype):
+        return f"no dtype holds it: {dtype} ends at {np.finfo(dtype).max:.2g}"
+    if WHOLE.fullmatch(text) and is_rounded(text):
+        return f"{dtype} does not hold this integer exactly: it would become {int(float(text))}"
     return None
 
 
@@ -194,9 +197,7 @@ def _reason(text: str, kind: str) -> str | None:
             float(text)
         except ValueError:
             return "it is no number"
-        if _overflows(text, dtype):
-            return f"{dtype} ends at {np.finfo(dtype).max:.2g}"
-        return "a number has no _" if "_" in text else None
+        return "a number has no _" if "_" in text else _why_unfit(text, dtype)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy warns of a zone, which the text of a time has not

@@ -9,6 +9,7 @@ import contextlib
 import io
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from csv import Error as TableError
 from csv import reader as table_reader
@@ -16,11 +17,16 @@ from csv import reader as table_reader
 from gpuload import lazy
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match
-from gpuload.formats.csv.excel import delimiter_in
+from gpuload.formats.csv.excel import OTHER_BOMS, delimiter_in
 from gpuload.sources.base import Source
 
 csv = lazy.function("gpuload.formats.csv.source", "csv")
-JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".geojson", ".ipynb")
+TEXT_SUFFIXES = (
+    *(".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".html", ".htm", ".svg", ".log"),
+    *(".md", ".rst", ".tex", ".bib", ".srt", ".vtt", ".py", ".sh", ".sql", ".js", ".ts", ".css", ".c", ".h", ".cpp"),
+)  # of texts that are no tables, though their lines may have as many commas each
+TABLE_SUFFIXES = (".csv", ".tsv", ".psv", ".tab")
 LINES = 20  # of text that are looked at
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 
@@ -35,6 +41,8 @@ def _sniff(beginning: Beginning) -> Match | None:
         FormatError: two delimiters do, or it is text and none does, or a table in another encoding than UTF-8.
     """
     path, head = beginning.path, beginning.head
+    if head.startswith(OTHER_BOMS):
+        _refuse_utf16(path, head)
     text = _text(head, is_cut=beginning.num_bytes > len(head))
     if text is None:
         _refuse_other_encoding(beginning)
@@ -42,6 +50,8 @@ def _sniff(beginning: Beginning) -> Match | None:
     _refuse_json(path, text)
     stated = delimiter_in(text.encode())
     fits = [stated] if stated in DELIMITERS else _delimiters(text)
+    if fits:
+        _refuse_prose(path, text, fits)
     if len(fits) == 1:
         title = f"a table of text, with {DELIMITERS[fits[0]]} between columns"
         title += f", in {beginning.compression}" if beginning.compression else ""
@@ -64,13 +74,55 @@ def _sniff(beginning: Beginning) -> Match | None:
     )
 
 
+def _refuse_utf16(path: str, head: bytes) -> None:
+    """Raise ``FormatError`` for a table in UTF-16, as Excel and PowerShell write it."""
+    text = head[: len(head) // 2 * 2].decode("utf-16", "replace")
+    fits = _delimiters(text[: text.rfind("\n") + 1])
+    if fits:
+        delimiter = "" if fits[0] == "," else f"delimiter={fits[0]!r}, "
+        raise FormatError(
+            f"{path} is a table of text in UTF-16",
+            cause="it begins with the mark of UTF-16; without an argument text is read as UTF-8",
+            remedy=f'say it: gl.csv(path, {delimiter}encoding="utf-16")',
+        )
+
+
+def _suffix(path: str) -> str:
+    """Return the suffix of a file in small letters, without that of a compression."""
+    return os.path.splitext(path.lower().removesuffix(".gz").removesuffix(".zip"))[1]
+
+
+def _refuse_prose(path: str, text: str, fits: Sequence[str]) -> None:
+    """Raise ``FormatError`` for text that is no table, though its lines have as many commas each.
+
+    A file with the suffix of another kind of text is none; and one without the suffix of a table is none if each line
+    looks like a sentence with a comma: a space behind it, and words on both sides.
+    """
+    suffix, delimiter = _suffix(path), fits[0]
+    if suffix in TABLE_SUFFIXES:
+        return
+    reason = f"its name ends in {suffix}" if suffix in TEXT_SUFFIXES else ""
+    rows = [row for row in _rows(text, delimiter) if len(row) == 2]
+    cells = [cell.strip() for row in rows for cell in row]
+    if rows and delimiter in ",;" and all(row[1].startswith(" ") for row in rows):
+        is_prose = 2 * sum(" " in cell for cell in cells) > len(cells)
+        reason = reason or ("its lines look like sentences" if is_prose else "")
+    if reason:
+        raise FormatError(
+            f"{path} is text, and looks like no table",
+            cause=f"{reason}; the {DELIMITERS[delimiter]} in them may be chance",
+            remedy="call gl.text(path) to have each line as a record; if it is a table, "
+            f"gl.csv(path, delimiter={delimiter!r})",
+        )
+
+
 def _refuse_json(path: str, text: str) -> None:
     """Raise ``FormatError`` for JSON, whose lines may have as many commas each as those of a table."""
     first = text.lstrip().partition("\n")[0].strip()
-    is_json = first.startswith(("{", "[")) and path.lower().removesuffix(".gz").endswith(JSON_SUFFIXES)
-    if not is_json and first.startswith("{") and first.endswith("}"):
+    is_json = _suffix(path) in JSON_SUFFIXES
+    if not is_json and first[:1] + first[-1:] in ("{}", "[]"):
         with contextlib.suppress(ValueError, RecursionError):
-            is_json = isinstance(json.loads(first), dict)
+            is_json = isinstance(json.loads(first), (dict, list))
     if is_json:
         raise FormatError(
             f"{path} is JSON",
@@ -122,15 +174,19 @@ def _delimiters(text: str) -> list[str]:
 
 def _columns(text: str, delimiter: str, *, is_strict: bool) -> int:
     """Return the number of columns of the first line if (nearly) all other lines have as many; else 0."""
-    try:
-        rows = list(
-            itertools.islice((row for row in table_reader(io.StringIO(text), delimiter=delimiter) if row), LINES)
-        )
-    except TableError:
-        return 0
+    rows = _rows(text, delimiter)
     count = len(rows[0]) if rows else 0
     allowed = 0 if is_strict or len(rows) < 4 else max(1, len(rows) // 10)
     return count if sum(len(row) != count for row in rows) <= allowed else 0
+
+
+def _rows(text: str, delimiter: str) -> list[list[str]]:
+    """Return the values of the first lines; none if it is no table."""
+    try:
+        rows = (row for row in table_reader(io.StringIO(text), delimiter=delimiter) if row)
+        return list(itertools.islice(rows, LINES))
+    except TableError:
+        return []
 
 
 def _open_for_check(paths: Sequence[str], delimiter: str) -> tuple[Source, None]:
@@ -147,4 +203,5 @@ CSV = Format(
     hint='a table in another encoding is gl.csv(path, encoding="latin-1")',
     open_for_check=_open_for_check,
     call=csv,
+    has_blank_parts=True,
 )

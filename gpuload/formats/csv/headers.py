@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 
 from gpuload.errors import FormatError, SpecError
@@ -10,6 +11,7 @@ from gpuload.formats.csv.columns import Dialect, list_names
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.storage.files import Files
 
+log = logging.getLogger("gpuload")
 HEAD_BYTES = 1 << 16  # of a file that is looked at at a time
 MOST_COLUMNS = 1 << 16
 
@@ -24,7 +26,7 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
         keeps_bad: True if the first line of a file without a header may be wrong; one of the next is not, then.
 
     Raises:
-        FormatError: a file has no line, or another header than the first.
+        FormatError: no file has a line, or one has another header than the first.
         SpecError: the first line looks like data.
     """
 
@@ -32,15 +34,18 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
         return len(names) == count or (keeps_bad and _has_line_of(files, number, dialect, count))
 
     first: tuple[str, ...] | None = None
+    blanks = list[str]()
+    first_path = files.paths[0]
     for number, path in enumerate(files.paths):
         names = _head(files, number, dialect)
-        if names is None:
-            if dialect.header or (first is None and dialect.names is None and len(files) == 1):
+        if names is None:  # a part without records, as Spark writes
+            if len(files) == 1 and dialect.names is None:
                 raise FormatError(
                     f"{path} is empty",
                     cause="there is no line that names the columns" if dialect.header else "there is no record",
                     remedy="check the file; header=[...] names the columns of files without a header",
                 )
+            blanks.append(path)
             continue
         if len(names) > MOST_COLUMNS:
             raise FormatError(
@@ -48,26 +53,32 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
                 cause=f"records have at most {MOST_COLUMNS}",
                 remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
             )
-        if number == 0 and dialect.names is not None and not has(number, names, len(dialect.names)):
+        if first is None and dialect.names is not None and not has(number, names, len(dialect.names)):
             raise SpecError(
                 f"header has {_count_text(dialect.names, 'name')}, {path} has {_count_text(names, 'column')}",
                 cause="each column needs a name",
                 remedy="name all columns, in their order; columns= chooses some",
             )
         if first is None:
-            first = dialect.names or names
+            first, first_path = dialect.names or names, path
             if dialect.header and not has_columns:
                 _check_no_data(path, names)
         if (names != first) if dialect.header else not has(number, names, len(first)):
             raise FormatError(
-                f"{path} has the columns {list_names(names)}, {files.paths[0]} has {list_names(first)}",
+                f"{path} has the columns {list_names(names)}, {first_path} has {list_names(first)}",
                 cause="the files of a source have the same columns in the same order",
                 remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
             )
+    if blanks:
+        log.info("gl.csv: %d of %d files are empty, and hold no records: %s", len(blanks), len(files), blanks[0])
     if dialect.names is not None:
         return dialect.names
     if first is None:
-        raise FormatError(f"{files.paths[0]} is empty", cause="no file has a record", remedy="check the files")
+        raise FormatError(
+            f"{files.paths[0]} and {len(files) - 1} more are empty",
+            cause="no file has a line that names the columns" if dialect.header else "no file has a record",
+            remedy="check the files; header=[...] names the columns of files without a header",
+        )
     return tuple((name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first))
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.formats.csv import faults, parse, table
-from gpuload.formats.csv.kinds import FLOAT, Form, is_found, is_referred, row_dtype
-from gpuload.formats.csv.lines import Block
-from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess, read_sound_lines
+from gpuload.formats.csv.kinds import Form, is_found, is_referred, row_dtype
+from gpuload.formats.csv.parse import OVER
+from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess
 from gpuload.formats.csv.table import Table, Writer
 from gpuload.progress import Progress
 from gpuload.storage import keptfile
@@ -75,7 +75,7 @@ def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
         except Unfit as error:
             form = _widen_over_files(job, len(parts) + 1, error.form, progress)
             continue
-        form = _resolve_huge(job, form)  # the rows are the same
+        _check_floats(job, form)
         rows, payload = room.content(row_dtype(job.columns, form))
         return CsvRows(form, parts, rows=rows, payload=payload)
 
@@ -142,9 +142,8 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
             except _UnfitTable as error:
                 form = _widen_over_files(job, error.number + 1, error.form, progress)
                 continue
-            if (resolved_form := _resolve_huge(job, form)) == form:
-                break
-            form = resolved_form
+            _check_floats(job, form)
+            break
         with keptfile.Writer(path, made_of) as writer:
             writer.write(json.dumps(table.to_json(form)).encode("ascii"))
             writer.end()
@@ -208,27 +207,10 @@ def _widen_over_files(job: Job, first: int, form: Form, progress: Progress) -> F
     return form
 
 
-def _resolve_huge(job: Job, form: Form) -> Form:
-    """Return a form without integers that are too large: floats, where other lines of the column hold floats.
-
-    Raises:
-        SpecError: other lines hold no floats, or a number is larger than any float; names the first such line.
-    """
-    huge = [place for place, kind in enumerate(form) if kind.is_huge]
-    numbers = [job.columns[place].number for place in huge]
-    floats: set[int] = set()
-
-    def look(job: Job, block: Block) -> list[tuple[str, bool]]:
-        return parse.infer_kinds(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
-
-    for number in range(len(job.files)) if huge else ():
+def _check_floats(job: Job, form: Form) -> None:
+    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form says so."""
+    for number, path in enumerate(job.files.paths) if any(kind.name == OVER for kind in form) else ():
         for block in bodies(job, number):
-            column_kinds = read_sound_lines(job, job.files.paths[number], block, form, look, list[tuple[str, bool]]())
-            floats.update(place for place, (name, _) in zip(huge, column_kinds, strict=False) if name == FLOAT)
-    resolved_form = tuple(kind.widen(FLOAT, False) if place in floats else kind for place, kind in enumerate(form))
-    for number, path in enumerate(job.files.paths) if any(kind.is_huge for kind in resolved_form) else ():
-        for block in bodies(job, number):
-            error = faults.huge(path, block, job.dialect, job.columns, resolved_form)
+            error = faults.unfit(path, block, job.dialect, job.columns, form)
             if error is not None:
                 raise error
-    return resolved_form

@@ -2,9 +2,10 @@
 
 none   all values are missing: becomes float64, not-a-number
 bool   true, True, TRUE, false ...           with missing ones: text
-int    int64, above that uint64              with missing ones: float64; a value that no such type holds: an error
-float  float64                               missing: not-a-number; also where other lines hold integers; a number
-                                             beyond its range: an error
+int    int64, above that uint64              with missing ones: float64
+float  float64                               missing: not-a-number; also where other lines hold integers, and for
+                                             integers that no dtype of integers holds; a number beyond its range, and an
+                                             integer that float64 would round: an error
 codes  numbers of which one begins with a zero and another digit, 00501 say, or with a plus and eight digits, as phone
        numbers do: text, as they are
 time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing: not-a-time
@@ -21,16 +22,15 @@ from typing import Any
 import numpy as np
 
 from gpuload.formats.csv.columns import TIME_UNITS, Column
-from gpuload.formats.csv.parse import CODES, HUGE, NULL, OVER, TEXT, WORDS
+from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
 
 INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
 # Each holds all values of those before it, or reports that it cannot.
-NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER, CODES)
+NUMBERS = (INTEGER, UNSIGNED, FLOAT, OVER, CODES)
 TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
 WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
 LONGEST_FIXED = 256  # characters: each record has room for the longest text of a column, so that they lie in rows
 ANY_LENGTH = LONGEST_FIXED + 1  # the width of texts that do not
-LARGEST_EXACT = (1 << 53) - 1  # a float64 up to it comes from no other integer
 REFERENCE = np.dtype([("offset", "<i8"), ("length", "<i8")])  # in a row, of bytes that lie elsewhere
 
 
@@ -39,8 +39,7 @@ class Kind:
     """The kind of the values of a column: how they are read and stored.
 
     Attributes:
-        name: a dtype as text, or one of `parse.NULL`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.CODES`,
-            `parse.TEXT`.
+        name: a dtype as text, or one of `parse.NULL`, `parse.WORDS`, `parse.OVER`, `parse.CODES`, `parse.TEXT`.
         width: of text: the characters (dtype S: bytes) that a row has room for; ANY_LENGTH: a row refers to it.
         unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all characters of the column.
         has_missing: of a type that is found: True if values are missing, where that makes a difference.
@@ -56,17 +55,12 @@ class Kind:
         """The type that PyArrow reads: a dtype as text, `parse.NULL`, `parse.WORDS` or `parse.TEXT`."""
         if self.has_missing and self.name in WITH_MISSING:
             return WITH_MISSING[self.name]
-        return {HUGE: FLOAT, OVER: FLOAT, CODES: TEXT}.get(self.name, self.name)
-
-    @property
-    def is_huge(self) -> bool:
-        """True for integers that no dtype holds exactly beside missing values, and for numbers that none holds."""
-        return self.name in (HUGE, OVER) or (self.name == UNSIGNED and self.has_missing)
+        return {OVER: FLOAT, CODES: TEXT}.get(self.name, self.name)
 
     def widen(self, name: str, has_missing: bool) -> Kind:
         """Return the kind that holds values of this and of another kind, and missing ones if there are any."""
         kind_name = common_kind(self.name, name)
-        tells = kind_name in (NULL, HUGE, *WITH_MISSING)
+        tells = kind_name in (NULL, *WITH_MISSING)
         return replace(self, name=kind_name, has_missing=tells and (self.has_missing or has_missing))
 
 

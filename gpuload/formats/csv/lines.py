@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Dialect
-from gpuload.formats.csv.excel import LONGEST_BYTES, delimiter_in
+from gpuload.formats.csv.excel import LONGEST_BYTES, OTHER_BOMS, delimiter_in
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import HEAD_BYTES
 from gpuload.storage.packers import inflate_content, packer_of
@@ -37,7 +37,6 @@ BLOCK_BYTES = 1 << 20  # measured: the columns of a block and its rows stay in t
 LARGEST_RECORD_BYTES = 1 << 24
 SHORT_BYTES = 1 << 12
 BOM = codecs.BOM_UTF8
-OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LF, CR = 10, 13
 BACKSLASH = b"\\"
 LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -111,7 +110,11 @@ def blocks(
     least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
     is_first = start[0] == 0
     for chunk, is_last in stream:
-        if is_first and (len(chunk) >= LONGEST_BYTES or is_last):
+        if is_first:
+            chunk, pending = pending + chunk, b""
+            if len(chunk) < LONGEST_BYTES and not is_last:
+                pending = chunk
+                continue
             to_skip += _has_delimiter_line(chunk, path, dialect) and not to_skip
             is_first = False
         if to_skip:

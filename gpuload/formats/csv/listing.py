@@ -19,7 +19,7 @@ import numpy as np
 from gpuload.formats.csv import table
 from gpuload.formats.csv.columns import Column, Dialect
 from gpuload.formats.csv.kinds import Form, Kind
-from gpuload.formats.csv.parse import CODES, NULL, TEXT, WORDS
+from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
 from gpuload.formats.csv.rows import Job, Part
 from gpuload.order import MAX_LENGTH
 from gpuload.sources.filesource import Entries
@@ -107,7 +107,7 @@ def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
 def _is_sound(kind: Kind) -> bool:
     """Return True for a kind that rows can have."""
     is_known = kind.name in (NULL, WORDS, CODES, TEXT) or np.dtype(kind.name).kind in "biufM"
-    return is_known and not kind.is_huge and 0 <= kind.width <= LONGEST_TEXT and kind.unit in (1, 2, 4)
+    return is_known and kind.name != OVER and 0 <= kind.width <= LONGEST_TEXT and kind.unit in (1, 2, 4)
 
 
 def _parts_of(manifest: Manifest) -> list[Part]:

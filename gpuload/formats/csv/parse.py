@@ -6,7 +6,8 @@ Why      PyArrow refuses a line of too few or too many columns and a value that 
          (measured with 26.0 and 2.1).
 Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed side by side.
 Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its floats nor Python's
-         integers do; white space around numbers is allowed; floats are rounded to the nearest of their size.
+         integers do; white space around numbers is allowed; floats are rounded to the nearest of their size, but for
+         integers that float64 would round (`are_unfit`).
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
 
 MAX_DIGITS = 400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
+WHOLE_NUMBER = r"^\s*[+-]?[0-9]+\s*$"
+FIRST_INEXACT = float(1 << 53)  # a float64 below it comes from no other integer
 
 # Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
-# HUGE are integers that no dtype of integers holds; OVER are numbers in digits that no float64 holds; CODES are numbers
+# OVER are floats of which one is beyond the range of float64, or an integer that float64 would round; CODES are numbers
 # of which one begins with a zero in front of another digit, or with a plus in front of eight.
-NULL, WORDS, HUGE, OVER, CODES, TEXT = "none", "words", "huge", "over", "codes", "text"
+NULL, WORDS, OVER, CODES, TEXT = "none", "words", "over", "codes", "text"
 LF, CR, SPACE, ZERO, DIGITS = 10, 13, 32, 48, 10
 PIECE_BYTES = 1 << 17
 
@@ -113,7 +116,7 @@ def read_columns(
             types = {str(request.number): _type(pa, request.dtype) for request in part}
             table = _table(text, dialect, num_columns, types, has_quotes=has_quotes)
             columns.update({request.number: table[str(request.number)] for request in part})
-    integers = [request.number for request in requests if request.dtype[1] in "iu" and request.dtype != HUGE]
+    integers = [request.number for request in requests if request.dtype[1] in "iu"]
     hexadecimal = _hexadecimal(plain_data, dialect, num_columns, integers, has_quotes)
     if hexadecimal:
         raise Unreadable(f"column {hexadecimal[0]} holds a hexadecimal number")
@@ -144,7 +147,7 @@ def infer_kinds(
         kinds.append((kind, column.null_count > 0))
     integers = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8")]
     text_kinds = dict.fromkeys(_hexadecimal(data, dialect, num_columns, integers, has_quotes), TEXT)
-    values = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8", "<f8", HUGE)]
+    values = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8", "<f8", OVER)]
     values = [number for number in values if number not in text_kinds]
     text_kinds |= dict.fromkeys(_of_codes(data, dialect, num_columns, values, has_quotes), CODES)
     return [
@@ -153,25 +156,45 @@ def infer_kinds(
     ]
 
 
-def overflows(data: bytes, dialect: Dialect, num_columns: int, number: int, values: Array, *, has_quotes: bool) -> bool:
-    """Return True if a float of a column is infinite, and its text has digits: no float of this size holds it.
+def are_unfit(
+    data: bytes, dialect: Dialect, num_columns: int, number: int, values: Numbers, *, has_quotes: bool
+) -> bool:
+    """Return True if no float of this size is the number that the text of one of these floats says.
+
+    Such is a number in digits that was read as infinite, and an integer that float64 rounds. Fractions are rounded by
+    nature, and so are integers that float64 holds in a column of float32.
 
     Args:
         data: the block that was read.
         dialect: its form.
         num_columns: of a line.
         number: of the column.
-        values: float ``[n]``, its values as floats; 0 where one is missing.
+        values: of the column, floats.
         has_quotes: True if there is a quote in the block.
     """
-    infinite = np.isinf(values)
-    if not infinite.any():
+    large = np.abs(values.values) >= FIRST_INEXACT
+    if not large.any():  # nearly always
         return False
+    if values.missing is not None:
+        large &= ~values.missing
     pa = _arrow()
     data = without_thousands(data, dialect)
     table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
-    texts = table[str(number)].combine_chunks().filter(pa.array(infinite))
-    return not pa.compute.all(pa.compute.match_substring_regex(texts, NO_NUMBER)).as_py()
+    texts = table[str(number)].combine_chunks().filter(pa.array(large))
+    infinite = texts.filter(pa.array(np.isinf(values.values[large])))
+    if len(infinite) and not pa.compute.all(pa.compute.match_substring_regex(infinite, NO_NUMBER)).as_py():
+        return True
+    integers = texts.filter(pa.compute.match_substring_regex(texts, WHOLE_NUMBER))
+    return any(map(is_rounded, integers.to_pylist()))
+
+
+def is_rounded(text: str) -> bool:
+    """Return True for the text of an integer that float64 does not hold exactly."""
+    integer = whole(text.strip())
+    try:
+        return int(float(integer)) != integer
+    except OverflowError:
+        return True
 
 
 def whole(text: str) -> int:
@@ -304,8 +327,8 @@ def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, col
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
     if largest == float("inf"):
-        values = column.fill_null(0).to_numpy()
-        is_over = overflows(data, dialect, num_columns, number, values, has_quotes=has_quotes)
+        values = Numbers(column.fill_null(0).to_numpy(), None)
+        is_over = are_unfit(data, dialect, num_columns, number, values, has_quotes=has_quotes)
         return OVER if is_over else "<f8"
     if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
         return "<f8"
@@ -315,7 +338,7 @@ def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, col
     texts = pa.compute.utf8_trim_whitespace(texts.filter(pa.compute.invert(missing)))
     if not pa.compute.all(pa.compute.match_substring_regex(texts, "^-?[0-9]+$")).as_py():
         return "<f8"
-    return "<u8" if all(0 <= whole(text) <= LARGEST_UINT64 for text in texts.to_pylist()) else HUGE
+    return "<u8" if all(0 <= whole(text) <= LARGEST_UINT64 for text in texts.to_pylist()) else "<f8"
 
 
 def _values(pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect) -> Numbers | Texts:

@@ -31,7 +31,6 @@ from gpuload.formats.csv.kinds import (
     ANY_LENGTH,
     FLOAT,
     INTEGER,
-    LARGEST_EXACT,
     LONGEST_FIXED,
     NUMBERS,
     REFERENCE,
@@ -55,7 +54,7 @@ from gpuload.formats.csv.lines import (
     scan,
     split_block,
 )
-from gpuload.formats.csv.parse import HUGE, NULL, OVER, TEXT, ColumnRequest, Numbers, Texts, Unreadable
+from gpuload.formats.csv.parse import NULL, OVER, TEXT, ColumnRequest, Numbers, Texts, Unreadable
 from gpuload.progress import Progress
 from gpuload.storage.files import Files
 from gpuload.threads import num_cores, parallel_map
@@ -497,20 +496,19 @@ def _read(job: Job, block: Block, form: Form) -> list[Any]:
     ]
     read = parse.read_columns(block.data, job.dialect, len(job.names), requests, has_quotes=block.has_quotes)
     for column, values in zip(job.columns, read, strict=True):
-        if column.dtype is not None and _overflows(job, block, column, values):
-            raise Unreadable(f"In CSV column #{column.number}: a number is larger than {column.dtype} holds")
+        if column.dtype is not None and _are_unfit(job, block, column, values):
+            raise Unreadable(f"In CSV column #{column.number}: a number is none that {column.dtype} holds")
     return [
         _Text.of(values) if isinstance(values, Texts) and _has_characters(column, kind) else values
         for column, kind, values in zip(job.columns, form, read, strict=True)
     ]
 
 
-def _overflows(job: Job, block: Block, column: Column, values: Numbers | Texts) -> bool:
-    """Return True if a number of a column was read as infinite."""
-    if not isinstance(values, Numbers) or values.values.dtype.kind != "f" or not np.isinf(values.values).any():
+def _are_unfit(job: Job, block: Block, column: Column, values: Numbers | Texts) -> bool:
+    """Return True if a float of a column is not the number that its text says: infinite, or a rounded integer."""
+    if not isinstance(values, Numbers) or values.values.dtype.kind != "f":
         return False
-    floats = values.values if values.missing is None else np.where(values.missing, 0, values.values)
-    return parse.overflows(block.data, job.dialect, len(job.names), column.number, floats, has_quotes=block.has_quotes)
+    return parse.are_unfit(block.data, job.dialect, len(job.names), column.number, values, has_quotes=block.has_quotes)
 
 
 def _has_characters(column: Column, kind: Kind) -> bool:
@@ -567,12 +565,7 @@ def _measure(job: Job, path: str, block: Block, form: Form, values: Sequence[Any
 def _of_numbers(job: Job, block: Block, column: Column, kind: Kind, column_values: Numbers) -> Kind:
     """Return the kind that a column of a guessed type needs for some of its numbers."""
     kind = kind.widen(kind.name, column_values.missing is not None)
-    if kind.name == INTEGER and kind.has_missing and bool((np.abs(column_values.values) > LARGEST_EXACT).any()):
-        # A float64 may differ from the text: it is an integer that is too large, or a float after all.
-        numbers = [column.number]
-        [(name, _)] = parse.infer_kinds(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
-        return kind.widen(FLOAT if name == FLOAT else HUGE, True)
-    if kind.name == FLOAT and _overflows(job, block, column, column_values):
+    if kind.read == FLOAT and kind.name != OVER and _are_unfit(job, block, column, column_values):
         return kind.widen(OVER, False)
     return kind
 
@@ -616,12 +609,12 @@ def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int])
     """Return a form in which columns of found types that a block cannot be read in by themselves are text.
 
     Hexadecimal integers among floats are such, or times too early for the nanoseconds of others; also integers below 0
-    among some that only uint64 holds, which no type holds together.
+    among some that only uint64 holds, which are floats together.
     """
     wider = list(form)
     for place in _unreadable(job, block, form, free):
         is_signed = form[place].name == UNSIGNED and _is_readable(job, block, [place], [Kind(INTEGER)])
-        wider[place] = replace(form[place], name=HUGE if is_signed else TEXT)
+        wider[place] = replace(form[place], name=FLOAT if is_signed else TEXT)
     return wider
 
 

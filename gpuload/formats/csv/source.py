@@ -12,7 +12,7 @@ Errors   name the user's file and line, also where a table is read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,7 @@ def csv(
             column that is read; it gives the dtype where ``columns`` does not. A type in place of a value: the column
             is of that type, and each line needs a value. Without a default, a missing float is not-a-number, a missing
             time not-a-time, a missing text empty, and a missing integer or boolean an error.
+            An integer in a column of floats that float64 does not hold exactly is an error, too.
         header: True if the first line of each file names the columns; False: they are ``column_0``, ``column_1`` ...; a
             list of names: the files have no such line.
         delimiter: the character between two values.
@@ -136,11 +137,13 @@ def csv(
     if len(names) == 1 and dialect.header:
         _tell_of_delimiter(files.paths[0], names[0])
     read, fields = select_columns(names, columns, defaults)
+    if columns is not None and not isinstance(columns, (Mapping, list, tuple)):
+        columns = [str(name) for name in columns]  # keys of a dict, or an array, which no manifest holds
     arguments = {
         "paths": files.paths if index is None else index.path,
         "columns": columns,
         "defaults": defaults,
-        "header": header,
+        "header": header if isinstance(header, (bool, list, tuple)) else dialect.names or bool(header),
         "delimiter": delimiter,
         "quote": quote,
         "encoding": encoding,

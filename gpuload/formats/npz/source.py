@@ -44,7 +44,7 @@ from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Bytes, Indices, check_places
 from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
-from gpuload.spec import Layout, Spec, check_name
+from gpuload.spec import Layout, Spec, list_of_names
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.archive import STORE, Member, Pieces, members
 from gpuload.storage.extents import Storage
@@ -275,16 +275,8 @@ def _check_selection(fields: Any) -> tuple[str, ...] | None:
     """Return the names of the arrays that are wanted, None for all."""
     if fields is None:
         return None
-    names = (fields,) if isinstance(fields, str) else fields
-    if not isinstance(names, (list, tuple)) or not names:
-        raise SpecError(
-            f"fields = {fields!r}", cause="it is a list of the names of arrays", remedy='pass ["image", "label"], say'
-        )
-    for name in names:
-        check_name(name)
-    if len(set(names)) < len(names):
-        raise SpecError(f"fields = {fields!r}", cause="a name is there twice", remedy="name each array once")
-    return tuple(names)
+    names = [fields] if isinstance(fields, str) else fields
+    return list_of_names("fields", names, form="a list of the names of arrays")
 
 
 def _arrays_in(selection: tuple[str, ...] | None, path: str, size: int, head: bytes) -> Arrays:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, short_repr
 from gpuload.formats.webdataset.grouping import (
     EARLY_LINKS,
     FILES_ABOUT,
@@ -31,7 +31,7 @@ from gpuload.formats.webdataset.grouping import (
 from gpuload.formats.webdataset.members import Members, group_archive
 from gpuload.images.head import SUFFIXES
 from gpuload.sources.leaf import Indices
-from gpuload.spec import check_name
+from gpuload.spec import list_of_names
 from gpuload.storage.extents import Extents
 from gpuload.storage.files import Files
 
@@ -51,21 +51,15 @@ def check_fields(fields: Any) -> dict[str, str] | tuple[str, ...] | None:
     """
     if fields is None:
         return None
-    values = list(fields.values()) if isinstance(fields, Mapping) else fields
-    is_list = isinstance(values, (list, tuple)) and all(isinstance(value, str) for value in values)
-    if not is_list or not values or any(not all(value.split(SEPARATOR)) for value in values if value):
-        raise SpecError(
-            f"fields = {fields!r}"[:200],
-            cause="it is a list of extensions, or a dict from the names of fields to these",
-            remedy='write ["jpg", "cls"], ["jpg;png", "cls"] or {"image": "jpg;png", "label": "cls"}',
-        )
-    if isinstance(fields, Mapping):
-        for name in fields:
-            check_name(name)
-        return dict(fields)
-    if len(set(values)) < len(values):
-        raise SpecError(f"fields = {fields!r}"[:200], cause="a field is there twice", remedy="name each field once")
-    return tuple(values)
+    form = "a list of extensions, or a dict from the names of fields to these"
+    example = '["jpg", "cls"], ["jpg;png", "cls"] or {"image": "jpg;png", "label": "cls"}'
+    columns = list(fields) if isinstance(fields, Mapping) else fields
+    names = list_of_names("fields", columns, form=form, example=example)
+    values = list(fields.values()) if isinstance(fields, Mapping) else names
+    is_list = all(isinstance(value, str) for value in values)
+    if not is_list or any(not all(value.split(SEPARATOR)) for value in values if value):
+        raise SpecError(f"fields = {short_repr(fields)}", cause=f"it is {form}", remedy=f"write {example}")
+    return dict(zip(names, values, strict=True)) if isinstance(fields, Mapping) else names
 
 
 def columns_of(members: Members, fields: dict[str, str] | Sequence[str] | None) -> Columns:
