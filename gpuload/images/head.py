@@ -60,8 +60,8 @@ FORMATS = {
     "bmp": Format("BMP", (".bmp", ".dib"), (b"BM",), bmp.read),
     "pnm": Format(
         "PNM",
-        (".pnm", ".pbm", ".pgm", ".ppm", ".pfm"),
-        tuple(b"P%c" % kind + white for kind in b"123456fF" for white in (b" ", b"\n", b"\r", b"\t")),
+        (".pnm", ".pbm", ".pgm", ".ppm", ".pam", ".pfm"),
+        (b"P7\n", *(b"P%c" % kind + white for kind in b"123456fF" for white in (b" ", b"\n", b"\r", b"\t"))),
         pnm.read,
     ),
     "jp2": Format("JPEG 2000", (".jp2", ".jpx"), (jp2.SIGNATURE,), jp2.read_jp2),
@@ -91,7 +91,8 @@ FORMS = {  # of `Head`, in words
     "animation": "animated",
     "gray": "of gray with alpha, or without boxes",
     "stray bytes": "with stray bytes in front of a marker",
-    "samples": "of floats, of another largest value than 255 and 65535, or of text that is not numbers alone",
+    "samples": "PAM, of floats, of bits that begin as a comment, of another largest value than 255 and 65535, or of text "
+    "that is not numbers alone",
 }
 
 

@@ -55,7 +55,7 @@ from gpuload.storage.stores import is_remote, like, path_of
 
 # Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
 OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
-OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi", ".pam"}
+OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi"}
 LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
 USUAL_BYTES = 1 << 26  # a file with more is looked at: few images are as large
 IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
