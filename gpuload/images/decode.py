@@ -170,8 +170,8 @@ def decode(
 def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
     """Yield what decoding leaves out of an image: a word for the kind of loss, a sentence, and the form to write."""
     if head.pages > 1:
-        form = 'gl.records(len(paths), lambda numbers: {"image": [tifffile.imread(paths[n]) for n in numbers]})'
-        yield "pages", f"an image is a TIFF of {head.pages} pages, of which the first alone is decoded", form
+        text = f"an image is a {FORMATS[head.kind].title} of {head.pages_in_words}, of which the first alone is decoded"
+        yield "pages", text, f'gl.records(len(paths), lambda numbers: {{"image": [{_reader(head)} for n in numbers]}})'
     if mode not in ("RGB", "GRAY", "RGBA"):
         return
     if head.surplus == "alpha" and mode != "RGBA":
@@ -187,6 +187,14 @@ def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
         if head.kind == "avif":
             form = 'gl.records(len(paths), lambda numbers: {"image": [imagecodecs.imread(paths[n]) for n in numbers]})'
         yield "bits", f"an image has {bits} for a sample, which are rounded to the 8 of uint8", form
+
+
+def _reader(head: Head) -> str:
+    """Return the call that reads all pages or frames of a file, which is ``paths[n]``, by another library."""
+    if head.kind == "tiff":
+        return "tifffile.imread(paths[n])"
+    frames = "PIL.ImageSequence.Iterator(PIL.Image.open(paths[n]))"
+    return f'numpy.stack([frame.convert("RGB") for frame in {frames}])'
 
 
 def is_opaque(data: Pixels, head: Head) -> bool:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from gpuload.images import head as heads
 from gpuload.images import tiffs
-from gpuload.images.decode import decode
+from gpuload.images.decode import decode, losses
 from gpuload.images.head import UnsupportedError
 from tests import imagefiles
 from tests.attack import formats
@@ -399,3 +399,33 @@ def test_other_formats_are_named(beginning, name):
 def test_sound_files_that_are_not_decoded_are_named(data, kind):
     with pytest.raises(UnsupportedError, match=f"not supported: .*{kind}"):
         heads.read(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\n", "a pointer of Git LFS .*`git lfs pull`"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html><title>404</title>", "a page of HTML"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "a drawing and not pixels"),
+        (b"Not Found", "it is text: 'Not Found'"), (bytes(1000), "bytes are zeros"), (b"\x1f\x8b\x08\0", "by gzip"),
+        (b"\x1b]0;title\x07", "it begins with 1b 5d 30"),
+    ],
+)  # fmt: skip
+def test_what_is_no_image_is_named(data, what):
+    with pytest.raises(heads.HeadError, match=what) as error:
+        heads.read(data)
+    assert not isinstance(error.value, UnsupportedError)
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
+def test_further_frames_are_told_and_a_single_one_is_not(form):
+    image, frames = Image.fromarray(imagefiles.pixels(16, 24)), [Image.fromarray(imagefiles.pixels(16, 24)[::-1])]
+
+    several = heads.read(saved(image, form, save_all=True, append_images=frames))
+    single = heads.read(saved(image, form, save_all=form != "WEBP"))
+
+    (loss,) = (loss for loss in losses(several, "RGB", "uint8") if loss[0] == "pages")
+    assert "of several frames, of which the first alone is decoded" in loss[1]
+    assert "PIL.ImageSequence.Iterator" in loss[2]
+    assert single.pages == 1
+    assert not [loss for loss in losses(single, "RGB", "uint8") if loss[0] == "pages"]
