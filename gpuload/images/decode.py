@@ -218,8 +218,8 @@ def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict
     elif head.form == webp.PLAIN or (head.kind == "tiff" and tiff.layout(data.data).orientation != 1):
         clean_of = webp.without_metadata if head.kind == "webp" else tiff.without_orientation
         clean = np.frombuffer(clean_of(data.data), np.uint8)
-        stored = replace(without_turn(head), form="" if head.form == webp.PLAIN else head.form)
-        return _cut_region(_upright(_colours(clean, stored, None, dtype, strict, orient=False), head), region)
+        clean_head = replace(without_turn(head), form="" if head.form == webp.PLAIN else head.form)
+        return _cut_region(_upright(_colours(clean, clean_head, None, dtype, strict, orient=False), head), region)
     is_of_codec = FORMATS[head.kind].in_dali and head.form not in OF_PILLOW and not head.form.endswith(" bits")
     is_of_codec = is_of_codec or head.form == "odd bits"
     codec = _process_codec() if is_of_codec else _of_pillow(FORMATS[head.kind].title)

@@ -81,7 +81,7 @@ FOREIGN = (
     ("Photoshop", 0, b"8BPS"), ("DDS", 0, b"DDS "), ("JPEG XR", 0, b"II\xbc"), ("QOI", 0, b"qoif"),
     ("ICO", 0, b"\0\0\1\0"),
 )  # fmt: skip
-OTHERS = (  # files that get the names of images, in small letters
+FILES_IN_PLACE = (  # files that get the names of images, in small letters
     (b"version https://git-lfs", "a pointer of Git LFS in place of the file, which `git lfs pull` fetches"),
     (b"<!doctype html", "a page of HTML, as servers send where a file is missing"),
     (b"<html", "a page of HTML, as servers send where a file is missing"),
@@ -109,7 +109,7 @@ FORMS = {  # of `Head`, in words
 def _contents(beginning: bytes) -> str:
     """Return what a file that is no image is, by its first bytes."""
     text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    name = next((name for start, name in OTHERS if text.startswith(start)), "")
+    name = next((name for start, name in FILES_IN_PLACE if text.startswith(start)), "")
     if name:
         return f"it is {name}"
     if not any(beginning):

@@ -197,10 +197,11 @@ def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, nu
     near = difflib.get_close_matches(_plain(name), texts, n=1, cutoff=SIMILARITY)
     meant, text = "", repr(name)
     if near:
-        form, other = repr(texts[near[0]]), texts[near[0]]
-        if unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", other):
+        twin = texts[near[0]]
+        form = repr(twin)
+        if unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", twin):
             # People see no difference between é as one character and as two.
-            text, form = ascii(name), f"{other!a}, which looks the same and is written in other characters"
+            text, form = ascii(name), f"{twin!a}, which looks the same and is written in other characters"
         meant = f"if it means {form}, rename it; "
     return SpecError(
         f"{place}: class {text} is none of the known classes{suffix}",
