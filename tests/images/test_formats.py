@@ -592,6 +592,12 @@ class TestJpeg2000:
 
         np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(values[..., None], 3, 2))
 
+    @pytest.mark.parametrize("size", range(4, 52, 3))
+    def test_a_file_that_ends_inside_its_size_is_damaged(self, size):
+        with pytest.raises(HeadError) as error:
+            heads.read(self.raw[:size])
+        assert not isinstance(error.value, heads.UnsupportedError)
+
     def test_headers_that_openjpeg_refuses_are_refused_because_opencv_would_crash(self):
         begin = self.raw.index(b"\xff\x52")
         end = self.raw.index(b"\xff\x90")

@@ -109,6 +109,8 @@ def _codestream(view: memoryview) -> Head:
         raise HeadError("its codestream does not begin with its size (SIZ)")
     length = struct.unpack_from(">H", view, 4)[0]
     _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = SIZES.unpack_from(view, 6)
+    if len(view) < 4 + length:
+        raise HeadError(f"the file ends inside its size (SIZ), after {len(view)} bytes")
     if length != 38 + 3 * channels:
         raise HeadError(f"its size (SIZ) has {length} bytes, for {channels} channels")
     if channels not in (1, 2, 3, 4):
