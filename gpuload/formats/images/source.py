@@ -284,7 +284,7 @@ def _remote_images_below(root: str) -> list[str]:
     """Return the URLs of all images in a folder of a store and its folders, sorted."""
     paths = [url for url in objects.names_of(like(root, f"{root}/**")) if url.lower().endswith(SUFFIXES)]
     if any(f"/{name}/" in url for name in SYSTEM_FOLDERS for url in paths):
-        paths = [url for url in paths if SYSTEM_FOLDERS.isdisjoint(path_of(url).split("/"))]
+        paths = [url for url in paths if SYSTEM_FOLDERS.isdisjoint(below(root, url).split("/"))]
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
