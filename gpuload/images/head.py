@@ -101,7 +101,7 @@ FORMS = {  # of `Head`, in words
     "animation": "animated",
     "gray": "of gray with alpha, or without boxes",
     "stray bytes": "with stray bytes in front of a marker",
-    "samples": "PAM, of floats, of bits that begin as a comment, of another largest value than 255 and 65535, or of "
+    "samples": "PAM, of floats, of bits that look like text, of another largest value than 255 and 65535, or of "
     "text that is not numbers alone",
 }
 

@@ -469,9 +469,10 @@ class TestPnm:
 
         np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(wide, 3 // wide.shape[2], 2))
 
-    def test_bits_that_begin_as_a_comment_does_are_bits(self, codec_name):
-        bits = np.unpackbits(np.frombuffer(b"#@\n8", np.uint8)).reshape(4, 8)
-        data = b"P4 8 4\n#@\n8"
+    @pytest.mark.parametrize("content", [b"#@\n8", b"1\n 2", b"\t\n#@", b"    "])
+    def test_bits_that_look_like_text_are_bits(self, codec_name, content):
+        bits = np.unpackbits(np.frombuffer(content, np.uint8)).reshape(4, 8)
+        data = b"P4 8 4\n" + content
 
         np.testing.assert_array_equal(decoded(data)[..., 0], 255 * (1 - bits))
         assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).startswith("PNM (")

@@ -80,8 +80,8 @@ def read(view: memoryview) -> Head:
         bits, form = 32, SAMPLES
     elif header.kind == PAM or (header.kind not in BITS and header.largest not in (255, 65535)):
         form = SAMPLES
-    elif header.kind == BITMAP and view[header.begin] == ord("#"):
-        form = SAMPLES  # nvImageCodec 0.9, so DALI, takes these bits for a comment
+    elif header.kind == BITMAP and bytes(view[header.begin :]).lstrip(WHITE + DIGITS)[:1] in (b"", b"#"):
+        form = SAMPLES  # nvImageCodec 0.9, so DALI, looks for a largest value there, which a PBM does not have
     if header.kind in PLAIN:
         form = form or ("" if _is_read_by_codecs(view, header) else SAMPLES)
     elif len(view) - header.begin < header.num_bytes:
