@@ -199,7 +199,7 @@ def _about_head(file: heads.Head) -> Iterator[str]:
     if file.surplus:
         yield f"with {file.surplus}"
     if file.pages > 1:
-        yield f"of {file.pages} pages"
+        yield f"of {file.pages_in_words}"
 
 
 def _report(source: Source, field: Field, records: dict[int, dict[str, Any]], record: int) -> FieldReport:

@@ -170,8 +170,8 @@ def decode(
 def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
     """Yield what decoding leaves out of an image: a word for the kind of loss, a sentence, and the form to write."""
     if head.pages > 1:
-        form = 'gl.records(len(paths), lambda numbers: {"image": [tifffile.imread(paths[n]) for n in numbers]})'
-        yield "pages", f"an image is a TIFF of {head.pages} pages, of which the first alone is decoded", form
+        text = f"an image is a {FORMATS[head.kind].title} of {head.pages_in_words}, of which the first alone is decoded"
+        yield "pages", text, f'gl.records(len(paths), lambda numbers: {{"image": [{_reader(head)} for n in numbers]}})'
     if mode not in ("RGB", "GRAY", "RGBA"):
         return
     if head.surplus == "alpha" and mode != "RGBA":
@@ -187,6 +187,14 @@ def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
         if head.kind == "avif":
             form = 'gl.records(len(paths), lambda numbers: {"image": [imagecodecs.imread(paths[n]) for n in numbers]})'
         yield "bits", f"an image has {bits} for a sample, which are rounded to the 8 of uint8", form
+
+
+def _reader(head: Head) -> str:
+    """Return the call that reads all pages or frames of a file, which is ``paths[n]``, by another library."""
+    if head.kind == "tiff":
+        return "tifffile.imread(paths[n])"
+    frames = "PIL.ImageSequence.Iterator(PIL.Image.open(paths[n]))"
+    return f'numpy.stack([frame.convert("RGB") for frame in {frames}])'
 
 
 def is_opaque(data: Pixels, head: Head) -> bool:
@@ -207,10 +215,11 @@ def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict
         clean = np.frombuffer(jpeg.without_stray_bytes(data.data), np.uint8)
         moved_end = head.scan_end - (len(data) - len(clean)) if head.scan_end else 0
         data, head = clean, replace(head, scan_end=moved_end, form="")
-    elif head.form == webp.PLAIN:
-        clean = np.frombuffer(webp.without_metadata(data.data), np.uint8)
-        pixels = _process_codec().decode(clean, replace(without_turn(head), form=""), None, dtype, strict, orient=False)
-        return _cut_region(_upright(pixels, head), region)
+    elif head.form == webp.PLAIN or (head.kind == "tiff" and tiff.layout(data.data).orientation != 1):
+        clean_of = webp.without_metadata if head.kind == "webp" else tiff.without_orientation
+        clean = np.frombuffer(clean_of(data.data), np.uint8)
+        clean_head = replace(without_turn(head), form="" if head.form == webp.PLAIN else head.form)
+        return _cut_region(_upright(_colours(clean, clean_head, None, dtype, strict, orient=False), head), region)
     is_of_codec = FORMATS[head.kind].in_dali and head.form not in OF_PILLOW and not head.form.endswith(" bits")
     is_of_codec = is_of_codec or head.form == "odd bits"
     codec = _process_codec() if is_of_codec else _of_pillow(FORMATS[head.kind].title)
@@ -252,8 +261,8 @@ def _stored_colours(data: Pixels, head: Head, strict: bool, orient: bool) -> NDA
     values = _colours(data, head, None, head.dtype, strict, orient)
     if head.channels < 3:
         values = values[..., :1]
-    if head.kind == "jp2" and head.form:
-        values = values >> np.uint16(16 - head.stored_bits)
+    if head.kind == "jp2" and head.stored_bits < head.bits:
+        values = values >> np.uint16(head.bits - head.stored_bits)
     stores_alpha = head.surplus == "alpha" and (head.kind != "png" or int(data[25]) in (INDEXED, GRAY_WITH_ALPHA, RGBA))
     if stores_alpha:
         values = np.concatenate([values, _as_depth(_alpha(data, head, orient), head.dtype)[..., None]], axis=2)
@@ -264,17 +273,28 @@ def _scaled_samples(data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
     """Return a PNM as RGB of a dtype."""
     if head.sample:
         raise UnsupportedError("a PFM, whose samples are float32, as an image", "gl.ops.Decode('ANY', dtype='float32')")
+    num_colours = pnm.num_colours(data.data)
+    if not num_colours:
+        kind = f"a PAM of {head.channels} channels of type {pnm.tuple_type(data.data) or 'unknown'} as an image"
+        raise UnsupportedError(kind, f"gl.ops.Decode('ANY', dtype={head.dtype!r})")
     values, largest = pnm.samples(data.data)
-    white = np.iinfo(dtype).max
-    values = np.rint(values.astype(np.float64) * white / largest).astype(dtype)
+    values = _to_white(values[..., :num_colours], largest, dtype)
     if data[1] in pnm.BITS:  # where 1 is black
-        values = white - values
-    return np.repeat(values, 3, axis=2) if head.channels == 1 else values
+        values = np.iinfo(dtype).max - values
+    return np.repeat(values, 3, axis=2) if num_colours == 1 else values
+
+
+def _to_white(values: NDArray[Any], largest: int, dtype: str) -> NDArray[Any]:
+    """Return numbers of which one is white, in a dtype whose largest number is white."""
+    return np.rint(values.astype(np.float64) * np.iinfo(dtype).max / largest).astype(dtype)
 
 
 def _tiff_samples(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
-    """Return the samples of a TIFF in the order of the head."""
+    """Return the samples of a TIFF in the order of the head, or the colours of its palette."""
     layout = tiff.layout(data.data)
+    if layout.palette is not None:
+        numbers = tiffs.from_tifffile(np.ascontiguousarray(data), layout, replace(head, bits=layout.bits))
+        return _upright(layout.palette[numbers[..., 0]], head)
     if tiffs.is_of_pillow(layout, head):
         pillow = _of_pillow("TIFF")
         return pillow.take(data, head, lambda image: tiffs.from_pillow(image, layout, head), orient)
@@ -283,12 +303,16 @@ def _tiff_samples(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
 
 def _alpha(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
     """Return the transparency of an image that has one, ``[height, width]``, uint8 or uint16; 0 is transparent."""
+    if head.kind == "pnm":
+        values, largest = pnm.samples(data.data)
+        return _to_white(values[..., -1], largest, head.dtype)
     pillow = _of_pillow(FORMATS[head.kind].title)
     if head.kind == "png":
         return pillow.png_alpha(np.ascontiguousarray(data), head)
     if head.kind == "tiff":
-        tiffs.check_colours(tiff.layout(data.data), head)
-        return _tiff_samples(data, head, orient)[..., -1]
+        layout = tiff.layout(data.data)
+        tiffs.check_colours(layout, head)
+        return tiffs.scaled(_tiff_samples(data, head, orient)[..., -1], layout)
     if head.bits > 8:
         raise UnsupportedError(f"{FORMATS[head.kind].title} of 16 bits with alpha")
     return pillow.take(data, head, lambda image: np.array(image.convert("RGBA"))[..., 3], orient)

@@ -60,8 +60,8 @@ FORMATS = {
     "bmp": Format("BMP", (".bmp", ".dib"), (b"BM",), bmp.read),
     "pnm": Format(
         "PNM",
-        (".pnm", ".pbm", ".pgm", ".ppm", ".pfm"),
-        tuple(b"P%c" % kind + white for kind in b"123456fF" for white in (b" ", b"\n", b"\r", b"\t")),
+        (".pnm", ".pbm", ".pgm", ".ppm", ".pam", ".pfm"),
+        (b"P7\n", *(b"P%c" % kind + white for kind in b"123456fF" for white in (b" ", b"\n", b"\r", b"\t"))),
         pnm.read,
     ),
     "jp2": Format("JPEG 2000", (".jp2", ".jpx"), (jp2.SIGNATURE,), jp2.read_jp2),
@@ -81,6 +81,16 @@ FOREIGN = (
     ("Photoshop", 0, b"8BPS"), ("DDS", 0, b"DDS "), ("JPEG XR", 0, b"II\xbc"), ("QOI", 0, b"qoif"),
     ("ICO", 0, b"\0\0\1\0"),
 )  # fmt: skip
+FILES_IN_PLACE = (  # files that get the names of images, in small letters
+    (b"version https://git-lfs", "a pointer of Git LFS in place of the file, which `git lfs pull` fetches"),
+    (b"<!doctype html", "a page of HTML, as servers send where a file is missing"),
+    (b"<html", "a page of HTML, as servers send where a file is missing"),
+    (b"<svg", "an SVG, which is a drawing and not pixels"), (b"<?xml", "XML, as SVG drawings and errors of stores are"),
+    (b"\x1f\x8b", "a file compressed by gzip"), (b"pk\3\4", "a ZIP archive"), (b"%pdf", "a PDF"),
+    (b"\x93numpy", "an array of NumPy (NPY)"),
+)  # fmt: skip
+TEXT_BYTES = 40  # of a file that is no image, which are shown
+PRINTABLE = frozenset(b"\t\r\n" + bytes(range(32, 127)))
 # How others read files of a format: a call that gives an array, for a path.
 READERS = {"tiff": "tifffile.imread(path)", "DICOM": "pydicom.dcmread(path).pixel_array"}
 READERS |= {"FITS": "astropy.io.fits.getdata(path)"}
@@ -91,8 +101,22 @@ FORMS = {  # of `Head`, in words
     "animation": "animated",
     "gray": "of gray with alpha, or without boxes",
     "stray bytes": "with stray bytes in front of a marker",
-    "samples": "of floats, of another largest value than 255 and 65535, or of text that is not numbers alone",
+    "samples": "PAM, of floats, of bits that look like text, of another largest value than 255 and 65535, or of "
+    "text that is not numbers alone",
 }
+
+
+def _contents(beginning: bytes) -> str:
+    """Return what a file that is no image is, by its first bytes."""
+    text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    name = next((name for start, name in FILES_IN_PLACE if text.startswith(start)), "")
+    if name:
+        return f"it is {name}"
+    if not any(beginning):
+        return "its bytes are zeros: they were never written, or the copy stopped early"
+    if all(byte in PRINTABLE for byte in beginning):
+        return f"it is text: {beginning[:TEXT_BYTES].decode('ascii')!r}"
+    return f"it begins with {beginning[:8].hex(' ')}"
 
 
 def foreign_of(beginning: bytes | memoryview) -> str:
@@ -178,7 +202,7 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
             error = UnsupportedError(f"a file of the format {foreign}; the formats are {TITLES}")
             error.file_kind = foreign
             raise error
-        raise HeadError(f"it is no image file of these formats: {TITLES}; it begins with {beginning[:8].hex(' ')}")
+        raise HeadError(f"it is no image file of these formats: {TITLES}; {_contents(bytes(view[:TEXT_BYTES]))}")
     try:
         return FORMATS[kind].read(view)
     except UnsupportedError as unsupported:

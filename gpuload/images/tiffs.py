@@ -101,6 +101,8 @@ def _without(package: str, layout: tiff.SampleLayout, head: Head) -> Unsupported
 def check_colours(layout: tiff.SampleLayout, head: Head) -> None:
     """Raise ``UnsupportedError`` for samples that are no colours from black to white; before they are read."""
     form = f"gl.ops.Decode('ANY', dtype={head.dtype!r})"
+    if layout.palette is not None:
+        return
     if head.sample or layout.photometric not in (*GRAY, RGB) or layout.bits in (3, 5, 6, 7):
         raise UnsupportedError(f"{about(layout, head)} as an image of uint8 or uint16", f"{form} keeps its numbers")
     if tiff.ASSOCIATED in layout.extras:
@@ -112,15 +114,21 @@ def colours(samples: NDArray[Any], layout: tiff.SampleLayout) -> NDArray[Any]:
     """Return samples as RGB, uint8 or uint16: 0 is black, and the largest value of the dtype white.
 
     Args:
-        samples: ``[height, width, channels]``.
+        samples: ``[height, width, channels]``, or the colours of a palette.
         layout: of a file that ``check_colours`` has let pass.
     """
     values = np.repeat(samples[..., :1], 3, axis=2) if layout.photometric in GRAY else samples[..., :3].copy()
-    if layout.bits < 8:
-        values *= np.uint8(255 // (2**layout.bits - 1))
-    elif 8 < layout.bits < 16:
-        values <<= np.uint16(16 - layout.bits)
+    if layout.palette is not None:
+        return values
+    values = scaled(values, layout)
     return ~values if layout.photometric == tiff.WHITE_IS_0 else values
+
+
+def scaled(values: NDArray[Any], layout: tiff.SampleLayout) -> NDArray[Any]:
+    """Return samples of a file that ``check_colours`` has let pass, to the largest value of uint8 or uint16."""
+    if layout.bits < 8:
+        return values * np.uint8(255 // (2**layout.bits - 1))
+    return values << np.uint16(16 - layout.bits) if 8 < layout.bits < 16 else values
 
 
 def about(layout: tiff.SampleLayout, head: Head) -> str:

@@ -195,9 +195,16 @@ def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, nu
     suffix = f", and {num_others} other names are none" if num_others else ""
     texts = {_plain(class_name): class_name for class_name in classes}
     near = difflib.get_close_matches(_plain(name), texts, n=1, cutoff=SIMILARITY)
-    meant = f"if it means {texts[near[0]]!r}, rename it; " if near else ""
+    meant, text = "", repr(name)
+    if near:
+        twin = texts[near[0]]
+        form = repr(twin)
+        if unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", twin):
+            # People see no difference between é as one character and as two.
+            text, form = ascii(name), f"{twin!a}, which looks the same and is written in other characters"
+        meant = f"if it means {form}, rename it; "
     return SpecError(
-        f"{place}: class {name!r} is none of the known classes{suffix}",
+        f"{place}: class {text} is none of the known classes{suffix}",
         cause=f"classes= has {shorten(classes)}",
         remedy=f"{meant}if it is one more class, add it behind the others of classes= in every call; or {remedy}",
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, add_note
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
 from gpuload.sources.names import (
@@ -35,7 +35,13 @@ NAME, PLACE = "name", "place"
 RAISE, DROP = "raise", "drop"
 By = str | Callable[[str], Hashable] | None
 PLACE_REMEDY = f"gl.zip(..., by={PLACE!r}) joins record i with record i all the same"
-FUNCTION_REMEDY = "gl.zip(..., by=function) compares what a function makes of each name: by=lambda name: name[:8]"
+FUNCTIONS: dict[str, Callable[[str], Hashable]] = {  # of names that often belong together, for a remedy
+    'name.split(".")[0].lower()': lambda name: name.split(".")[0].lower(),
+    'name.split(".")[0].split("_")[0]': lambda name: name.split(".")[0].split("_")[0],
+    'name.split(".")[0].split("_")[-1]': lambda name: name.split(".")[0].split("_")[-1],
+    '"".join(filter(str.isdigit, name))': lambda name: "".join(filter(str.isdigit, name)),
+    "name[:8]": lambda name: name[:8],
+}
 DROP_REMEDY = f"gl.zip(..., missing={DROP!r}) leaves out those without a partner"
 MOST_EXAMPLES = 3  # names in a message
 CAUSE = "records are joined by the names of their files, without suffixes and what all names of a source share"
@@ -148,7 +154,7 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
 def _match(first: Side, side: Side, by: By) -> NameMatch:
     """Return which records of two sources belong together; parts of one source as they stand, unless names are asked.
 
-    Sides of one record each have no other order: they stand beside each other unless their names say otherwise.
+    Whole sources of one record each have no other order: they stand beside each other unless their names say otherwise.
     Of such parts without a common file, as photographs and masks that were selected from one folder, the names count
     where each record has a partner.
     """
@@ -161,7 +167,8 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
             return of_parts
     if by is None and agree_at_once(first.names, side.names):
         return NameMatch()
-    if by is None and len(first.names) == len(side.names) == 1 and may_be_partners(first.names, side.names):
+    are_single = len(first.names) == len(side.names) == 1
+    if by is None and are_single and not is_part and may_be_partners(first.names, side.names):
         return NameMatch()
     if by is not None or not _is_of_same_files(first.names, side.names):
         return match(first.names, side.names)
@@ -173,15 +180,29 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
 
 def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:
     """Return what the user's function makes of each name."""
-    keys = [function(text) for text in side.names.texts]
+    keys = list[Hashable]()
+    for number, text in enumerate(side.names.texts):
+        try:
+            keys.append(function(text))
+        except Exception as error:
+            add_note(error, f"gl.zip: the function of by= was given {side.describe(number)}")
+            raise
     for number, key in enumerate(keys):
-        if not isinstance(key, Hashable):
+        if not _is_hashable(key):
             raise SpecError(
                 f"gl.zip: of {side.describe(number)} the function makes {key!r}"[:200],
                 cause=f"{type(key).__name__} cannot be looked up (it is not hashable)",
                 remedy="return a text, a number, or a tuple of these",
             )
     return keys
+
+
+def _is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:  # of a tuple that holds a list, too
+        return False
+    return True
 
 
 def _is_of_same_files(first: RecordNames, second: RecordNames) -> bool:
@@ -241,7 +262,7 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
             cause="records are joined by names, and each stands for one record",
             remedy="; ".join(
                 ["repeat records behind it: gl.zip(a, b).select(numbers)"]
-                + [FUNCTION_REMEDY] * (not callable(by))
+                + _function_remedy(first, side, by)
                 + [PLACE_REMEDY] * is_equal
             ),
         )
@@ -254,8 +275,19 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     return SpecError(
         f"gl.zip: {', and '.join(faults)}",
         cause="the records are joined by what the function makes of their names" if callable(by) else CAUSE,
-        remedy="; ".join([DROP_REMEDY] * has_some + [FUNCTION_REMEDY] * (not callable(by)) + [PLACE_REMEDY] * is_equal),
+        remedy="; ".join([DROP_REMEDY] * has_some + _function_remedy(first, side, by) + [PLACE_REMEDY] * is_equal),
     )
+
+
+def _function_remedy(first: Side, side: Side, by: By) -> list[str]:
+    """Return the remedy that joins by what a function makes of each name, with one that gives each record a partner."""
+    if callable(by):
+        return []
+    names = first.names.texts, side.names.texts
+    for text, function in FUNCTIONS.items():
+        if match_keys(*(list(map(function, texts)) for texts in names)).is_exact:
+            return [f"if it is what belongs together: gl.zip(..., by=lambda name: {text})"]
+    return ["gl.zip(..., by=function) with a function that returns one text for the names that belong together"]
 
 
 def _fault(side: Side, numbers: Indices) -> str:

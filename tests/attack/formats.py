@@ -3,7 +3,8 @@
 Files     by Pillow with its options of saving, by OpenCV where samples have 16 bits or are floats, and by tifffile
           where it is installed. PNM as text is written here, by the rules of Netpbm.
 Expected  of files without loss the array that was written; of others what Pillow reads.
-Left out  palettes of TIFF, whose 16 bits Pillow cuts to 8 and DALI rounds; CMYK, of which DALI makes other RGB.
+Stored    an image that has an orientation is read as it is stored, too, and turned here.
+Left out  CMYK, of which DALI makes other RGB.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
 
 def check(sample: Sample) -> str:
     """Assert that a file is read as it should be; return "read" or why it is refused."""
-    data = np.frombuffer(sample.data, np.uint8)
+    data, words = np.frombuffer(sample.data, np.uint8), {"dtype": sample.dtype}
     try:
-        pixels = decoding.decode(data, heads.read(data), sample.mode, dtype=sample.dtype)
+        head = heads.read(data)
+        pixels = decoding.decode(data, head, sample.mode, **words)
     except (heads.UnsupportedError, MissingPackageError) as error:
         return f"refused: {str(error)[:40]}"
     expected = sample.pixels.reshape(*sample.pixels.shape[:2], -1)
@@ -71,7 +73,20 @@ def check(sample: Sample) -> str:
     assert pixels.dtype == sample.dtype, f"{sample.title}: {pixels.dtype}"
     count = np.count_nonzero(pixels != expected)
     assert count == 0, f"{sample.title} as {sample.mode}: {count} of {pixels.size} values differ"
+    if head.orientation != 1:
+        stored = decoding.decode(data, heads.without_turn(head), sample.mode, orient=False, **words)
+        turned = np.asarray(upright(stored, head.orientation))
+        assert np.array_equal(turned, pixels), f"{sample.title} as {sample.mode}: it is stored in another way"
     return "read"
+
+
+def upright(stored: NDArray[Any], turn: int) -> NDArray[Any]:
+    """Return an image in the order of an orientation (EXIF 2.32, section 4.6.4)."""
+    if turn in (2, 3, 7, 8):
+        stored = stored[:, ::-1]
+    if turn in (3, 4, 6, 7):
+        stored = stored[::-1]
+    return stored.swapaxes(0, 1) if turn > 4 else stored
 
 
 def values(rng: np.random.Generator, dtype: str = "uint8", channels: int = 3) -> NDArray[Any]:
@@ -206,7 +221,8 @@ def gif(rng: np.random.Generator) -> Sample:
 def avif(rng: np.random.Generator) -> Sample:
     """Return an AVIF."""
     image = _image(rng, "RGB", "RGBA")
-    options = _sample(rng, quality=(30, 100), subsampling=("4:4:4", "4:2:0"), speed=(8, 10), range=("full", "limited"))
+    subsamplings = ("4:4:4", "4:2:2", "4:2:0", "4:0:0")
+    options = _sample(rng, quality=(30, 100), subsampling=subsamplings, speed=(8, 10), range=("full", "limited"))
     options |= _about(rng)
     data = _saved(image, "AVIF", **{"speed": 10, "max_threads": 1} | options)
     return _by_pillow(f"AVIF {image.mode} {options}", data, ("RGB", "RGBA"), rng)
@@ -223,9 +239,9 @@ def jp2(rng: np.random.Generator) -> Sample:
         data, title = _saved(image, "JPEG2000", **options), f"JPEG 2000 {image.mode} {options}"
     except OSError:  # OpenJPEG does not write some small images
         return jp2(rng)
-    if image.mode == "I;16":
+    if image.mode in ("I;16", "L"):
         with Image.open(io.BytesIO(data)) as again:  # an odd precinct makes Pillow write other values
-            return Sample(title, data, np.asarray(again), "ANY", "uint16")
+            return Sample(title, data, np.asarray(again), "ANY", "uint16" if image.mode == "I;16" else "uint8")
     return _by_pillow(title, data, ("RGB", "RGBA") if image.mode != "LA" else ("RGB",), rng)
 
 
@@ -245,6 +261,20 @@ def pnm(rng: np.random.Generator) -> Sample:
         space = (b"", b" ", b"\n")[rng.integers(3)] if kind == 1 else (b" ", b"\n", b" # note\n")[rng.integers(3)]
         content = space.join(b"%d" % number for number in numbers.ravel()) + b"\n"
     return Sample(f"PNM {kind} to {largest}", head + content, numbers, "ANY", "uint16")
+
+
+def pam(rng: np.random.Generator) -> Sample:
+    """Return a PAM of any tuple type and largest value, with its own numbers."""
+    largest = int(rng.choice([1, 100, 255, 256, 4095, 65535]))
+    kind, depth = [("BLACKANDWHITE", 1), ("GRAYSCALE", 1), ("RGB", 3), ("GRAYSCALE_ALPHA", 2), ("RGB_ALPHA", 4),
+                   ("", 1), ("", 3), ("depth", 5)][rng.integers(8)]  # fmt: skip
+    numbers = values(rng, "uint16", depth).astype(np.int64) % (largest + 1)
+    height, width, _ = numbers.shape
+    lines = [f"WIDTH {width}", f"HEIGHT {height}", f"DEPTH {depth}", f"MAXVAL {largest}"]
+    lines += [f"TUPLTYPE {kind}"] * bool(kind) + ["# a note"] * int(rng.integers(2))
+    head = "\n".join(["P7", *rng.permutation(lines).tolist(), "ENDHDR", ""]).encode()
+    content = numbers.astype(">u2" if largest > 255 else "u1").tobytes()
+    return Sample(f"PAM {kind} to {largest}", head + content, numbers, "ANY", "uint16")
 
 
 def opencv(rng: np.random.Generator) -> Sample:
@@ -283,6 +313,12 @@ def tifffile(rng: np.random.Generator) -> Sample:
         options["planarconfig"] = {1: None}.get(channels, "separate" if is_planar else "contig")
         options["predictor"] = compression in ("zlib", "lzw", "zstd", "lzma") and bool(rng.integers(2))
         options |= _sample(rng, tile=((16, 32), (64, 16)), bigtiff=(True,))
+        turn = int(rng.choice([1, 1, *range(1, 9)]))
+        options["extratags"] = [(TURN, 3, 1, turn, True)]
+        palette = rng.integers(0, 65536, (3, 256), np.uint16)
+        has_palette = channels == 1 and dtype == "uint8" and rng.random() < 0.5
+        if has_palette:
+            options |= {"photometric": "palette", "colormap": palette}
         if "tile" not in options:
             options["rowsperstrip"] = int(rng.integers(1, 50))
         stored = np.moveaxis(array, 2, 0) if is_planar else array
@@ -293,10 +329,14 @@ def tifffile(rng: np.random.Generator) -> Sample:
         except Exception:  # of any codec, for what its compression does not hold
             continue
         pixels = np.moveaxis(pixels, 0, 2) if is_planar else pixels.reshape(array.shape)
-        return Sample(f"tifffile {dtype} of {channels} {options}", file.getvalue(), pixels, "ANY", dtype)
+        title = f"tifffile {dtype} of {channels} {options}"
+        if has_palette:
+            pixels, dtype = palette.T[pixels[..., 0]], "uint16"
+        return Sample(title, file.getvalue(), upright(pixels, turn), "ANY", dtype)
 
 
 MAKERS: dict[str, Callable[[np.random.Generator], Sample]] = {
     "jpeg": jpeg, "png": png, "webp": webp, "tiff": tiff, "bmp": bmp, "gif": gif, "avif": avif, "jp2": jp2, "pnm": pnm,
+    "pam": pam,
     "opencv": opencv, "tifffile": tifffile,
 }  # fmt: skip

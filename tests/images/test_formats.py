@@ -448,6 +448,11 @@ class TestBmp:
             heads.read(imagefiles.bmp(**options))
 
 
+def pam(*lines, content=b"\1\2"):
+    """Return a PAM of 1 x 2 pixels to 255."""
+    return "\n".join(["P7", "WIDTH 2", "HEIGHT 1", "MAXVAL 255", *lines, "ENDHDR", ""]).encode() + content
+
+
 class TestPnm:
     @pytest.mark.parametrize("kind", range(1, 7))
     @pytest.mark.parametrize("limit", [255, 65535])
@@ -464,6 +469,14 @@ class TestPnm:
 
         np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(wide, 3 // wide.shape[2], 2))
 
+    @pytest.mark.parametrize("content", [b"#@\n8", b"1\n 2", b"\t\n#@", b"    "])
+    def test_bits_that_look_like_text_are_bits(self, codec_name, content):
+        bits = np.unpackbits(np.frombuffer(content, np.uint8)).reshape(4, 8)
+        data = b"P4 8 4\n" + content
+
+        np.testing.assert_array_equal(decoded(data)[..., 0], 255 * (1 - bits))
+        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).startswith("PNM (")
+
     @pytest.mark.parametrize(
         ("data", "match"),
         [
@@ -471,13 +484,17 @@ class TestPnm:
             (imagefiles.pnm(5, most=100, values=np.full((13, 21, 1), 101)), "sample of it is 101"),
             (imagefiles.pnm(5)[:-1], "272 bytes, of 273"), (imagefiles.pnm(4)[:-1], "cut off"),
             (imagefiles.pnm(2)[:-2], "272 of 273"),
-            (imagefiles.pnm(2)[:-1], "272 of 273"), (imagefiles.pnm(1)[:-3], "of 273"),
+            (imagefiles.pnm(2)[:-1], "a last one without white space"), (imagefiles.pnm(1)[:-3], "of 273"),
             (b"P1 3 2\n10101\n", "5 of 6"),
             (b"P1 3 2\n1 0 2 0 1 0\n", "sample of it is 2"), (b"P2 3 2 255\n1 0 1 0 300 1\n", "sample of it is 300"),
             (b"P2 3 2 255\n1 0 1 0 -3 1\n", "stands b'-3'"), (b"P2 3 2 255\n1 0 1#c\n 0 3 \n", "5 of 6"),
             (b"P5 3 2 255\r\n123456", "two bytes"), (b"P5 21#c\n 13\n255\n" + bytes(273), "no width"),
             (b"P5 0 2 255\n", "x 0 pixels"), (b"P5 -3 2 255\n123456", "no width"), (b"P5 3 2 255", "no largest"),
             (b"P5 99999 99999 255\n" + bytes(100), "at most"), (b"P5 " + bytes(70_000), "no width"),
+            (b"P7\nWIDTH 2\nHEIGHT 1\nDEPTH 1\n", "does not end"),
+            (pam("DEPTH 3", "TUPLTYPE GRAYSCALE"), "its depth is 3"),
+            (pam("DEPTH 0"), "its depth is 0"), (pam("DEPTH 1", "DEPTH 1"), "a line of its header is DEPTH 1"),
+            (pam(), "gives no DEPTH"), (pam("DEPTH 1")[:-2], "0 bytes, of 2"), (pam("DEPTH x"), "is DEPTH x"),
             (b"P5 " + b"#" * 70_000, "no width"), (b"P2 3 2 255\n" + b"1" * 3_000_000, "stands b'11111111'|0 of 6"),
         ],
     )  # fmt: skip
@@ -576,6 +593,12 @@ class TestJpeg2000:
 
         np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(values[..., None], 3, 2))
 
+    @pytest.mark.parametrize("size", range(4, 52, 3))
+    def test_a_file_that_ends_inside_its_size_is_damaged(self, size):
+        with pytest.raises(HeadError) as error:
+            heads.read(self.raw[:size])
+        assert not isinstance(error.value, heads.UnsupportedError)
+
     def test_headers_that_openjpeg_refuses_are_refused_because_opencv_would_crash(self):
         begin = self.raw.index(b"\xff\x52")
         end = self.raw.index(b"\xff\x90")
@@ -594,7 +617,9 @@ class TestJpeg2000:
             (b"\xff\x52\0\x0c\0\0\0\1\0", b"\xff\x52\0\x0c\0\0\0\1\2", "0xff52"),  # a transform of colours that is none
             (b"\xff\x52\0\x0c\0\0\0\1\0\4\4", b"\xff\x52\0\x0c\0\0\0\1\0\x40\4", "0xff52"),  # 64 levels
             (b"\xff\x52\0\x0c\0\0\0\1", b"\xff\x52\0\x0c\0\0\xff\xff", "packets"),  # 65535 layers
-            (b"\xff\x5c", b"\xff\x30", "0xff30"), (b"\xff\x52", b"\xff\x5f", "0xff5f"),
+            (b"\xff\x5c", b"\xff\x30", "0xff30"),
+            (b"\xff\x52", b"\xff\x5f", "not supported: .* changes of its progression order"),
+            (b"\xff\x52", b"\xff\x50", "not supported: .*HTJ2K"), (b"\xff\x52", b"\xff\x63", "0xff63"),
             (b"\7\1\1\7\1\1\7\1\1", b"\7\1\1\7\2\2\7\2\2", "differ"),
             (b"\7\1\1\7\1\1\7\1\1", b"\x0b\1\1" * 3, "other than 8"),
         ],

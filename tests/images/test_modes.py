@@ -11,7 +11,7 @@ from PIL import Image
 
 from gpuload.images import head as heads
 from gpuload.images import tiffs
-from gpuload.images.decode import decode
+from gpuload.images.decode import decode, losses
 from gpuload.images.head import UnsupportedError
 from tests import imagefiles
 from tests.attack import formats
@@ -85,6 +85,19 @@ class TestMeasurements:
         with pytest.raises(heads.HeadError, match="cut off"):
             heads.read(data[:-1])
 
+    def test_raw_jpeg_2000_of_gray(self):
+        numbers = imagefiles.pixels(16, 24, 1)[..., 0]
+        data = saved(Image.fromarray(numbers), "JPEG2000", no_jp2=True)
+
+        np.testing.assert_array_equal(decoded(data, "ANY")[..., 0], numbers)
+
+    def test_gray_avif_has_one_channel(self):
+        image = Image.fromarray(imagefiles.pixels(16, 24, 1)[..., 0])
+        data = saved(image, "AVIF", subsampling="4:0:0", quality=100)
+
+        assert decoded(data, "ANY").shape == (16, 24, 1)
+        np.testing.assert_array_equal(np.repeat(decoded(data, "ANY"), 3, axis=2), decoded(data, "RGB"))
+
     @pytest.mark.parametrize("depth", [10, 12, 15])
     def test_gray_jpeg_2000_of_10_to_15_bits(self, depth):
         library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
@@ -144,8 +157,72 @@ class TestMeasurements:
         pixels = decoded(data, "ANY", heads.read(data).dtype)
         np.testing.assert_array_equal(pixels, numbers.reshape(pixels.shape))
 
+    @pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "zlib", "predictor": 2}, {}], ids=str)
+    def test_the_colours_of_a_palette_are_looked_up(self, options):
+        library = pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
+        if options:
+            pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
+        rng, file = np.random.default_rng(0), io.BytesIO()
+        numbers, colours = rng.integers(0, 256, (13, 21), np.uint8), rng.integers(0, 65536, (3, 256), np.uint16)
+        library.imwrite(
+            file, numbers, photometric="palette", colormap=colours, extratags=[(274, 3, 1, 6, True)], **options
+        )
+
+        upright = np.rot90(colours.T[numbers], -1)
+        np.testing.assert_array_equal(decoded(file.getvalue(), "ANY", "uint16"), upright)
+        np.testing.assert_array_equal(decoded(file.getvalue(), "RGB"), np.rint(upright / 257))
+
+
+class TestPam:
+    @pytest.mark.parametrize(
+        ("kind", "pixels"),
+        [
+            ("GRAYSCALE", [[9, 9, 9, 255]]), ("RGB", [[9, 20, 31, 255]]), ("GRAYSCALE_ALPHA", [[9, 9, 9, 20]]),
+            ("RGB_ALPHA", [[9, 20, 31, 42]]),
+        ],
+    )  # fmt: skip
+    def test_its_tuple_type_says_what_the_channels_are(self, kind, pixels):
+        depth = {"GRAYSCALE": 1, "RGB": 3, "GRAYSCALE_ALPHA": 2, "RGB_ALPHA": 4}[kind]
+        stored = [9, 20, 31, 42][:depth]
+        header = f"P7\n# by hand\nDEPTH {depth}\nWIDTH 1\nMAXVAL 255\nHEIGHT 1\nTUPLTYPE {kind}\nENDHDR\n"
+        data = header.encode() + bytes(stored)
+
+        assert decoded(data, "RGBA").tolist() == [pixels]
+        assert decoded(data, "RGB").tolist() == [[pixels[0][:3]]]
+        assert decoded(data, "ANY").tolist() == [[stored]]
+        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).startswith("PNM (PAM")
+
+    def test_of_black_and_white_1_is_white(self):
+        data = b"P7\nWIDTH 2\nHEIGHT 1\nDEPTH 1\nMAXVAL 1\nTUPLTYPE BLACKANDWHITE\nENDHDR\n\0\1"
+
+        assert decoded(data, "GRAY").ravel().tolist() == [0, 255]
+        assert decoded(data, "ANY").ravel().tolist() == [0, 1]
+
+    def test_samples_that_no_tuple_type_calls_colours_are_numbers_alone(self):
+        for kind in ("", "TUPLTYPE depth map\n"):  # without a type, OpenCV writes blue, green, red
+            data = f"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 3\nMAXVAL 300\n{kind}ENDHDR\n".encode() + bytes([1, 44, 0, 7, 0, 9])
+
+            assert decoded(data, "ANY", "uint16").tolist() == [[[300, 7, 9]]]
+            with pytest.raises(UnsupportedError, match=r"a PAM of 3 channels of type (unknown|depth map)"):
+                decoded(data, "RGB")
+
 
 class TestTransparency:
+    @pytest.mark.parametrize("bits", [1, 4, 12])
+    def test_alpha_is_scaled_as_the_colours_are(self, bits):
+        library = pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
+        pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
+        numbers, file = np.random.default_rng(0).integers(0, 2**bits, (2, 13, 21), np.uint16), io.BytesIO()
+        options = {"planarconfig": "separate", "extrasamples": ["unassalpha"], "bitspersample": bits}
+        stored = numbers > 0 if bits == 1 else numbers.astype(np.uint8 if bits < 8 else np.uint16)
+        library.imwrite(
+            file, stored, photometric="minisblack", **options if bits > 1 else options | {"bitspersample": None}
+        )
+
+        alpha = decoded(file.getvalue(), "RGBA", "uint16")[..., 3]
+
+        np.testing.assert_array_equal(alpha, numbers[1] * (65535 // (2**bits - 1)) if bits < 8 else numbers[1] << 4)
+
     def test_the_colours_are_those_of_rgb_with_the_alpha_of_the_file(self, codec_name):
         pixels = imagefiles.pixels(13, 21, 4)
         image = Image.fromarray(pixels)
@@ -216,6 +293,35 @@ class TestAsStored:
         np.testing.assert_array_equal(decode(array, head, "RGBA", orient=False)[..., :3], upright)
 
 
+TILE = {324: (4, [0]), 325: (4, [512]), 273: None, 278: None, 279: None}  # one, and no strips
+TURNED_TIFFS = {
+    "palette": {"channels": 1, "tags": {262: (3, [3]), 320: (3, list(range(0, 65536, 86))[:762] + [7] * 6)}},
+    "CMYK": {"channels": 4, "tags": {262: (3, [5])}},
+    "12 bits": {"channels": 1, "bits": 12},
+    "planes": {"planar": True},
+    "white is 0": {"channels": 1, "tags": {262: (3, [0])}},
+    "tiles": {"height": 16, "width": 32, "channels": 1, "tags": {322: (3, [32]), 323: (3, [16]), **TILE}},
+}
+
+
+@pytest.mark.parametrize("turn", [2, 6])
+@pytest.mark.parametrize("kind", TURNED_TIFFS)
+def test_tiffs_that_opencv_turns_in_its_own_way_are_turned_here(kind, turn):
+    """Where it was told not to turn them, OpenCV 4.13 in nvImageCodec 0.9 writes beyond the pixels: processes ended."""
+    options = TURNED_TIFFS[kind]
+    upright = decoded(imagefiles.tiff(**options), "RGB", "uint16")
+    data = imagefiles.tiff(**options | {"tags": {**options.get("tags", {}), 274: (3, [turn])}})
+    array, place = np.frombuffer(data, np.uint8), (2, 3, 5, 7)
+
+    head = heads.without_turn(heads.read(array))
+
+    np.testing.assert_array_equal(decode(array, head, "RGB", dtype="uint16", orient=False), upright)
+    turned = upright[:, ::-1] if turn == 2 else np.rot90(upright, -1)
+    np.testing.assert_array_equal(decoded(data, "RGB", "uint16"), turned)
+    np.testing.assert_array_equal(decoded(data, "RGB", "uint16", region=place), turned[2:7, 3:10])
+    assert heads.foreign_to_dali(array).startswith("TIFF (with an orientation")
+
+
 def test_a_small_file_that_claims_samples_of_gigabytes_is_refused():
     """The data of ZSTD are not gone through before they are decoded."""
     with pytest.raises(heads.HeadError, match="its samples would take 2576800000000 bytes"):
@@ -275,3 +381,51 @@ class TestJpegStrayBytes:
 def test_other_formats_are_named(beginning, name):
     with pytest.raises(UnsupportedError, match=f"not supported: a file of the format {name}"):
         heads.read(beginning)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"\xff\xd8\xff\xde\0\x0b\x08\0\1\0\1\1\1\x11\0", "a hierarchical JPEG"),
+        (b"\xff\xd8\xff\xf7\0\x0b\x08\0\1\0\1\1\1\x11\0", "a JPEG-LS image"),
+        (imagefiles.tiff(tags={259: (3, [32773]), 317: (3, [2])}), "predictor beside PackBits and 8 bits"),
+        (
+            imagefiles.tiff(channels=1, bits=1, tags={259: (3, [8]), 317: (3, [2])}),
+            "predictor beside Deflate and 1 bits",
+        ),
+        (imagefiles.tiff(channels=4, tags={259: (3, [7])}), "a TIFF of RGB, 4 channels, compressed by JPEG"),
+    ],
+)
+def test_sound_files_that_are_not_decoded_are_named(data, kind):
+    with pytest.raises(UnsupportedError, match=f"not supported: .*{kind}"):
+        heads.read(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\n", "a pointer of Git LFS .*`git lfs pull`"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html><title>404</title>", "a page of HTML"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "a drawing and not pixels"),
+        (b"Not Found", "it is text: 'Not Found'"), (bytes(1000), "bytes are zeros"), (b"\x1f\x8b\x08\0", "by gzip"),
+        (b"\x1b]0;title\x07", "it begins with 1b 5d 30"),
+    ],
+)  # fmt: skip
+def test_what_is_no_image_is_named(data, what):
+    with pytest.raises(heads.HeadError, match=what) as error:
+        heads.read(data)
+    assert not isinstance(error.value, UnsupportedError)
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
+def test_further_frames_are_told_and_a_single_one_is_not(form):
+    image, frames = Image.fromarray(imagefiles.pixels(16, 24)), [Image.fromarray(imagefiles.pixels(16, 24)[::-1])]
+
+    several = heads.read(saved(image, form, save_all=True, append_images=frames))
+    single = heads.read(saved(image, form, save_all=form != "WEBP"))
+
+    (loss,) = (loss for loss in losses(several, "RGB", "uint8") if loss[0] == "pages")
+    assert "of several frames, of which the first alone is decoded" in loss[1]
+    assert "PIL.ImageSequence.Iterator" in loss[2]
+    assert single.pages == 1
+    assert not [loss for loss in losses(single, "RGB", "uint8") if loss[0] == "pages"]

@@ -142,6 +142,41 @@ PARTS = [("train", "val", "test"), ("training", "testing"), ("Train", "Valid"), 
 PARTS += [("train2017", "val2017"), ("test_set", "training_set")]
 
 
+def test_what_servers_put_beside_images_is_no_class_and_no_image(tmp_path, lines):
+    write(tmp_path, "a/1.png", "b/1.png", "@eaDir/1.png/thumb.png", "a/@eaDir/1.png/thumb.jpg", "#recycle/b/2.png")
+
+    source = gl.images(tmp_path)
+
+    assert source.classes == ("a", "b")
+    assert [source.where(number) for number in range(len(source))] == ["a/1.png", "b/1.png"]
+    names = "['#recycle', '@eaDir', 'a/@eaDir']"
+    assert lines() == [f"{tmp_path}: folders of the system are left out: {names}"]
+
+
+@pytest.mark.parametrize("names", [("data/a", "data/b"), ("images/train", "images/val/x")])
+def test_one_class_whose_folders_may_be_the_classes_is_a_warning(tmp_path, lines, names):
+    folders(tmp_path, *names)
+
+    assert len(gl.images(tmp_path).classes) == 1
+    (line,) = lines(logging.WARNING)
+    assert f"if its folders {[name.split('/')[1] for name in names]} are the classes, open gl.images(" in line
+
+
+@pytest.mark.parametrize("names", [("a",), ("a/old", "b/new", "b/x"), ("a/old",), ("a", "a/old", "a/new")])
+def test_folders_in_classes_are_nothing_to_warn_of(tmp_path, lines, names):
+    gl.images(folders(tmp_path, *names))
+
+    assert lines(logging.WARNING) == []
+
+
+def test_a_folder_under_two_names_is_read_once_and_told(tmp_path, lines):
+    (folders(tmp_path, "a") / "b").symlink_to(tmp_path / "a")
+
+    assert gl.images(tmp_path).classes == ("a",)
+    (line,) = lines(logging.WARNING)
+    assert line == f"{tmp_path}: folders that are read already under another name, a link, are left out: ['b']"
+
+
 @pytest.mark.parametrize("parts", PARTS)
 def test_parts_of_a_data_set_are_refused_with_the_form_to_write(tmp_path, parts):
     write(tmp_path, *(f"{part}/{name}/0.png" for part in parts for name in ("cat", "dog")))
@@ -270,8 +305,9 @@ def test_an_unknown_class_is_named_with_its_record_and_the_known_ones(tmp_path, 
 
 
 def test_a_name_in_two_unicode_forms_is_named(tmp_path):
-    with pytest.raises(SpecError, match="if it means 'caf\u00e9', rename it"):
+    with pytest.raises(SpecError, match=r"class 'cafe\\u0301' is none") as error:
         gl.images(folders(tmp_path, "cafe\u0301"), classes=["caf\u00e9", "tea"])
+    assert "if it means 'caf\\xe9', which looks the same and is written in other characters, rename" in str(error.value)
 
 
 @pytest.mark.parametrize("number", [0, 3, 10])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import pickle
+import re
 import tarfile
 import time
 
@@ -26,6 +27,14 @@ def write(folder, form, numbers=NUMBERS):
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, np.array([number]))
     return gl.npy(f"{folder}/**/*.npy", field=folder.name, record="file")
+
+
+def write_stems(folder, stems):
+    """Write NPY files with these names, and return their source; the value is the place in the list."""
+    folder.mkdir()
+    for number, stem in enumerate(stems):
+        np.save(folder / f"{stem}.npy", np.array([number]))
+    return gl.npy(f"{folder}/*.npy", field=folder.name, record="file")
 
 
 def pairs_of(source):
@@ -401,3 +410,57 @@ def test_slices_are_joined_by_what_tells_all_records_apart(tmp_path, form):
     b = gl.npy(f"{tmp_path}/b/**/*.npy", field="b", record="file")
     with pytest.raises(SpecError, match="without partner"):
         gl.zip(a[:2], b[3:])
+
+
+def fail(error):
+    raise error
+
+
+@pytest.mark.parametrize("error", [ValueError("no number"), StopIteration(3), KeyError("x")])
+def test_an_exception_of_the_function_comes_as_itself_and_says_for_which_name(tmp_path, error):
+    a, b = write(tmp_path / "a", "{}.npy", (1, 2)), write(tmp_path / "b", "{}_mask.npy", (1, 2))
+
+    with pytest.raises(type(error)) as caught:
+        gl.zip(a, b, by=lambda name: fail(error) if "2_" in name else name[0])
+
+    assert caught.value is error
+    assert error.__notes__ == ["gl.zip: the function of by= was given 2_mask.npy of source 1"]
+
+
+def test_what_cannot_be_looked_up_is_named_also_inside_of_a_tuple(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy", (1, 2)), write(tmp_path / "b", "{}.npy", (1, 2))
+
+    with pytest.raises(SpecError, match=r"of 1.npy of source 0 the function makes \('1.npy', \['1.npy'\]\)"):
+        gl.zip(a, b, by=lambda name: (name, [name]))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["Cat", "Dog"], ["cat_x", "dog_y"]), (["Cat.1", "Dog.2"], ["cat", "dog"]), (["1", "2"], ["1_mask", "2_seg"]),
+        (["20200101_a", "20200102_b"], ["20200101_x", "20200102_y"]), (["a_1", "b_2"], ["c_1", "d_2"]),
+        (["a1b", "c2d"], ["e1", "f2"]), (["20200101abc", "20200102def"], ["20200101xyz1", "20200102uvw2"]),
+    ],
+)  # fmt: skip
+def test_the_function_that_an_error_names_joins_the_records(tmp_path, first, second):
+    a, b = write_stems(tmp_path / "a", first), write_stems(tmp_path / "b", second)
+
+    with pytest.raises(SpecError, match="without partner") as error:
+        gl.zip(a, b)
+
+    form = re.search(r"gl.zip\(..., by=(lambda name: .*?)\)(?:;|$)", str(error.value))
+    assert pairs_of(gl.zip(a, b, by=eval(form[1]))) == [(0, 0), (1, 1)]
+
+
+def test_where_no_function_is_known_that_joins_the_records_none_is_named(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy", (1, 2)), write(tmp_path / "b", "{}.npy", (1, 3))
+
+    with pytest.raises(SpecError, match="with a function that returns one text"):
+        gl.zip(a, b)
+
+
+def test_a_single_record_of_a_part_needs_the_name_of_its_partner(tmp_path):
+    photos, masks = write_stems(tmp_path / "a", ["cat", "dog"]), write_stems(tmp_path / "b", ["dog_mask"])
+
+    with pytest.raises(SpecError, match="without partner"):
+        gl.zip(photos[:1], masks)

@@ -35,6 +35,10 @@ SPLIT = re.compile(  # the name of a part of a data set, also as train_set, val2
     r"([-_ ]?(set|split|data|images|imgs|\d+))*",
     re.IGNORECASE | re.ASCII,
 )
+# That file systems and NAS servers make: thumbnails and what was deleted. Images in them are copies of others.
+SYSTEM_FOLDERS = frozenset(
+    {"@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
+)
 CLASSES = "classes.json"  # that `folder.py` writes beside class folders
 BESIDE = "pass classes=[...] to state the classes and their order"
 log = logging.getLogger("gpuload")
@@ -106,6 +110,8 @@ class ClassFolders:
             if names is None or not any(map(SPLIT.fullmatch, names)):
                 self._check_splits(classes)
             self._log_unused_folders(classes, names)
+            if names is None and len(classes) == 1:
+                self._tell_of_inner_folders(classes[0])
         if names is not None:
             return names
         log_order(classes, f"{self.root}: the class folders", BESIDE)
@@ -156,6 +162,15 @@ class ClassFolders:
                 self.root, " and ".join(classes),
             )  # fmt: skip
 
+    def _tell_of_inner_folders(self, name: str) -> None:
+        """Warn if the only class folder holds several folders, which may be the classes that are meant."""
+        inner = {folder.partition("/")[2].partition("/")[0] for folder in self.folders}
+        if len(inner) > 1 and "" not in inner:
+            log.warning(
+                "%s: all images have one class, %r; if its folders %s are the classes, open gl.images(%r)",
+                self.root, name, shorten(in_order(inner)), self._path(name),
+            )  # fmt: skip
+
     def _path(self, name: str) -> str:
         """Return the path of a folder in the root folder; that of a store ends in a slash."""
         return f"{self.root}/{name}/" if is_remote(self.root) else os.path.join(self.root, name)
@@ -166,7 +181,7 @@ class ClassFolders:
             return
         with os.scandir(self.root) as entries:
             present = {entry.name for entry in entries if not entry.name.startswith(".") and is_folder(entry)}
-        unused = sorted(present - {*classes, *(names or ())})
+        unused = sorted(present - {*classes, *(names or ()), *SYSTEM_FOLDERS})
         empty = [name for name in unused if _is_empty(os.path.join(self.root, name))]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)

@@ -1,7 +1,8 @@
 """Image files: encoded images of any format that is decoded, a file a record, with the class of each as its label.
 
 Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and depth, hidden ones
-        left out, sorted by path; formats may stand side by side. The log lists the other files; images of formats that
+        and those of SYSTEM_FOLDERS left out, sorted by path; formats may stand side by side. A folder to which
+        links lead is read once. The log lists the other files; images of formats that
         are not decoded are a warning. A list is taken in its order, a wildcard is sorted; they may name images with
         another suffix. The first bytes of a file decide how it is read, not its suffix.
 Labels  the number of the folder that an image lies in: of those in a root folder, or of the last ones that the files of
@@ -26,7 +27,14 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError, MissingFileError
-from gpuload.formats.images.classfolders import ClassFolders, below, check_rule, manifest_names, top_folders
+from gpuload.formats.images.classfolders import (
+    SYSTEM_FOLDERS,
+    ClassFolders,
+    below,
+    check_rule,
+    manifest_names,
+    top_folders,
+)
 from gpuload.formats.images.labels import AnyLabels, labels_of, stated_classes
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, foreign_of, kind_of, other_form
 from gpuload.progress import Progress
@@ -55,7 +63,7 @@ from gpuload.storage.stores import is_remote, like, path_of
 
 # Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
 OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
-OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi", ".pam"}
+OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi"}
 LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
 USUAL_BYTES = 1 << 26  # a file with more is looked at: few images are as large
 IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
@@ -275,6 +283,8 @@ def _common_folder(paths: list[str]) -> str:
 def _remote_images_below(root: str) -> list[str]:
     """Return the URLs of all images in a folder of a store and its folders, sorted."""
     paths = [url for url in objects.names_of(like(root, f"{root}/**")) if url.lower().endswith(SUFFIXES)]
+    if any(f"/{name}/" in url for name in SYSTEM_FOLDERS for url in paths):
+        paths = [url for url in paths if SYSTEM_FOLDERS.isdisjoint(below(root, url).split("/"))]
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
@@ -290,6 +300,7 @@ def _images_below(root: str) -> tuple[list[str], str]:
         return _remote_images_below(root), ""
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
+    system_folders, repeats = list[str](), list[str]()  # as seen from the root; of the second, links
     broken_links = list[str]()  # which may have been class folders; one that is called as an image is an error later
     # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
@@ -297,7 +308,9 @@ def _images_below(root: str) -> tuple[list[str], str]:
         while folders:
             inner: list[str] = []
             for entry in _entries_of(folders, progress):
-                if is_folder(entry):
+                if entry.name in SYSTEM_FOLDERS:
+                    system_folders.append(below(root, entry.path))
+                elif is_folder(entry):
                     inner.append(entry.path)
                 elif entry.name.lower().endswith(SUFFIXES):
                     paths.append(entry.path)
@@ -306,6 +319,13 @@ def _images_below(root: str) -> tuple[list[str], str]:
                 else:
                     other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
             folders = list(_first_visits(inner, visited))
+            repeats += [below(root, folder) for folder in sorted(set(inner) - set(folders))]
+    if system_folders:
+        log.info("%s: folders of the system are left out: %s", root, shorten(sorted(system_folders)))
+    if repeats:
+        log.warning(
+            "%s: folders that are read already under another name, a link, are left out: %s", root, shorten(repeats)
+        )
     if broken_links:
         log.warning("%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links)))
     if not paths:

@@ -1,7 +1,7 @@
 """Head of an AVIF: the properties of its primary item.
 
 Read    still images of 8 bits; of 10 and 12 bits, which libavif rounds to 8 for Pillow (form "10 bits"). Turned and
-        mirrored as ``irot`` and ``imir`` say; an EXIF block does not count.
+        mirrored as ``irot`` and ``imir`` say; an EXIF block does not count. Monochrome ones have one channel.
 Whole   is left to the decoder, libavif, which refuses files that were cut off.
 Source  ISO/IEC 23008-12 (HEIF), sections 6.5 and 8.11; AV1 Image File Format 1.1.
 """
@@ -15,7 +15,7 @@ from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_s
 
 BOX = struct.Struct(">I4s")
 STILL = b"avif"
-HIGH_DEPTH, TWELVE_BITS = 0x40, 0x20  # of the configuration of AV1 (AV1 in ISOBMFF, section 2.3)
+HIGH_DEPTH, TWELVE_BITS, MONOCHROME = 0x40, 0x20, 0x10  # of the configuration of AV1 (AV1 in ISOBMFF, section 2.3)
 ALPHAS = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
 # EXIF orientation of a quarter-turn count (anticlockwise) and a mirror axis; None is no mirror, 0 top to bottom.
 TURNS = {(0, None): 1, (1, None): 8, (2, None): 3, (3, None): 6, (0, 1): 2, (0, 0): 4, (1, 0): 5, (3, 1): 5}
@@ -60,7 +60,8 @@ def read(view: memoryview) -> Head:
     mirror = view[places[b"imir"]] & 1 if b"imir" in places else None
     has_alpha = any(name == b"auxC" and bytes(view[start + 4 : stop]) in ALPHAS for name, start, stop in properties)
     surplus = "alpha" if has_alpha else ""
-    return upright("avif", height, width, 3, 8, TURNS[turn, mirror], form=form, surplus=surplus)
+    channels = 1 if setting & MONOCHROME else 3
+    return upright("avif", height, width, channels, 8, TURNS[turn, mirror], form=form, surplus=surplus)
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:

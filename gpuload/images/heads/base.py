@@ -48,13 +48,19 @@ class Head:
         default="", compare=False
     )  # a property that a codec must know, too: a word of the format's module
     surplus: str = field(default="", compare=False)  # the channel that RGB and GRAY leave out: "alpha", say
-    pages: int = field(default=1, compare=False)  # images of their own in the file, of which the first is decoded
+    # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2 stands for any number.
+    pages: int = field(default=1, compare=False)
     sample: str = field(default="", compare=False)  # the dtype of samples that are no unsigned integers of 8 or 16 bits
 
     @property
     def dtype(self) -> str:
         """The NumPy name of the dtype of the samples that the file stores."""
         return self.sample or ("uint16" if self.bits > 8 else "uint8")
+
+    @property
+    def pages_in_words(self) -> str:
+        """How many images of their own the file has."""
+        return f"{self.pages} pages" if self.kind == "tiff" else "several frames"
 
     @property
     def stored_bits(self) -> int:

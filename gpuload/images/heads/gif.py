@@ -1,6 +1,6 @@
 """Head of a GIF: its screen and its first frame, which is the image.
 
-Read    a first frame that covers the screen, with a palette; later frames are left alone.
+Read    a first frame that covers the screen, with a palette; of later frames is known whether there are any.
 Whole   the data of the first frame end.
 Source  GIF89a specification, sections 18 to 22.
 """
@@ -42,7 +42,17 @@ def read(view: memoryview) -> Head:
         raise HeadError(f"its pixels have {view[place]} bits")
     end = _behind_blocks(view, place + 1)
     check_size(height * width, (end - place) * PIXELS_PER_BYTE)
-    return upright("gif", height, width, 3, 8, surplus=surplus)
+    return upright("gif", height, width, 3, 8, surplus=surplus, pages=1 + _has_frame(view, end))
+
+
+def _has_frame(view: memoryview, place: int) -> bool:
+    """Return True if a frame begins at a place, behind extensions."""
+    try:
+        while view[place] == EXTENSION:
+            place = _behind_blocks(view, place + 2)
+        return view[place] == FRAME
+    except IndexError:
+        return False  # the file ends there, of which decoders say nothing
 
 
 def _palette_bytes(flags: int) -> int:

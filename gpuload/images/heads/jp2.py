@@ -4,7 +4,7 @@ Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsign
         Pillow gray of 10 to 15 bits, which it moves up to 16 (form "12 bits"), gray with alpha of 8 bits, and raw
         codestreams of gray (form "gray"). Of 9 bits, Pillow 13 keeps 8.
 Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other colours, channels of
-        other sizes, an image that does not begin at 0, colours of other depths.
+        other sizes, an image that does not begin at 0, colours of other depths; HTJ2K and others of OTHER_SEGMENTS.
 Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
         seen.
 Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts, for which a decoder
@@ -22,7 +22,12 @@ from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_s
 
 SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
 SOC, SIZ, COD, COC, QCD, QCC = 0xFF4F, 0xFF51, 0xFF52, 0xFF53, 0xFF5C, 0xFF5D
-TLM, PLT, COM, SOT, SOD, EOC = 0xFF55, 0xFF58, 0xFF64, 0xFF90, 0xFF93, 0xFFD9
+TLM, PLM, PLT, CRG, COM, SOT, SOD, EOC = 0xFF55, 0xFF57, 0xFF58, 0xFF63, 0xFF64, 0xFF90, 0xFF93, 0xFFD9
+OTHER_SEGMENTS = {  # of sound images that are not decoded
+    0xFF50: "high-throughput coding (HTJ2K)", 0xFF59: "high-throughput coding (HTJ2K)", 0xFF56: "a profile (PRF)",
+    0xFF5E: "a region of interest (RGN)", 0xFF5F: "changes of its progression order (POC)",
+    0xFF60: "packed packet headers (PPM)", 0xFF61: "packed packet headers (PPT)",
+}  # fmt: skip
 SIZES = struct.Struct(">HIIIIIIIIH")
 TILE_PART = struct.Struct(">HHIBB")
 BOX = struct.Struct(">I4s")
@@ -104,6 +109,8 @@ def _codestream(view: memoryview) -> Head:
         raise HeadError("its codestream does not begin with its size (SIZ)")
     length = struct.unpack_from(">H", view, 4)[0]
     _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = SIZES.unpack_from(view, 6)
+    if len(view) < 4 + length:
+        raise HeadError(f"the file ends inside its size (SIZ), after {len(view)} bytes")
     if length != 38 + 3 * channels:
         raise HeadError(f"its size (SIZ) has {length} bytes, for {channels} channels")
     if channels not in (1, 2, 3, 4):
@@ -185,8 +192,13 @@ class _Coding:
             # T.800, A.7.1: a tile's number has 0, 1 or 2 bytes, the length of its part 2 or 4.
             step = 2 + 2 * (form >> 6 & 1) + (form >> 4 & 3)
             self._check(form & 0x8F == 0 and form >> 4 & 3 < 3 and (end - begin - 2) % step == 0, marker, place)
+        elif marker in OTHER_SEGMENTS:
+            raise UnsupportedError(f"a JPEG 2000 image with {OTHER_SEGMENTS[marker]}")
         else:
-            self._check(marker == COM or (marker == PLT and in_tile), marker, place)
+            is_sound = marker == COM or (marker == PLT and in_tile)
+            is_sound = is_sound or (marker == PLM and end > begin and not in_tile)
+            is_sound = is_sound or (marker == CRG and end - begin == 4 * self._channels and not in_tile)
+            self._check(is_sound, marker, place)
         return end
 
     def _check(self, is_sound: bool, marker: int, place: int) -> None:

@@ -56,12 +56,13 @@ def read(view: memoryview) -> Head:
         raise HeadError("it holds no image: it has no chunk IDAT")
     pixel_bits = SAMPLES[colour] * bits
     check_size(height * width, DEFLATE_RATIO * len(view) // -(-width * pixel_bits // 8) * width)
+    num_frames = 1
     if b"acTL" in names:
         if turn != 1:
             raise UnsupportedError("an animated PNG with an orientation, about which decoders differ")
-        _check_animation(view, height, width, pixel_bits)
+        num_frames = _check_animation(view, height, width, pixel_bits)
     surplus = "alpha" if colour in WITH_ALPHA or b"tRNS" in names else ""
-    return upright("png", height, width, CHANNELS[colour], bits, turn, surplus=surplus)
+    return upright("png", height, width, CHANNELS[colour], bits, turn, surplus=surplus, pages=num_frames)
 
 
 def _png_header(view: memoryview) -> tuple[int, int, int, int]:
@@ -109,8 +110,10 @@ def _is_as_written(view: memoryview, place: int, length: int) -> bool:
     return zlib.crc32(view[place + 4 : end]) == int.from_bytes(view[end : end + 4], "big")
 
 
-def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int) -> None:
-    """Check that the still image of an animated PNG is its first frame, and sound, up to where the second frame begins.
+def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int) -> int:
+    """Return how many frames an animated PNG has.
+
+    Its still image must be its first frame, and sound, up to where the second frame begins.
 
     Source: PNG 3rd edition, section 11.3.4; OpenCV 4.13, grfmt_png.cpp.
     """
@@ -140,6 +143,7 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
         check_pixels(pixel_parts, height, width, pixel_bits, view[28])
     except HeadError as error:
         _refuse_animation(str(error))
+    return num_frames
 
 
 def _check_frame_control(content: memoryview, height: int, width: int, is_first: bool) -> None:

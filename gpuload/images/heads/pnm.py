@@ -1,11 +1,13 @@
-"""Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6) and PFM (Pf, PF); and its samples.
+"""Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6), PAM (P7) and PFM (Pf, PF); and its samples.
 
 Read    any largest value; PFM of either byte order. Comments stand behind white space in the header, and among plain
         samples. Behind the last number of plain samples stands white space; those of PBM need none between them.
+PAM     gray or RGB, with or without alpha, by its tuple type. Samples of other types, and several of none, are no
+        colours. Of black and white, 1 is white.
 Form    "" for files that OpenCV, and so DALI, reads (4.13): a largest value of 255 or 65535, and plain samples without
         comments, with white space behind each. For any other "samples": its pixels are made of `samples` here.
 Whole   all samples are there.
-Source  Netpbm, pbm(5), pgm(5), ppm(5), pfm(5).
+Source  Netpbm, pbm(5), pgm(5), ppm(5), pam(5), pfm(5).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.images.heads.base import Head, HeadError, check_size, upright
+from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
 
 HEADER_BYTES = 1 << 16  # within which a header ends, comments too
 NUMBER = rb"(?:\s|\s#[^\r\n]*[\r\n])+([0-9]{1,9})(?=\s)"
@@ -25,6 +27,12 @@ SCALE = rb"\s+([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)(?=\s)"
 COMMENT = rb"#[^\r\n]*"
 PLAIN, BITS, COLOURS = b"123", b"14", b"36F"
 FLOATS = b"fF"  # Pf and PF
+BITMAP, PAM = ord("4"), ord("7")
+PAM_END = re.compile(rb"^ENDHDR[^\S\n]*\n", re.MULTILINE)
+PAM_NUMBERS = (b"WIDTH", b"HEIGHT", b"DEPTH", b"MAXVAL")
+ALPHA = b"_ALPHA"
+TUPLE_COLOURS = {b"BLACKANDWHITE": 1, b"GRAYSCALE": 1, b"RGB": 3}  # of a tuple type, and the same with alpha
+DEPTH_TYPES = {1: b"GRAYSCALE"}  # where the file says none: of three channels OpenCV writes BGR so, and ffmpeg RGB
 WHITE, DIGITS = b" \t\n\v\f\r", b"0123456789"
 TEXT_BYTES = 1 << 20  # of plain samples that are looked at, at a time
 SAMPLES = "samples"  # the form of a file that codecs read in another way, or not
@@ -37,10 +45,15 @@ class _Header(NamedTuple):
     largest: int
     scale: float  # of PFM: negative for little-endian floats
     begin: int  # of the samples
+    channels: int
+    tuple_type: bytes = b""  # of a PAM
 
     @property
-    def channels(self) -> int:
-        return 3 if self.kind in COLOURS else 1
+    def num_colours(self) -> int:
+        """The channels that are gray or RGB; 0 where the samples are no colours."""
+        if self.kind != PAM:
+            return self.channels
+        return TUPLE_COLOURS.get(self.tuple_type.removesuffix(ALPHA), 0)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -51,7 +64,7 @@ class _Header(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        if self.kind == ord("4"):
+        if self.kind == BITMAP:
             return -(-self.width // 8) * self.height
         return self.height * self.width * self.channels * self.dtype.itemsize
 
@@ -65,8 +78,10 @@ def read(view: memoryview) -> Head:
     bits = 16 if header.largest > 255 else 8
     if header.kind in FLOATS:
         bits, form = 32, SAMPLES
-    elif header.kind not in BITS and header.largest not in (255, 65535):
+    elif header.kind == PAM or (header.kind not in BITS and header.largest not in (255, 65535)):
         form = SAMPLES
+    elif header.kind == BITMAP and bytes(view[header.begin :]).lstrip(WHITE + DIGITS)[:1] in (b"", b"#"):
+        form = SAMPLES  # nvImageCodec 0.9, so DALI, looks for a largest value there, which a PBM does not have
     if header.kind in PLAIN:
         form = form or ("" if _is_read_by_codecs(view, header) else SAMPLES)
     elif len(view) - header.begin < header.num_bytes:
@@ -75,7 +90,9 @@ def read(view: memoryview) -> Head:
     if form and header.kind not in FLOATS:
         _numbers(view, header)
     sample = "float32" if header.kind in FLOATS else ""
-    return upright("pnm", header.height, header.width, header.channels, bits, form=form, sample=sample)
+    surplus = "alpha" if header.tuple_type.endswith(ALPHA) and header.num_colours else ""
+    attributes: dict[str, Any] = {"form": form, "sample": sample, "surplus": surplus}
+    return upright("pnm", header.height, header.width, header.channels, bits, **attributes)
 
 
 def samples(view: memoryview) -> tuple[NDArray[Any], int]:
@@ -91,8 +108,20 @@ def samples(view: memoryview) -> tuple[NDArray[Any], int]:
     return _numbers(view, header).reshape(shape), header.largest
 
 
+def num_colours(view: memoryview) -> int:
+    """Return how many of the first channels of a file that `read` has read are gray or RGB; 0 if they are neither."""
+    return _header(view).num_colours
+
+
+def tuple_type(view: memoryview) -> str:
+    """Return the tuple type of a PAM."""
+    return printable_name(_header(view).tuple_type)
+
+
 def _header(view: memoryview) -> _Header:
     kind, place = view[1], 2
+    if kind == PAM:
+        return _pam_header(bytes(view[:HEADER_BYTES]))
     text, numbers = bytes(view[:HEADER_BYTES]), list[int]()
     for name in ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value"):
         match = re.compile(NUMBER).match(text, place)
@@ -111,13 +140,39 @@ def _header(view: memoryview) -> _Header:
         raise HeadError(f"its largest value is {largest}; it is 1 to 65535")
     if text[place : place + 2] == b"\r\n" and kind not in PLAIN:
         raise HeadError("two bytes, CR and LF, end its header, where decoders take one")
-    return _Header(kind, width, height, largest, scale, place + 1)
+    return _Header(kind, width, height, largest, scale, place + 1, 3 if kind in COLOURS else 1)
+
+
+def _pam_header(text: bytes) -> _Header:
+    end = PAM_END.search(text)
+    if end is None:
+        raise HeadError(f"its header does not end (ENDHDR) within {HEADER_BYTES} bytes")
+    numbers, types = dict[bytes, int](), list[bytes]()
+    for line in text[3 : end.start()].split(b"\n"):
+        name, _, value = line.strip().partition(b" ")
+        if name == b"TUPLTYPE":
+            types.append(value.strip())
+        elif name in PAM_NUMBERS and re.fullmatch(rb"[0-9]{1,9}", value.strip()) and name not in numbers:
+            numbers[name] = int(value)
+        elif name and not name.startswith(b"#"):
+            raise HeadError(f"a line of its header is {printable_name(line[:40])}")
+    if len(numbers) < len(PAM_NUMBERS):
+        missing = next(name for name in PAM_NUMBERS if name not in numbers)
+        raise HeadError(f"its header gives no {missing.decode()}")
+    width, height, depth, largest = (numbers[name] for name in PAM_NUMBERS)
+    if not 0 < largest < 1 << 16 or not depth:
+        raise HeadError(f"its depth is {depth}, and its largest value {largest}; that is 1 to 65535")
+    kind = b" ".join(types) or DEPTH_TYPES.get(depth, b"")
+    colours = TUPLE_COLOURS.get(kind.removesuffix(ALPHA))
+    if colours is not None and depth != colours + kind.endswith(ALPHA):
+        raise HeadError(f"its depth is {depth}, and its tuple type {printable_name(kind)}")
+    return _Header(PAM, width, height, largest, 0.0, end.end(), depth, kind)
 
 
 def _numbers(view: memoryview, header: _Header) -> NDArray[Any]:
     """Return the samples of a file of whole numbers, in a row; refuse those that are too few or too large."""
     count = header.height * header.width * header.channels
-    if header.kind == ord("4"):
+    if header.kind == BITMAP:
         rows = np.frombuffer(view, np.uint8, header.num_bytes, header.begin).reshape(header.height, -1)
         return np.unpackbits(rows, axis=1)[:, : header.width].ravel()
     if header.kind in PLAIN:
@@ -146,7 +201,9 @@ def _text_numbers(text: memoryview, count: int, *, is_bits: bool) -> NDArray[np.
             raise HeadError(f"among its samples stands {wrong[:8]!r}")
         numbers = np.array(parts, "S5").astype(np.int64) if parts else np.empty(0, np.int64)
     if len(numbers) < count:
-        raise HeadError(f"it has {len(numbers)} of {count} samples")
+        is_open = len(numbers) == count - 1 and not words[-1:].isspace()
+        end = ", and a last one without white space behind it, which may have lost digits" if is_open else ""
+        raise HeadError(f"it has {len(numbers)} of {count} samples{end}")
     return numbers
 
 

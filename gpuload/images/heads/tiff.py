@@ -7,6 +7,9 @@ Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pi
         form is "rare". They are floating point and signed samples, 32 bits, 2 or 4 bits of gray, gray with alpha, more
         than one extra channel, planes of 16 bits, of four channels or in tiles, white as 0 with more than 8 bits; ZSTD,
         LZMA, WebP and others; and images with alpha that are turned, whose colours DALI multiplies by the alpha.
+Turned  images are given to the codecs as one that lies upright, `without_orientation`, and turned behind them: OpenCV,
+        to which nvImageCodec leaves some of them, turns them also where it was told not to, and writes beyond their
+        memory then. Of these kinds DALI gets none.
 Pages   that are no small copy (reduced image) and no mask of another page are counted; the first is decoded.
 Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW or PackBits are
         gone through here (`compression`). PackBits runs across the rows of a strip are refused: libtiff cuts them off.
@@ -49,6 +52,8 @@ COMPRESSIONS |= {50001: "WebP", 50002: "JPEG XL", 22610: "JPEG XR", 34661: "JBIG
 COMPRESSIONS |= {HUFFMAN: "fax", FAX3: "fax", FAX4: "fax", LZW: "LZW", JPEG: "JPEG", DEFLATE: "Deflate"}
 COMPRESSIONS |= {OLD_DEFLATE: "Deflate", PACKBITS: "PackBits", 52546: "JPEG XL", 33003: "JPEG 2000", 33005: "JPEG 2000"}
 COMPRESSIONS |= {34892: "JPEG", 65000: "EER", 65001: "EER", 65002: "EER"}
+PREDICTED = (LZW, DEFLATE, OLD_DEFLATE, 34925, 50000)  # compressions in front of which libtiff has a predictor
+IN_JPEG = {(WHITE_IS_0, 1), (BLACK_IS_0, 1), (RGB, 3), (YCBCR, 3), (CMYK, 4)}  # kinds, and how many channels
 COUNTERS: dict[int, Callable[[memoryview, int], int]] = {
     DEFLATE: codecs.deflate_bytes,
     OLD_DEFLATE: codecs.deflate_bytes,
@@ -85,8 +90,7 @@ def read(view: memoryview) -> Head:
     if num_bytes > MOST_BYTES:  # the compressed data of some kinds are not gone through: a small file may claim it
         raise HeadError(f"its samples would take {num_bytes} bytes; at most {MOST_BYTES} are decoded")
     _check_pixels(view, tags, height, width, channels, bits, compression)
-    turn = tags.first(ORIENTATION, "orientation", 1)
-    turn = turn if 1 <= turn <= 8 else 1
+    turn = _orientation(tags)
     samples = 3 if kind == INDEXED else channels
     deep = 8 if bits <= 8 and kind != INDEXED else 16  # the colours of a palette have 16 bits
     attributes: dict[str, Any] = {
@@ -106,8 +110,14 @@ def foreign_to_dali(view: memoryview) -> str:
         kind, bits = tags.first(PHOTOMETRIC, "kind of colours"), _bits(tags, channels)
         compression = tags.first(COMPRESSION, "compression", PLAIN)
         is_rare = _sample(tags, bits) != "" or _is_rare(tags, kind, channels, bits, compression)
+        is_plain = kind in (BLACK_IS_0, RGB) and bits in (8, 16) and TILE_WIDTH not in tags.values
+        is_plain = is_plain and (channels == 1 or tags.first(PLANAR, "arrangement", 1) == 1)
     except (HeadError, IndexError, struct.error):
         return ""
+    # DALI leaves turned images to OpenCV, which reads palettes and tiles in another way and, where it is told not to
+    # turn them, writes beyond their memory; images of these plain kinds DALI turns itself.
+    if _orientation(tags) != 1 and not is_plain:
+        return "TIFF (with an orientation, and a palette, tiles, planes or other samples than gray and RGB of 8 and 16)"
     return f"TIFF (of {channels} channels of {bits} bits, as they lie in this one)" if is_rare else ""
 
 
@@ -122,6 +132,8 @@ class SampleLayout(NamedTuple):
     extras: tuple[int, ...]  # the kind of each channel beyond the colours
     is_little: bool  # its byte order
     is_big: bool  # a BigTIFF
+    orientation: int  # as in EXIF, 1 to 8
+    palette: NDArray[np.uint16] | None  # ``[2 ** bits, 3]``, of an image with a palette and nothing else
 
 
 def layout(view: memoryview) -> SampleLayout:
@@ -132,8 +144,27 @@ def layout(view: memoryview) -> SampleLayout:
         tags.first(PHOTOMETRIC, "kind of colours"), channels, _bits(tags, channels),
         tags.first(COMPRESSION, "compression", PLAIN), tags.first(PLANAR, "arrangement", 1) == 2 and channels > 1,
         tuple(tags.values.get(EXTRA, np.empty(0, np.int64)).tolist()), tags.order == "<",
-        43 in bytes(view[2:4]),
+        43 in bytes(view[2:4]), _orientation(tags), _palette(tags) if channels == 1 else None,
     )  # fmt: skip
+
+
+def _palette(tags: _Tags) -> NDArray[np.uint16] | None:
+    if tags.first(PHOTOMETRIC, "kind of colours") != INDEXED:
+        return None
+    return tags.values[PALETTE].reshape(3, -1).T.astype(np.uint16)
+
+
+def without_orientation(view: memoryview) -> bytes:
+    """Return a TIFF that `read` has read as one whose pixels lie upright as they are stored."""
+    tags, content = _Tags.of(view), bytearray(view)
+    place, dtype = tags.orientation_place
+    content[place : place + dtype.itemsize] = np.array([1], dtype).tobytes()
+    return bytes(content)
+
+
+def _orientation(tags: _Tags) -> int:
+    turn = tags.first(ORIENTATION, "orientation", 1)
+    return turn if 1 <= turn <= 8 else 1
 
 
 def compression_name(number: int) -> str:
@@ -179,6 +210,7 @@ class _Tags:
     order: str
     values: dict[int, NDArray[np.int64]]
     next_page: int = 0  # where the tags of the next page begin; 0 if there is none
+    orientation_place: tuple[int, np.dtype[Any]] = (0, np.dtype("u2"))  # where the value stands, and its dtype
 
     def num_pages(self, view: memoryview) -> int:
         """Return how many pages are images of their own; this one counts in any case."""
@@ -212,6 +244,7 @@ class _Tags:
         if begin > len(view) or not 0 < count <= 65535 or begin + count * step > len(view):
             raise HeadError(f"its first page has {count} tags at byte {place}, of {len(view)}: it was cut off")
         values: dict[int, NDArray[np.int64]] = {}
+        orientation_place = 0, np.dtype("u2")
         for at in range(begin, begin + count * step, step):
             tag, kind, number = entry.unpack_from(view, at)
             start, size = at + entry.size, number * VALUE_BYTES.get(kind, 0)
@@ -231,9 +264,12 @@ class _Tags:
             if dtype.itemsize == 8 and (numbers >= 2**62).any():
                 raise HeadError(f"its tag {tag} holds {numbers.max()}")
             values[tag] = numbers.astype(np.int64)
+            if tag == ORIENTATION:
+                orientation_place = start, dtype
         end = begin + count * step
         following = view[end : end + inline]  # of a file that was cut off behind its last page, none
-        return cls(order, values, int.from_bytes(following, "little" if order == "<" else "big"))
+        next_page = int.from_bytes(following, "little" if order == "<" else "big")
+        return cls(order, values, next_page, orientation_place)
 
     def first(self, tag: int, name: str, default: int | None = None) -> int:
         """Return the first value of a tag; a tag without a default must be there."""
@@ -293,6 +329,12 @@ def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: i
         raise UnsupportedError(f"a TIFF of {COLOURS.get(kind, f'colours of kind {kind}')}")
     if channels < least:
         raise HeadError(f"it has {channels} channels, and its colours are {COLOURS.get(kind, kind)}")
+    predictor = tags.first(PREDICTOR, "predictor", 1)
+    if predictor != 1 and (compression not in (PLAIN, *PREDICTED) or (bits < 8 and compression != PLAIN)):
+        how = COMPRESSIONS.get(compression, "no compression")
+        raise UnsupportedError(f"a TIFF with a predictor beside {how} and {bits} bits, about which decoders differ")
+    if compression == JPEG and (kind, channels) not in IN_JPEG:
+        raise UnsupportedError(f"a TIFF of {COLOURS.get(kind, kind)}, {channels} channels, compressed by JPEG")
     if compression in FAX and (kind not in (WHITE_IS_0, BLACK_IS_0) or bits != 1):
         raise HeadError("it is a fax of more than two levels")
     if tags.first(FILL_ORDER, "order of bits", 1) != 1 and bits != 1:

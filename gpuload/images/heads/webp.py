@@ -31,7 +31,7 @@ def read(view: memoryview) -> Head:
     end = 8 + int.from_bytes(view[4:8], "little")
     if end > len(view) or len(view) < 30:
         raise HeadError(f"its container has {end} bytes, and the file {len(view)}: it was cut off")
-    canvas, size, flags, turn, form, channels = None, None, 0, 1, "", 3
+    canvas, size, flags, turn, form, channels, num_frames = None, None, 0, 1, "", 3, 0
     for name, place, length in _chunks(view, end):
         behind = place + length
         if length % 2 and behind + 1 < end:
@@ -39,7 +39,10 @@ def read(view: memoryview) -> Head:
         if name == b"VP8X" and place == 20 and length >= 10:
             flags = view[place]
             canvas = _of_three(view, place + 7) + 1, _of_three(view, place + 4) + 1
-        elif name == b"ANMF" and size is None:
+        elif name == b"ANMF":
+            num_frames += 1
+            if size is not None:
+                continue
             size, form = _first_frame(view, place, behind, canvas), ANIMATION
             channels = 4 if flags & HAS_ALPHA else 3
         elif name in (b"VP8 ", b"VP8L") and size is None:
@@ -54,7 +57,8 @@ def read(view: memoryview) -> Head:
     if canvas not in (None, size):
         raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
     check_size(size[0] * size[1])
-    return upright("webp", *size, channels, 8, turn, form=form, surplus="alpha" if channels == 4 else "")
+    surplus = "alpha" if channels == 4 else ""
+    return upright("webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=max(num_frames, 1))
 
 
 def without_metadata(view: memoryview) -> bytes:
