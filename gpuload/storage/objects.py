@@ -39,7 +39,7 @@ from gpuload.errors import (
 )
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
-from gpuload.storage.retries import BusyError, EmptyRangeError, OddKeyError, ShortError, request
+from gpuload.storage.retries import LEAST_BYTES, EmptyRangeError, OddKeyError, ShortError, StoreError, request
 from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, path_of, place_of, remote_of
 from gpuload.threads import parallel_map
 
@@ -47,7 +47,8 @@ WILDCARDS = re.compile(r"[*?[]")
 REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
-CHUNK_BYTES = 1 << 16  # of an answer, that are kept when it breaks off; shorter ones come as a whole
+# Of an answer, that are kept when it breaks off; shorter ones come as a whole. From the second try on LEAST_BYTES.
+CHUNK_BYTES = 1 << 16
 MOST_BYTES = 1 << 60  # of an object
 LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
 log = logging.getLogger("gpuload")
@@ -126,6 +127,8 @@ def _without_folders(url: str, entries: list[Any]) -> list[Any]:
             look(ObjectURL(f"{root}/{path}", remote), 0)
         except MissingFileError:
             return False
+        except StoreError:  # each of the others would wait as long
+            raise
         except (FileError, SpecError):  # whoever reads it meets the error again
             pass
         return True
@@ -282,22 +285,23 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
     if not len(memory):
         return
 
-    num_bytes = 0  # that came, of all tries
+    num_bytes, chunk_bytes = 0, CHUNK_BYTES  # what came, of all tries
 
     def send() -> None:
-        nonlocal num_bytes
+        nonlocal num_bytes, chunk_bytes
         answer = _get(url, {"range": (offset + num_bytes, offset + len(memory))})
         now = _stamp(answer.meta)
         # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
         if now != stamp:
             raise changed(url, stamp, now)
-        for chunk in _chunks(answer, len(memory) - num_bytes):
+        least_bytes, chunk_bytes = chunk_bytes, LEAST_BYTES
+        for chunk in _chunks(answer, len(memory) - num_bytes, least_bytes):
             memory[num_bytes : num_bytes + len(chunk)] = chunk
             num_bytes += len(chunk)
 
     try:
         request(url, send, lambda: num_bytes)
-    except (ChangedFileError, UnreadableFileError, BusyError):
+    except (ChangedFileError, UnreadableFileError, StoreError):
         raise
     except MissingFileError as error:
         raise changed_file(url, f"it is gone: {error.cause}") from None
@@ -455,17 +459,17 @@ def _get(url: str, options: dict[str, Any]) -> Any:
     return obstore().get(client(url), place.key, options=options)
 
 
-def _chunks(answer: Any, num_bytes: int) -> Iterator[memoryview]:
-    """Yield the bytes of an answer as they come.
+def _chunks(answer: Any, num_bytes: int, chunk_bytes: int) -> Iterator[memoryview]:
+    """Yield the bytes of an answer as they come, in chunks of at least so many.
 
     Raises:
         ShortError: there are fewer, or more.
     """
-    if num_bytes <= CHUNK_BYTES:
+    if num_bytes <= chunk_bytes:
         yield _whole(answer, num_bytes)
         return
     num_left = num_bytes
-    for chunk in answer.stream(min_chunk_size=CHUNK_BYTES):
+    for chunk in answer.stream(min_chunk_size=chunk_bytes):
         view = memoryview(chunk)
         if len(view) > num_left:
             raise ShortError(f"more than {num_bytes} bytes came")
