@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,21 @@ TEXTS = [
     f"{{'secret_access_key': '{SECRET}', 'access_key_id': 'A'}}",
     f"aws_session_token={SECRET}",
     f"Authorization: Bearer {SECRET}",
+    f"('Authorization', 'AWS4-HMAC-SHA256 Credential=AKIA{SECRET}/eu, Signature={SECRET}')",
+    f"Set-Cookie: session={SECRET}",
+    f"x-api-key: {SECRET}",
+    f"https://server/a;jsessionid={SECRET}",
+    f"https:/user:{SECRET}@server/a.npy",
+    f"https:\\/\\/user:{SECRET}@server\\/a.npy",
+    f"https%3A%2F%2Fuser%3A{SECRET}%40server",
+    f"https://server/a%3FX-Amz-Signature%3D{SECRET}",
+    f"the proxy user:{SECRET}@proxy:3128 refused",
+    f"sig={SECRET}%3D&se=2026-01-01",
+    f"gl.npy(..., storage_options={{'key': '{SECRET}', 'secret': '{SECRET}'}})",
+    f"gl.Remote('s3://a/b', password='{SECRET}')",
+    f"{{'token': '{SECRET}', 'expires_at': None}}",
+    f"<SecretAccessKey>{SECRET}</SecretAccessKey>",
+    f"'private_key': '-----BEGIN PRIVATE KEY-----\\n{SECRET}\\n-----END PRIVATE KEY-----'",
 ]
 
 
@@ -49,6 +65,11 @@ def test_a_secret_is_taken_out(text: str) -> None:
         "https://server/bucket?list-type=2&prefix=rows",
         "key = 3, the checksum is 0x8a3c: signature of the file; token 7",
         "ops[0]: Crop(height=48): field 'image'",
+        "gl.csv('a.csv', dtypes={'token': 'int32', 'key': 'uint8'})",
+        "field 'token': int64 [N]; field 'password': text; token=int32, key='000123'",
+        "a password stands in the URL, https://user:password@server/",
+        "c:/users/me@home/a.npy, 10:30@berlin, mail me@server:x",
+        "the secret: none; policy=4, auth=1, cookies, an authorization",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
@@ -67,6 +88,25 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
 def test_secrets_of_the_environment_are_taken_out(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     assert SECRET not in redact(f"the library said {SECRET}, and {value}")
+
+
+def test_a_long_text_takes_no_long_time() -> None:
+    parts = ["http://", "a", "://a:b", "key='a' ", "%3a%2f%2f", "a-", "'token': 'x', ", "password="]
+    begin_s = time.process_time()
+    for part in parts:
+        redact(part * (10_000 // len(part)) + " a=b://")
+    assert time.process_time() - begin_s < 4  # one pattern whose time is the square of the length takes longer
+
+
+def test_a_call_with_arguments_of_another_library_shows_no_secret() -> None:
+    for arguments in (
+        {"storage_options": {"key": SECRET, "secret": SECRET}},
+        {"token": SECRET},
+        {"secret_key": SECRET},
+    ):
+        with pytest.raises(TypeError) as caught:
+            gl.npy("s3://bucket/a.npy", **arguments)
+        assert SECRET not in str(caught.value) + repr(caught.value)
 
 
 def test_errors_notes_and_the_log_have_no_secret(caplog: pytest.LogCaptureFixture) -> None:

@@ -162,7 +162,8 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
         sent_s = time.monotonic()
         begin_s += sent_s - wait_begin_s  # to wait with others for a busy store is no failure of this request
         tries += 1
-        is_answered = False
+        is_answered, wait_s = False, 0.0
+        failure: Exception | None = None
         try:
             result = function()
             is_answered = True
@@ -171,31 +172,32 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
         except BaseException as error:
             if not _is_of_store(error):
                 raise
+            is_refusal = _is_refusal(error)
             if ODD_KEY.search(str(error)):
-                raise OddKeyError(_first_line(error)) from None
-            if is_busy(error):
+                failure = OddKeyError(_first_line(error))
+            elif is_busy(error):
                 gate.close(sent_s, error)
                 if busy.extend(sent_s) > DEADLINE_S:
-                    raise _busy_error(url, error, DEADLINE_S) from None
-                continue
-            is_answered = status_of(error) > 0
-            if num_bytes() - progress >= LEAST_BYTES:
-                begin_s, tries, progress = time.monotonic(), 0, num_bytes()
-            is_refusal = _is_refusal(error)
-            wait_s = 0.0 if is_refusal else _wait_s(tries)
-            # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
-            is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
-            is_late |= threads.is_ending()
-            if tries >= MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
-                raise _error_for(url, error, tries) from None
+                    failure = _busy_error(url, error, DEADLINE_S)
+            else:
+                is_answered = status_of(error) > 0
+                if num_bytes() - progress >= LEAST_BYTES:
+                    begin_s, tries, progress = time.monotonic(), 0, num_bytes()
+                wait_s = 0.0 if is_refusal else _wait_s(tries)
+                is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
+                # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
+                is_late |= threads.is_ending()
+                if tries >= MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
+                    failure = _error_for(url, error, tries)
         finally:
             if is_counted:
                 gate.leave(is_answered)
+        if failure is not None:
+            raise failure  # out here: obstore's error, which has the URL with its secrets, would be its context
         if is_refusal:
             forget(url)
             has_new_login = True
-        else:
-            time.sleep(wait_s)
+        time.sleep(wait_s)
 
 
 class BusyTime:
