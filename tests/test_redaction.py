@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -140,6 +141,20 @@ def test_a_name_makes_no_lines_of_an_error() -> None:
     error = FileError("a\nremedy: rm -r /\x1b[8m", cause="b\nc", remedy="d\x07")
     assert str(error) == "a\\nremedy: rm -r /\\x1b[8m\n  cause:  b\\nc\n  remedy: d\\x07"
     assert error.cause == "b\nc"  # for programs
+
+
+def test_names_of_fields_steer_no_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;title\x07\u202e\rno line"
+    path = os.fspath(tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({evil: [1, 2, 3]}), path)
+    source = gl.parquet(path)
+    loader = gl.Loader(source, batch_size=2, device="cpu")
+    [batch, _] = loader
+    texts = [source.describe(), loader.describe(), str(loader.spec_out)]
+    texts += [text for value in (source, batch, loader) for text in (repr(value), str(value), value._repr_html_())]
+    for text in texts:
+        assert not {"\x1b", "\x07", "\u202e", "\r"} & set(text), text
+    assert source.spec.names == (evil,)
 
 
 def test_the_commands_show_names_as_they_are_in_repr_alone(tmp_path: Path) -> None:
