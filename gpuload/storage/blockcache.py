@@ -201,15 +201,15 @@ class BlockCache:
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._remove(path, error.strerror or str(error))
+            self._remove(path, error.strerror or str(error), None)
             return False
+        status = None
         try:
             status = os.fstat(descriptor)
             _check_block(status)
             first, content = _read_pages(descriptor, block, pieces)
-            used_s = status.st_mtime
         except (OSError, ValueError) as error:
-            self._remove(path, str(error))
+            self._remove(path, str(error), status)
             return False
         finally:
             os.close(descriptor)
@@ -217,7 +217,7 @@ class BlockCache:
         for piece in pieces:
             begin = piece.begin - first * PAGE_BYTES
             memory[piece.place : piece.place + piece.length] = view[begin : begin + piece.length]
-        if abs(time.time() - used_s) > NOTE_S:
+        if abs(time.time() - status.st_mtime) > NOTE_S:
             with contextlib.suppress(OSError):
                 os.utime(path)
         return True
@@ -267,14 +267,27 @@ class BlockCache:
                 return False
         return True
 
-    def _remove(self, path: str, cause: str) -> None:
-        """Remove what stands in the place of a block and is none."""
+    def _remove(self, path: str, cause: str, status: os.stat_result | None) -> None:
+        """Remove what stands in the place of a block and is none, unless another thread has removed it meanwhile.
+
+        Args:
+            path: of the block.
+            cause: why it is none.
+            status: of what was opened there, and is still open, so that no other file has its number; None if it could
+                not be opened.
+        """
+        with self._lock:
+            try:
+                now = os.lstat(path)
+            except OSError:
+                return
+            # The block that another thread has read from the store by now stays.
+            if status is not None and not os.path.samestat(now, status):
+                return
+            with contextlib.suppress(OSError):
+                remove = os.rmdir if stat.S_ISDIR(now.st_mode) else os.unlink
+                remove(path)
         log.warning("%s is not used; cause: %s; it is read from the store again", path, cause)
-        with contextlib.suppress(OSError):
-            if os.path.isdir(path) and not os.path.islink(path):
-                os.rmdir(path)
-            else:
-                os.unlink(path)
 
     def _path(self, block: Block) -> str:
         name = block.digest.hex()
@@ -334,8 +347,10 @@ class BlockCache:
         mode = 0o666 if is_shared() else 0o600
         path = os.path.join(self._home, "lock")
         with self._lock, io.FileIO(os.open(path, flags, mode), "r+") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "its file of the sum is no regular file", path)
+            status = os.fstat(file.fileno())
+            # With a second name it may be a file of something else, into which the sum would be written.
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                raise OSError(errno.EINVAL, "its file of the sum is no regular file of one name", path)
             if fcntl is not None:
                 with contextlib.suppress(OSError):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
