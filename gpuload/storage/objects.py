@@ -40,7 +40,20 @@ from gpuload.errors import (
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
 from gpuload.storage.retries import LEAST_BYTES, EmptyRangeError, OddKeyError, ShortError, StoreError, request
-from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, path_of, place_of, remote_of
+from gpuload.storage.stores import (
+    WEB,
+    ObjectURL,
+    Place,
+    Remote,
+    Stamp,
+    address,
+    client,
+    like,
+    obstore,
+    path_of,
+    place_of,
+    remote_of,
+)
 from gpuload.threads import parallel_map
 
 WILDCARDS = re.compile(r"[*?[]")
@@ -79,7 +92,23 @@ def names_of(url: str) -> list[str]:
             cause=f"none of those that begin with {place.root}/{prefix} has such a name",
             remedy="check the bucket, the folder and the wildcard",
         )
-    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in matches]
+    return [_url_of(place, remote, entry) for entry in matches]
+
+
+def _url_of(place: Place, remote: Remote, entry: Any) -> ObjectURL:
+    """Return the URL of an object of a listing.
+
+    Raises:
+        SpecError: its key ends in what names a version of another object in URLs.
+    """
+    url = ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry))
+    if "?" in url and place_of(url).version:
+        raise SpecError(
+            f"{url} as a path",
+            cause="the object's key ends in words that mean a version of another object",
+            remedy="copy the object to another key, or name the others without wildcards",
+        )
+    return url
 
 
 def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -153,7 +182,7 @@ def names_below(url: str) -> list[str]:
     _check_lists(url)
 
     entries = _below(url, place.key.rstrip("/") + "/", lambda entry: True)
-    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in entries]
+    return [_url_of(place, remote, entry) for entry in entries]
 
 
 def names_in(url: str) -> list[str]:
