@@ -41,7 +41,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, signalsafe
 from gpuload.errors import FileError
 from gpuload.storage.privatefiles import (
     NO_LINKS,
@@ -218,7 +218,7 @@ class BlockCache:
             begin = piece.begin - first * PAGE_BYTES
             memory[piece.place : piece.place + piece.length] = view[begin : begin + piece.length]
         if abs(time.time() - status.st_mtime) > NOTE_S:
-            with contextlib.suppress(OSError):
+            with signalsafe.suppress(OSError):
                 os.utime(path)
         return True
 
@@ -244,7 +244,7 @@ class BlockCache:
         except OSError as error:
             self._stop_writing(error)
         finally:
-            with contextlib.suppress(OSError):
+            with signalsafe.suppress(OSError):
                 os.unlink(part)
 
     def _is_private(self, folder: str) -> bool:
@@ -284,7 +284,7 @@ class BlockCache:
             # The block that another thread has read from the store by now stays.
             if status is not None and not os.path.samestat(now, status):
                 return
-            with contextlib.suppress(OSError):
+            with signalsafe.suppress(OSError):
                 remove = os.rmdir if stat.S_ISDIR(now.st_mode) else os.unlink
                 remove(path)
         log.warning("%s is not used; cause: %s; it is read from the store again", path, cause)
@@ -322,7 +322,7 @@ class BlockCache:
                 # More than it has to: else each block that follows would list all files again.
                 if total <= self.limit_bytes * 7 // 8 - num_bytes:
                     break
-                with contextlib.suppress(OSError):
+                with signalsafe.suppress(OSError):
                     os.unlink(path)
                     total -= size
         return total
@@ -337,7 +337,7 @@ class BlockCache:
         for entry in _entries(self._parts):
             writer = PART.fullmatch(entry.name)
             if writer is not None and writer[3] != PROCESS and is_left(entry.path, writer[1], writer[2]):
-                with contextlib.suppress(OSError):
+                with signalsafe.suppress(OSError):
                     os.unlink(entry.path)
 
     @contextlib.contextmanager
@@ -352,13 +352,13 @@ class BlockCache:
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
                 raise OSError(errno.EINVAL, "its file of the sum is no regular file of one name", path)
             if fcntl is not None:
-                with contextlib.suppress(OSError):  # some network file systems have none: then the sum is a guess
+                with signalsafe.suppress(OSError):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             try:
                 yield file
             finally:
                 if fcntl is not None:  # a child that was forked meanwhile has the file, too
-                    with contextlib.suppress(OSError):
+                    with signalsafe.suppress(OSError):
                         fcntl.flock(file.fileno(), fcntl.LOCK_UN)
 
     def _stop_writing(self, error: OSError) -> None:
@@ -383,7 +383,7 @@ def _sizes(entries: Iterable[os.DirEntry[str]]) -> list[tuple[float, int, str]]:
     """Return time of the last use, size and path of each file that is still there; a time in the future counts as 0."""
     files, latest_s = [], time.time() + NOTE_S
     for entry in entries:
-        with contextlib.suppress(OSError):
+        with signalsafe.suppress(OSError):
             status = entry.stat(follow_symlinks=False)
             used_s = status.st_mtime if status.st_mtime <= latest_s else 0.0
             files.append((used_s, status.st_size, entry.path))

@@ -5,7 +5,6 @@ One line of ten may have another number of columns, which `gl.csv` then names.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import json
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from csv import Error as TableError
 from csv import reader as table_reader
 
-from gpuload import lazy
+from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.formats.csv.excel import delimiter_in
@@ -69,7 +68,7 @@ def _refuse_json(path: str, text: str) -> None:
     first = text.lstrip().partition("\n")[0].strip()
     is_json = first.startswith(("{", "[")) and path.lower().removesuffix(".gz").endswith(JSON_SUFFIXES)
     if not is_json and first.startswith("{") and first.endswith("}"):
-        with contextlib.suppress(ValueError, RecursionError):
+        with signalsafe.suppress(ValueError, RecursionError):
             is_json = isinstance(json.loads(first), dict)
     if is_json:
         raise FormatError(
