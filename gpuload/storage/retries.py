@@ -193,7 +193,10 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
             if is_counted:
                 gate.leave(is_answered)
         if failure is not None:
-            raise failure  # out here: obstore's error, which has the URL with its secrets, would be its context
+            try:
+                raise failure  # out here: obstore's error, which has the URL with its secrets, would be its context
+            finally:
+                failure = None  # its traceback has this frame, and would keep the memory of the read
         if is_refusal:
             forget(url)
             has_new_login = True
