@@ -7,7 +7,8 @@ Reads    all bytes of all fields, which verifies the checksums that the format h
          encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG files twice: their data may
          end early where only the decoder of a region meets it. Of TFRecord files, named by path, the payloads are read,
          and the images decoded that the first records have.
-Goes on  behind a damaged record, and behind a file that cannot be opened or read.
+Goes on  behind a damaged record, and behind a file that cannot be opened or read; a store that is busy, or answers
+         nothing, is an error: it says nothing about its objects.
 Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is not supported: that
          may be sound, and other libraries read it.
 Files    that cannot be opened together are opened in halves, down to the one at fault. Their records have no common
@@ -51,6 +52,7 @@ from gpuload.sources.leaf import Fields
 from gpuload.storage.files import Paths, as_folder, files_below, look_at, open_error, read_bytes
 from gpuload.storage.folders import find_kind, table_files
 from gpuload.storage.manifest import call_of
+from gpuload.storage.retries import StoreError
 from gpuload.storage.stores import is_remote
 
 SLAB_RECORDS = 1 << 16  # whose places are known at a time
@@ -136,6 +138,8 @@ class Findings(Iterator[Finding]):
     def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
         try:
             source, _ = open_folder(folder)
+        except StoreError:
+            raise
         except UNOPENED as error:
             kind = None if _is_whole(folder) else find_kind(folder)
             if kind is not None:
@@ -155,6 +159,8 @@ class Findings(Iterator[Finding]):
                 source, images_in = form.open(names, **match.options), None
             else:
                 source, images_in = form.open_for_check(names, **match.options)
+        except StoreError:
+            raise
         except UNOPENED as error:
             if len(names) == 1:
                 yield from self._of_unopened(names[0], error)
@@ -302,6 +308,8 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
     """Yield the findings of some records."""
     try:
         fields = source.read(numbers)
+    except StoreError:
+        raise
     except (RecordError, FileError) as error:
         if numbers.size == 1:
             yield _of_record(source, int(numbers[0]), error, is_whole)

@@ -25,13 +25,13 @@ import string
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpuload import threads
+from gpuload import signalsafe, threads
 from gpuload.batch import Batch
 from gpuload.errors import FileError, GpuloadError, RecordError, SpecError, short_repr
 from gpuload.formats import FORMATS
@@ -595,7 +595,7 @@ def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, b
                 os.replace(part_path, final)
     finally:
         for part_path in parts:
-            with suppress(OSError):
+            with signalsafe.suppress(OSError):
                 os.unlink(part_path)
 
 
@@ -663,7 +663,7 @@ def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, ov
         path = os.path.join(folder, os.path.basename(name))
         if journal.is_finished(name, path):
             for old in (path, *(path + suffix for form in FORMATS for suffix in form.beside)):
-                with suppress(FileNotFoundError):
+                with signalsafe.suppress(FileNotFoundError):
                     os.unlink(old)
     journal.begin(about)
 

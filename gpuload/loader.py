@@ -13,7 +13,6 @@ position that the loader has at that moment. The position is that of the iterato
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import operator
@@ -880,7 +879,7 @@ def _own_file_bytes(source: Source) -> float:
     paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
     if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
         return 0.0
-    with contextlib.suppress(OSError):
+    with signalsafe.suppress(OSError):
         return sum(os.path.getsize(path) for path in paths) / len(paths)
     return 0.0
 

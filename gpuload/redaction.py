@@ -22,25 +22,44 @@ import re
 
 HIDDEN = "***"
 # Texts, which `re` compiles at their first use: most programs meet no secret, and importing gpuload is to be quick.
-LOGIN = r"([A-Za-z][A-Za-z0-9+.-]*://)([^/\s?#'\"<>]*)@"
+# Also with slashes that are missing, too many, or escaped as in JSON: the text may be of somebody who mistyped a URL.
+# No pattern takes a time that grows with the square of a text's length: names in files are texts of others.
+LOGIN = r"(?i)((?<![a-z0-9+.-])[a-z0-9+.-]+://|https?:(?:\\?/){1,3})([^/\s?#'\"<>]{0,999})@"
 # A slash or question mark in a password ends the server's name too early; digits alone behind the colon are a port.
-RAGGED_LOGIN = r"(://)[^/@\s:'\"<>]*:(?!\d+(?:[/?#]|$))[^\s'\"<>]*@"
-QUERY = r"(?i)(https?://[^\s?'\"<>]*)\?([^\s'\"<>]+)"
+RAGGED_LOGIN = r"(://)([^/@\s:'\"<>]{0,999}:(?!\d+(?:[/?#]|$))[^\s'\"<>]{0,999})@"
+ENCODED_LOGIN = r"(?i)(%3a%2f%2f)[^\s/'\"<>]{1,999}?(%40)"
+PROXY_LOGIN = r"(?<![\w/.@:-])[^\s:/@'\"<>=]+:[^\s:/@'\"<>]+@(?=[\w.-]+:\d{2,5}(?!\w))"  # user:password@proxy:3128
+EXAMPLE = "user:password"  # in remedies
+QUERY = r"(?i)(https?://[^\s?'\"<>]{0,4999})\?([^\s'\"<>]+)"
 PARAMETER = r"([^=&;]*)(=?)([^&;]*)"
 TRAIL = r"[),:.;\]}]*$"  # the sentence in which a URL stands
 # Values that say which object is meant, and give no rights.
 PLAIN_PARAMETERS = frozenset(
     ("versionid", "generation", "list-type", "prefix", "delimiter", "restype", "comp", "marker", "continuation-token")
 )
+BEGIN = r"(?:(?<![\w-])|(?<=%3f)|(?<=%26))"  # also behind a "?" or "&" of an encoded URL
+SIGN = r"(?:['\"]?\s*[=:]\s*['\"]?|%3d|>)"
+VALUE = r"[^\s&;,'\"<>)]+"
 WORDS = (
-    r"(?i)(?<![\w-])(x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid"
-    r"|(?:shared)?access(?:key|signature)|accountkey|sharedaccess(?:key|signature)"
+    rf"(?i){BEGIN}(x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid"
+    r"|key-pair-id|(?:shared)?access(?:key|signature)|accountkey|sharedaccess(?:key|signature)"
+    r"|secretaccesskey|sessiontoken|signatureprovided|x-api-key|api-key|hf_token|auth_token"
     r"|(?:aws_|azure_storage_|azure_|azure_client_|google_)?(?:secret_access_key|access_key_id|session_token|security_token"
-    r"|client_secret|account_key|access_key|sas_token|sas_key|refresh_token|access_token|api_key|private_key))"
-    r"(['\"]?\s*[=:]\s*['\"]?)([^\s&;,'\"<>)]+)"
+    r"|client_secret|account_key|access_key|secret_key|sas_token|sas_key|refresh_token|access_token|api_?key|private_key))"
+    rf"({SIGN})({VALUE})"
 )
-SHORT_WORDS = r"(?i)(?<=[?&;])(sig|signature|token|password|passwd|key|secret|auth)=([^\s&;,'\"<>)]+)"
-AUTHORIZATION = r"(?i)(authorization['\"]?\s*[=:]\s*['\"]?(?:\w+\s+)?)([^\s,'\"]+)"
+SHORT_WORDS = rf"(?i)(?<=[?&;])(sig|signature|token|password|passwd|key|secret|auth|jsessionid|policy)=({VALUE})"
+BARE_SIGNATURE = rf"(?i){BEGIN}(sig|signature)(=|%3d)({VALUE})(?=&|$)"
+PASSWORDS = rf"(?i)(?<![\w-])(password|passwd|pwd|secret)(=|['\"]?\s*[=:]\s*(?=['\"]))(['\"]?)({VALUE})"
+# Columns may have this name: {'token': 'int32'}.
+TOKENS = (
+    r"(?i)(?<![\w-])(token['\"]?\s*[=:]\s*)(['\"])"
+    r"(?!(?:u?int|float|complex|datetime|timedelta|bool|bytes|str|text|object)[^'\"]*['\"])([^'\"]+)"
+)
+# As fsspec has them: key="...", secret="...".
+KEYS = r"(?i)(?<![\w-])(key['\"]?\s*[=:]\s*)(['\"])([^'\"]+)(?=['\"].{0,500}\bsecret\b)"
+HEADERS = r"(?i)((?:authorization|cookie)['\"]?\s*[=:,]\s*['\"]?)([^'\"\n]+)"
+PRIVATE_KEY = r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*KEY-----|$)"
 VARIABLES = (
     *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
     *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_TOKEN"),
@@ -75,14 +94,22 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 def redact(text: str) -> str:
     """Return a text with ``***`` in place of secrets."""
-    if "://" in text:
-        text = re.sub(RAGGED_LOGIN, rf"\1{HIDDEN}@", text)
+    if ":" in text:
+        text = re.sub(RAGGED_LOGIN, _without_login, text)
         text = re.sub(LOGIN, _without_login, text)
         text = re.sub(QUERY, _without_values, text)
-    if "=" in text or ":" in text:
+    if "@" in text or "%40" in text:
+        text = re.sub(ENCODED_LOGIN, rf"\1{HIDDEN}\2", text)
+        text = re.sub(PROXY_LOGIN, f"{HIDDEN}@", text)
+    if any(sign in text for sign in ("=", ":", ",", ">", "%3")):
+        text = re.sub(PRIVATE_KEY, HIDDEN, text)
+        text = re.sub(HEADERS, rf"\1{HIDDEN}", text)
         text = re.sub(WORDS, rf"\1\2{HIDDEN}", text)
         text = re.sub(SHORT_WORDS, rf"\1={HIDDEN}", text)
-        text = re.sub(AUTHORIZATION, rf"\1{HIDDEN}", text)
+        text = re.sub(BARE_SIGNATURE, rf"\1\2{HIDDEN}", text)
+        text = re.sub(PASSWORDS, rf"\1\2\3{HIDDEN}", text)
+        text = re.sub(KEYS, rf"\1\2{HIDDEN}", text)
+        text = re.sub(TOKENS, rf"\1\2{HIDDEN}", text)
     for secret in _secrets_of_environment():
         text = text.replace(secret, HIDDEN)
     return text
@@ -99,6 +126,8 @@ def is_redacted(query: str) -> bool:
 
 
 def _without_login(match: re.Match[str]) -> str:
+    if match[2] == EXAMPLE:
+        return match[0]
     # abfs://container@account names a container.
     if match[1].lower().startswith("abfs") and ":" not in match[2]:
         return match[0]

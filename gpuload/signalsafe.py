@@ -35,7 +35,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import TypeVar
 
@@ -117,6 +117,15 @@ def pass_on(error: BaseException) -> None:
     """
     if threads.in_main() and is_of_handler(error):
         raise error
+
+
+@contextlib.contextmanager
+def suppress(*errors: type[Exception]) -> Iterator[None]:
+    """Do what ``contextlib.suppress`` does, which takes the error of a signal handler for one of the block."""
+    try:
+        yield
+    except errors as error:
+        pass_on(error)
 
 
 def is_folder(path: str) -> bool:

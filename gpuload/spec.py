@@ -355,7 +355,7 @@ def outline(title: str, field_texts: Iterable[str], *rest: str, separator: str, 
         separator: of the texts, behind which a space or a new line follows.
         max_fields: that are shown.
     """
-    texts = list(field_texts)
+    texts = list(map(printable, field_texts))
     if len(texts) > max_fields + 1:
         texts[max_fields:] = [f"... and {len(texts) - max_fields} more fields"]
     parts = [title, *texts, *filter(None, rest)]

@@ -5,8 +5,10 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -30,6 +32,21 @@ TEXTS = [
     f"{{'secret_access_key': '{SECRET}', 'access_key_id': 'A'}}",
     f"aws_session_token={SECRET}",
     f"Authorization: Bearer {SECRET}",
+    f"('Authorization', 'AWS4-HMAC-SHA256 Credential=AKIA{SECRET}/eu, Signature={SECRET}')",
+    f"Set-Cookie: session={SECRET}",
+    f"x-api-key: {SECRET}",
+    f"https://server/a;jsessionid={SECRET}",
+    f"https:/user:{SECRET}@server/a.npy",
+    f"https:\\/\\/user:{SECRET}@server\\/a.npy",
+    f"https%3A%2F%2Fuser%3A{SECRET}%40server",
+    f"https://server/a%3FX-Amz-Signature%3D{SECRET}",
+    f"the proxy user:{SECRET}@proxy:3128 refused",
+    f"sig={SECRET}%3D&se=2026-01-01",
+    f"gl.npy(..., storage_options={{'key': '{SECRET}', 'secret': '{SECRET}'}})",
+    f"gl.Remote('s3://a/b', password='{SECRET}')",
+    f"{{'token': '{SECRET}', 'expires_at': None}}",
+    f"<SecretAccessKey>{SECRET}</SecretAccessKey>",
+    f"'private_key': '-----BEGIN PRIVATE KEY-----\\n{SECRET}\\n-----END PRIVATE KEY-----'",
 ]
 
 
@@ -49,6 +66,11 @@ def test_a_secret_is_taken_out(text: str) -> None:
         "https://server/bucket?list-type=2&prefix=rows",
         "key = 3, the checksum is 0x8a3c: signature of the file; token 7",
         "ops[0]: Crop(height=48): field 'image'",
+        "gl.csv('a.csv', dtypes={'token': 'int32', 'key': 'uint8'})",
+        "field 'token': int64 [N]; field 'password': text; token=int32, key='000123'",
+        "a password stands in the URL, https://user:password@server/",
+        "c:/users/me@home/a.npy, 10:30@berlin, mail me@server:x",
+        "the secret: none; policy=4, auth=1, cookies, an authorization",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
@@ -67,6 +89,25 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
 def test_secrets_of_the_environment_are_taken_out(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     assert SECRET not in redact(f"the library said {SECRET}, and {value}")
+
+
+def test_a_long_text_takes_no_long_time() -> None:
+    parts = ["http://", "a", "://a:b", "key='a' ", "%3a%2f%2f", "a-", "'token': 'x', ", "password="]
+    begin_s = time.process_time()
+    for part in parts:
+        redact(part * (10_000 // len(part)) + " a=b://")
+    assert time.process_time() - begin_s < 4  # one pattern whose time is the square of the length takes longer
+
+
+def test_a_call_with_arguments_of_another_library_shows_no_secret() -> None:
+    for arguments in (
+        {"storage_options": {"key": SECRET, "secret": SECRET}},
+        {"token": SECRET},
+        {"secret_key": SECRET},
+    ):
+        with pytest.raises(TypeError) as caught:
+            gl.npy("s3://bucket/a.npy", **arguments)
+        assert SECRET not in str(caught.value) + repr(caught.value)
 
 
 def test_errors_notes_and_the_log_have_no_secret(caplog: pytest.LogCaptureFixture) -> None:
@@ -100,6 +141,20 @@ def test_a_name_makes_no_lines_of_an_error() -> None:
     error = FileError("a\nremedy: rm -r /\x1b[8m", cause="b\nc", remedy="d\x07")
     assert str(error) == "a\\nremedy: rm -r /\\x1b[8m\n  cause:  b\\nc\n  remedy: d\\x07"
     assert error.cause == "b\nc"  # for programs
+
+
+def test_names_of_fields_steer_no_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;title\x07\u202e\rno line"
+    path = os.fspath(tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({evil: [1, 2, 3]}), path)
+    source = gl.parquet(path)
+    loader = gl.Loader(source, batch_size=2, device="cpu")
+    [batch, _] = loader
+    texts = [source.describe(), loader.describe(), str(loader.spec_out)]
+    texts += [text for value in (source, batch, loader) for text in (repr(value), str(value), value._repr_html_())]
+    for text in texts:
+        assert not {"\x1b", "\x07", "\u202e", "\r"} & set(text), text
+    assert source.spec.names == (evil,)
 
 
 def test_the_commands_show_names_as_they_are_in_repr_alone(tmp_path: Path) -> None:

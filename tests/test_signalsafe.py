@@ -407,3 +407,18 @@ def _read_as_damage(function):
     except OSError as error:
         signalsafe.pass_on(error)
         raise FormatError("damage") from None
+
+
+def test_an_error_of_a_signal_handler_is_not_suppressed() -> None:
+    with signalsafe.suppress(OSError):
+        raise OSError("of the block")
+
+    def handler(number: int, frame: object) -> None:
+        raise OSError("of the handler")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(OSError, match="of the handler"), signalsafe.suppress(OSError):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

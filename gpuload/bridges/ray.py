@@ -35,6 +35,7 @@ from gpuload.order import check_count
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
+from gpuload.storage.stores import check_shareable
 from gpuload.tracebacks import public
 
 try:
@@ -76,7 +77,8 @@ def datasource(source: Source) -> Any:
         source: any source; the workers open it again (see the module).
 
     Raises:
-        SpecError: it is no source, or Ray has no column for a field.
+        SpecError: it is no source, Ray has no column for a field, or it reads links that hold a password or a
+            signature.
     """
     if not isinstance(source, Source):
         raise SpecError(
@@ -97,7 +99,18 @@ def datasource(source: Source) -> Any:
                 cause=f"Arrow has no type for {field.dtype}",
                 remedy="leave it out with source.rename(...) or source[...], or store it with another dtype",
             )
+    _check_links(source)
     return _datasource_class()(source)
+
+
+def _check_links(source: Source) -> None:
+    """Refuse a source of links that hold a password or a signature, which is in no pickle of Ray.
+
+    Raises:
+        SpecError: there is such a link.
+    """
+    for path in source.file_paths():
+        check_shareable(path, "tasks of Ray that read")
 
 
 @functools.cache
@@ -225,6 +238,7 @@ def convert(
             cause="Ray is not initialised in this process",
             remedy="call ray.init() before, or gl.convert(...), which writes with the threads of this machine",
         )
+    _check_links(source)
     options = {"format": format, "verify": verify, "overwrite": overwrite, "num_threads": max(1, int(num_cpus))}
     task = ray.remote(_convert_part).options(
         num_cpus=num_cpus, max_retries=RETRIES, retry_exceptions=False, name="gpuload.convert"

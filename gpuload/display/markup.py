@@ -7,6 +7,7 @@ import html
 from collections.abc import Iterable
 
 from gpuload.display.pictures import Pixels, png
+from gpuload.redaction import printable
 
 CELL_WIDTH = 656  # pixels: the widest picture and its margin; a browser draws what is wider over the next cell
 # The colours are those of the page around it, so that dark pages show it, too. A class that is named three times goes
@@ -21,8 +22,11 @@ STYLE = (
 
 
 def escape(text: str) -> str:
-    r"""Return a text for HTML: escaped, and ``\udc80`` in place of a byte that is no UTF-8, in the name of a file."""
-    return html.escape(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    r"""Return a text for HTML: escaped, and ``\udc80`` in place of a byte that is no UTF-8, in the name of a file.
+
+    Characters that steer are written as in ``repr``; a line break is none in HTML.
+    """
+    return html.escape(printable(text, lines=True))
 
 
 def image(pixels: Pixels, label: str) -> str:

@@ -63,7 +63,7 @@ def save(failures: Sequence[Failure]) -> str:
     path, origin = _place()
     try:
         if not failures:
-            with contextlib.suppress(FileNotFoundError):
+            with signalsafe.suppress(FileNotFoundError):
                 os.unlink(path)
             return path
         privatefiles.make_folder(os.path.dirname(path))
@@ -104,7 +104,7 @@ def load(executor: str, device: str) -> tuple[Failure, ...]:
 def stamp() -> dict[str, str]:
     """Return what the failures depend on: the machine, its driver, and the versions of packages."""
     about = {"machine": platform.node(), "system": platform.platform(), "Python": platform.python_version()}
-    with contextlib.suppress(OSError), open(DRIVER, encoding="utf-8") as file:
+    with signalsafe.suppress(OSError), open(DRIVER, encoding="utf-8") as file:
         about["driver"] = file.readline().strip()
     metadata = signalsafe.import_package("importlib.metadata")  # it takes a fifth of what gpuload takes
     for name in DISTRIBUTIONS:

@@ -69,6 +69,7 @@ VIEW = np.dtype([("length", "<i4"), ("beginning", "V4"), ("buffer", "<i4"), ("of
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
+FIXED_LISTS = re.compile("Expected all lists to be of size=")  # PyArrow 23 to 25, of a sound file with missing lists
 CONVERTED_KINDS = "biufmM"  # of dtypes that dtypes= may say
 log = logging.getLogger("gpuload")
 
@@ -678,6 +679,7 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
 
     Raises:
         DamagedBlockError: PyArrow does not take the bytes; names the place.
+        SpecError: this version of PyArrow does not support them.
         FileError: the file changed, or cannot be read.
     """
     arrow = signalsafe.import_package("pyarrow")
@@ -692,6 +694,12 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
             files.check(number)
         if files is not None and isinstance(error, OSError) and error.errno is not None:
             raise open_error(files.paths[number], error) from None
+        if int(arrow.__version__.partition(".")[0]) < 26 and FIXED_LISTS.match(str(error)):
+            raise SpecError(
+                f"{place}: not supported by PyArrow {arrow.__version__}",
+                cause="it does not decode lists of a fixed length some of which are missing",
+                remedy='pip install "pyarrow>=26"',
+            ) from None
         cause = f"PyArrow cannot decode it: {line_of(error)}"
         raise DamagedBlockError(place, cause=cause, remedy="copy the file again, or write it anew") from None
 

@@ -491,6 +491,7 @@ class _NvImageCodec:
                 stream = stream.get_sub_code_stream(0, library.Region(top, left, top + height, left + width))
             image = self._decoder().decode(stream, params=params)
         except RuntimeError as error:
+            signalsafe.pass_on(error)
             raise ImageError(f"nvImageCodec cannot read it: {error}") from None
         if image is None:
             raise ImageError(DAMAGE_TEXT if has_end else SHORT_TEXT)

@@ -16,7 +16,6 @@ Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded fr
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Iterable
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.batch import Batch
 from gpuload.display import markup
 from gpuload.display.pictures import Pixels, png
@@ -227,7 +227,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
             file.write(content)
         os.replace(draft, path)
     except BaseException as error:  # also Ctrl-C
-        with contextlib.suppress(OSError):
+        with signalsafe.suppress(OSError):
             os.unlink(draft)
         if not isinstance(error, OSError):
             raise

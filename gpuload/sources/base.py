@@ -243,6 +243,7 @@ class Source(ABC):
         try:
             array = np.asarray(indices)
         except (TypeError, ValueError) as error:
+            signalsafe.pass_on(error)
             raise SpecError(
                 "indices that are no array", cause=str(error), remedy="pass a list or a 1-d integer array"
             ) from None

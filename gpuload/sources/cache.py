@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import strings, threads
+from gpuload import signalsafe, strings, threads
 from gpuload.errors import FileError, FormatError, SpecError, TooLargeError
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged, offsets_of
@@ -531,7 +531,7 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
 def _damage_error(paths: Sequence[str]) -> FormatError:
     """Remove damaged pieces and return the error."""
     for path in paths:
-        with contextlib.suppress(OSError):
+        with signalsafe.suppress(OSError):
             os.unlink(path)
     return FormatError(
         f"{paths[0]} cannot be used" + f", nor can {len(paths) - 1} others" * (len(paths) > 1),
@@ -547,7 +547,7 @@ def _is_index(name: str) -> bool:
 def _check_old_index(index: str, about: dict[str, Any]) -> None:
     """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made anew."""
     if keptfile.is_ours(index, OLD_MARK):
-        with contextlib.suppress(ValueError, RecursionError):
+        with signalsafe.suppress(ValueError, RecursionError):
             index_content = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
             if index_content.get("source") != about["source"]:
                 raise _other_data(os.path.dirname(index), "source", index_content, about)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import ChangedFileError, GpuloadError, SpecError
+from gpuload.redaction import printable, redact
 from gpuload.sources import calls
 from gpuload.sources.base import LeafSource, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf
@@ -82,7 +83,7 @@ class FileSource(LeafSource):
 
     def describe(self) -> str:
         """Return one line about how records are read."""
-        return self._access
+        return printable(redact(self._access))  # it has names of fields
 
     def _title(self) -> str:
         return f"gl.{self._opening.function.__name__}"

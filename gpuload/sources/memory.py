@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.errors import TooLargeError
 
 Bytes = NDArray[np.uint8]
@@ -85,6 +86,7 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
+        signalsafe.pass_on(error)
         raise TooLargeError(
             f"an array of {dtype} {shape}",
             cause=f"there is not so much memory: {error}",

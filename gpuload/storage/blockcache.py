@@ -41,7 +41,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, signalsafe
 from gpuload.errors import FileError
 from gpuload.storage.privatefiles import (
     NO_LINKS,
@@ -201,15 +201,15 @@ class BlockCache:
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._remove(path, error.strerror or str(error))
+            self._remove(path, error.strerror or str(error), None)
             return False
+        status = None
         try:
             status = os.fstat(descriptor)
             _check_block(status)
             first, content = _read_pages(descriptor, block, pieces)
-            used_s = status.st_mtime
         except (OSError, ValueError) as error:
-            self._remove(path, str(error))
+            self._remove(path, str(error), status)
             return False
         finally:
             os.close(descriptor)
@@ -217,8 +217,8 @@ class BlockCache:
         for piece in pieces:
             begin = piece.begin - first * PAGE_BYTES
             memory[piece.place : piece.place + piece.length] = view[begin : begin + piece.length]
-        if abs(time.time() - used_s) > NOTE_S:
-            with contextlib.suppress(OSError):
+        if abs(time.time() - status.st_mtime) > NOTE_S:
+            with signalsafe.suppress(OSError):
                 os.utime(path)
         return True
 
@@ -244,7 +244,7 @@ class BlockCache:
         except OSError as error:
             self._stop_writing(error)
         finally:
-            with contextlib.suppress(OSError):
+            with signalsafe.suppress(OSError):
                 os.unlink(part)
 
     def _is_private(self, folder: str) -> bool:
@@ -267,14 +267,27 @@ class BlockCache:
                 return False
         return True
 
-    def _remove(self, path: str, cause: str) -> None:
-        """Remove what stands in the place of a block and is none."""
+    def _remove(self, path: str, cause: str, status: os.stat_result | None) -> None:
+        """Remove what stands in the place of a block and is none, unless another thread has removed it meanwhile.
+
+        Args:
+            path: of the block.
+            cause: why it is none.
+            status: of what was opened there, and is still open, so that no other file has its number; None if it could
+                not be opened.
+        """
+        with self._lock:
+            try:
+                now = os.lstat(path)
+            except OSError:
+                return
+            # The block that another thread has read from the store by now stays.
+            if status is not None and not os.path.samestat(now, status):
+                return
+            with signalsafe.suppress(OSError):
+                remove = os.rmdir if stat.S_ISDIR(now.st_mode) else os.unlink
+                remove(path)
         log.warning("%s is not used; cause: %s; it is read from the store again", path, cause)
-        with contextlib.suppress(OSError):
-            if os.path.isdir(path) and not os.path.islink(path):
-                os.rmdir(path)
-            else:
-                os.unlink(path)
 
     def _path(self, block: Block) -> str:
         name = block.digest.hex()
@@ -309,7 +322,7 @@ class BlockCache:
                 # More than it has to: else each block that follows would list all files again.
                 if total <= self.limit_bytes * 7 // 8 - num_bytes:
                     break
-                with contextlib.suppress(OSError):
+                with signalsafe.suppress(OSError):
                     os.unlink(path)
                     total -= size
         return total
@@ -324,7 +337,7 @@ class BlockCache:
         for entry in _entries(self._parts):
             writer = PART.fullmatch(entry.name)
             if writer is not None and writer[3] != PROCESS and is_left(entry.path, writer[1], writer[2]):
-                with contextlib.suppress(OSError):
+                with signalsafe.suppress(OSError):
                     os.unlink(entry.path)
 
     @contextlib.contextmanager
@@ -334,16 +347,18 @@ class BlockCache:
         mode = 0o666 if is_shared() else 0o600
         path = os.path.join(self._home, "lock")
         with self._lock, io.FileIO(os.open(path, flags, mode), "r+") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "its file of the sum is no regular file", path)
+            status = os.fstat(file.fileno())
+            # With a second name it may be a file of something else, into which the sum would be written.
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                raise OSError(errno.EINVAL, "its file of the sum is no regular file of one name", path)
             if fcntl is not None:
-                with contextlib.suppress(OSError):  # some network file systems have none: then the sum is a guess
+                with signalsafe.suppress(OSError):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             try:
                 yield file
             finally:
                 if fcntl is not None:  # a child that was forked meanwhile has the file, too
-                    with contextlib.suppress(OSError):
+                    with signalsafe.suppress(OSError):
                         fcntl.flock(file.fileno(), fcntl.LOCK_UN)
 
     def _stop_writing(self, error: OSError) -> None:
@@ -368,7 +383,7 @@ def _sizes(entries: Iterable[os.DirEntry[str]]) -> list[tuple[float, int, str]]:
     """Return time of the last use, size and path of each file that is still there; a time in the future counts as 0."""
     files, latest_s = [], time.time() + NOTE_S
     for entry in entries:
-        with contextlib.suppress(OSError):
+        with signalsafe.suppress(OSError):
             status = entry.stat(follow_symlinks=False)
             used_s = status.st_mtime if status.st_mtime <= latest_s else 0.0
             files.append((used_s, status.st_size, entry.path))

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from gpuload import signalsafe
 from gpuload.errors import FileError
 from gpuload.progress import Progress
 from gpuload.storage.files import REMEDIES, Files, read_bytes
@@ -187,7 +188,7 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
             try:
                 yield is_alone
             finally:
-                with contextlib.suppress(OSError):
+                with signalsafe.suppress(OSError):
                     os.unlink(path)
                 if is_alone:
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -259,7 +260,7 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         # Atomic on one disk: others see the old file or the new one, and a file that is open stays as it is.
         os.replace(part, place)
     finally:
-        with contextlib.suppress(OSError):
+        with signalsafe.suppress(OSError):
             os.unlink(part)
     log.info("wrote %s, %d bytes", place, num_bytes)
 
@@ -272,7 +273,7 @@ def _remove_parts(place: str, own_suffix: str | None) -> None:
     """
     home, name = os.path.split(place)
     part = re.compile(re.escape(name + PART) + "[0-9a-f]{8}-[0-9a-f]{8}")
-    with contextlib.suppress(OSError):
+    with signalsafe.suppress(OSError):
         for entry in os.scandir(home):
             if not part.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue

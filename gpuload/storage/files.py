@@ -750,7 +750,7 @@ def _open(path: str) -> tuple[int, os.stat_result]:
 def _ask_for(descriptor: int, num_bytes: int) -> None:
     """Request the first bytes of a file without waiting for them; on a system without such a call, reading waits."""
     if ADVISE is not None:
-        with contextlib.suppress(OSError):
+        with signalsafe.suppress(OSError):
             ADVISE(descriptor, 0, num_bytes, os.POSIX_FADV_WILLNEED)
 
 

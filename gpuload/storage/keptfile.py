@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.core.face import Maps
 from gpuload.errors import ChangedFileError
 from gpuload.storage import files
@@ -198,7 +199,7 @@ def is_small(places: Sequence[str]) -> bool:
     """Return True if the files that are there are small enough, together, to be compared when they are opened."""
     total = 0
     for place in places:
-        with contextlib.suppress(OSError):
+        with signalsafe.suppress(OSError):
             total += os.stat(place).st_size
     return total <= EAGER_BYTES
 
@@ -316,7 +317,7 @@ def check_content(all_files: Files, number: int) -> None:
 
 def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
     """Remove a damaged file and return the error."""
-    with contextlib.suppress(OSError):
+    with signalsafe.suppress(OSError):
         # gpuload wrote it and can make it anew. Another process that has it open keeps its bytes.
         os.unlink(path)
     return ChangedFileError(
@@ -337,7 +338,8 @@ def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | 
             view = memoryview(piece)[: end - begin]
             try:
                 num_read = read_at(descriptor, view, begin)
-            except OSError:  # a block that cannot be read is damaged
+            except OSError as error:  # a block that cannot be read is damaged
+                signalsafe.pass_on(error)
                 return int(part[0])
             right = np.array(checksums_of(view[:num_read]), np.uint32) if num_read == len(view) else np.zeros(0)
             wrong = right != seal.checksums[part] if right.size == part.size else np.ones(part.size, np.bool_)
@@ -393,7 +395,8 @@ def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
     stamp = stamp_of(os.fstat(descriptor))
     try:
         seal, origin, about = read_end(descriptor, stamp[0])
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        signalsafe.pass_on(error)
         _warn(path, "its end is damaged, or an earlier version of gpuload wrote it")
         return None
     # As JSON gives it back: tuples are lists there, and keys are texts.
@@ -424,7 +427,8 @@ def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:
     try:
         words = json.loads(behind[4 * num_blocks :])
         origin, about = words["made_of"], words["about"]
-    except (LookupError, TypeError, RecursionError):
+    except (LookupError, TypeError, RecursionError) as error:
+        signalsafe.pass_on(error)
         raise ValueError("no end") from None
     checksums = np.frombuffer(bytes(behind[: 4 * num_blocks]), "<u4").astype(np.uint32)
     return Seal(content_bytes, checksums, np.zeros(num_blocks, np.bool_)), origin, about

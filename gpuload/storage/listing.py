@@ -31,6 +31,7 @@ from gpuload.storage.stores import ANSWER_S, AZURE, ENDPOINTS, GOOGLE, S3, place
 EMPTY = hashlib.sha256(b"").hexdigest()
 AZURE_VERSION = "2021-12-02"
 MOST_ERROR = 300  # characters of a refusal that are shown
+MOST_BYTES = 1 << 26  # of a page: a thousand keys of a kilobyte have a few MB
 
 
 def entries_of(url: str, prefix: str, delimiter: str, odd_key: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -106,7 +107,7 @@ def _azure_page(
     parse_date = import_package("email.utils").parsedate_to_datetime
     entries = []
     for node in root.iter("Blob"):
-        properties = next(node.iter("Properties"))
+        properties = next(node.iter("Properties"), node)
         entries.append(
             {
                 "path": _text(node, "Name"),
@@ -126,7 +127,7 @@ def _signed(url: str, query: Mapping[str, str], odd_key: str) -> tuple[str, dict
     if place.scheme in GOOGLE:
         address = f"{(endpoint or 'https://storage.googleapis.com').rstrip('/')}/{quote(place.host)}?{_query_of(query)}"
         login = {} if _is_anonymous(url) else _login(url)
-        if login is None:
+        if login is None or (login and "token" not in login):
             raise _no_listing(url, odd_key)
         return address, {"Authorization": f"Bearer {login['token']}"} if login else {}
     endpoint = endpoint or next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
@@ -174,7 +175,9 @@ def _login(url: str) -> Mapping[str, Any] | None:
     function = remote_of(url).credentials
     if function is not None:
         login = call_function(function, note=lambda: f"gl.Remote(credentials=function), asked for {url}")
-        return login if isinstance(login, Mapping) else None
+        is_of_s3 = place_of(url).scheme in S3
+        has_keys = isinstance(login, Mapping) and {"access_key_id", "secret_access_key"} <= login.keys()
+        return login if isinstance(login, Mapping) and (has_keys or not is_of_s3) else None
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     key, secret, token = (os.environ.get(name, "") for name in names)
     if place_of(url).scheme not in S3 or not (key and secret):
@@ -204,10 +207,12 @@ def _ask(address: str, headers: Mapping[str, str]) -> Any:
     client, trees = import_package("urllib.request"), import_package("xml.etree.ElementTree")
     try:
         with client.urlopen(client.Request(address, headers=dict(headers)), timeout=ANSWER_S) as answer:
-            content = answer.read()
+            content = answer.read(MOST_BYTES)
     except import_package("urllib.error").HTTPError as error:
-        text = " ".join(error.read().decode("utf-8", "replace").split())[:MOST_ERROR]
+        text = " ".join(error.read(MOST_BYTES).decode("utf-8", "replace").split())[:MOST_ERROR]
         raise OSError(f"Server returned non-2xx status code: {error.code} {error.reason}: {text}") from None
+    except import_package("http.client").HTTPException as error:  # no OSError, as all others are
+        raise OSError(f"the listing broke off: {type(error).__name__}") from None
     try:
         root = trees.fromstring(content)
     except trees.ParseError as error:

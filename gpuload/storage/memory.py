@@ -6,10 +6,11 @@ Sources  proc(5): MemAvailable of /proc/meminfo, the control groups of /proc/sel
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Iterator
+
+from gpuload import signalsafe
 
 CACHED_PART = 0.5  # of the free memory, that files may fill as the system caches them
 MEMINFO, OWN_GROUPS, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
@@ -27,7 +28,7 @@ def limit_bytes() -> float:
 
 def _available() -> float:
     """Return the bytes that the system can give without swapping."""
-    with contextlib.suppress(OSError, ValueError, StopIteration), open(MEMINFO) as file:
+    with signalsafe.suppress(OSError, ValueError, StopIteration), open(MEMINFO) as file:
         return 1024.0 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
     return 0.0
 
@@ -40,13 +41,13 @@ def _limits() -> Iterator[float]:
     for root, group, name in _groups():
         parts = [part for part in group.split("/") if part]
         for length in range(len(parts) + 1):
-            with contextlib.suppress(OSError, ValueError), open(os.path.join(root, *parts[:length], name)) as file:
+            with signalsafe.suppress(OSError, ValueError), open(os.path.join(root, *parts[:length], name)) as file:
                 yield float(file.read())  # "max" is no number
 
 
 def _groups() -> Iterator[tuple[str, str, str]]:
     """Yield folder, group and file name of each hierarchy that may limit memory."""
-    with contextlib.suppress(OSError, ValueError), open(OWN_GROUPS) as file:
+    with signalsafe.suppress(OSError, ValueError), open(OWN_GROUPS) as file:
         for line in file:
             _, controllers, group = line.rstrip("\n").split(":", 2)
             if not controllers:

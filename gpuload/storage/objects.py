@@ -39,15 +39,29 @@ from gpuload.errors import (
 )
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
-from gpuload.storage.retries import BusyError, EmptyRangeError, OddKeyError, ShortError, request
-from gpuload.storage.stores import WEB, ObjectURL, Stamp, address, client, like, obstore, path_of, place_of, remote_of
+from gpuload.storage.retries import LEAST_BYTES, EmptyRangeError, OddKeyError, ShortError, StoreError, request
+from gpuload.storage.stores import (
+    WEB,
+    ObjectURL,
+    Place,
+    Remote,
+    Stamp,
+    address,
+    client,
+    like,
+    obstore,
+    path_of,
+    place_of,
+    remote_of,
+)
 from gpuload.threads import parallel_map
 
 WILDCARDS = re.compile(r"[*?[]")
 REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
-CHUNK_BYTES = 1 << 16  # of an answer, that are kept when it breaks off; shorter ones come as a whole
+# Of an answer, that are kept when it breaks off; shorter ones come as a whole. From the second try on LEAST_BYTES.
+CHUNK_BYTES = 1 << 16
 MOST_BYTES = 1 << 60  # of an object
 LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
 log = logging.getLogger("gpuload")
@@ -78,7 +92,23 @@ def names_of(url: str) -> list[str]:
             cause=f"none of those that begin with {place.root}/{prefix} has such a name",
             remedy="check the bucket, the folder and the wildcard",
         )
-    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in matches]
+    return [_url_of(place, remote, entry) for entry in matches]
+
+
+def _url_of(place: Place, remote: Remote, entry: Any) -> ObjectURL:
+    """Return the URL of an object of a listing.
+
+    Raises:
+        SpecError: its key ends in what names a version of another object in URLs.
+    """
+    url = ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry))
+    if "?" in url and place_of(url).version:
+        raise SpecError(
+            f"{url} as a path",
+            cause="the object's key ends in words that mean a version of another object",
+            remedy="copy the object to another key, or name the others without wildcards",
+        )
+    return url
 
 
 def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -126,6 +156,8 @@ def _without_folders(url: str, entries: list[Any]) -> list[Any]:
             look(ObjectURL(f"{root}/{path}", remote), 0)
         except MissingFileError:
             return False
+        except StoreError:  # each of the others would wait as long
+            raise
         except (FileError, SpecError):  # whoever reads it meets the error again
             pass
         return True
@@ -150,7 +182,7 @@ def names_below(url: str) -> list[str]:
     _check_lists(url)
 
     entries = _below(url, place.key.rstrip("/") + "/", lambda entry: True)
-    return [ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry)) for entry in entries]
+    return [_url_of(place, remote, entry) for entry in entries]
 
 
 def names_in(url: str) -> list[str]:
@@ -282,22 +314,23 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
     if not len(memory):
         return
 
-    num_bytes = 0  # that came, of all tries
+    num_bytes, chunk_bytes = 0, CHUNK_BYTES  # what came, of all tries
 
     def send() -> None:
-        nonlocal num_bytes
+        nonlocal num_bytes, chunk_bytes
         answer = _get(url, {"range": (offset + num_bytes, offset + len(memory))})
         now = _stamp(answer.meta)
         # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
         if now != stamp:
             raise changed(url, stamp, now)
-        for chunk in _chunks(answer, len(memory) - num_bytes):
+        least_bytes, chunk_bytes = chunk_bytes, LEAST_BYTES
+        for chunk in _chunks(answer, len(memory) - num_bytes, least_bytes):
             memory[num_bytes : num_bytes + len(chunk)] = chunk
             num_bytes += len(chunk)
 
     try:
         request(url, send, lambda: num_bytes)
-    except (ChangedFileError, UnreadableFileError, BusyError):
+    except (ChangedFileError, UnreadableFileError, StoreError):
         raise
     except MissingFileError as error:
         raise changed_file(url, f"it is gone: {error.cause}") from None
@@ -455,17 +488,17 @@ def _get(url: str, options: dict[str, Any]) -> Any:
     return obstore().get(client(url), place.key, options=options)
 
 
-def _chunks(answer: Any, num_bytes: int) -> Iterator[memoryview]:
-    """Yield the bytes of an answer as they come.
+def _chunks(answer: Any, num_bytes: int, chunk_bytes: int) -> Iterator[memoryview]:
+    """Yield the bytes of an answer as they come, in chunks of at least so many.
 
     Raises:
         ShortError: there are fewer, or more.
     """
-    if num_bytes <= CHUNK_BYTES:
+    if num_bytes <= chunk_bytes:
         yield _whole(answer, num_bytes)
         return
     num_left = num_bytes
-    for chunk in answer.stream(min_chunk_size=CHUNK_BYTES):
+    for chunk in answer.stream(min_chunk_size=chunk_bytes):
         view = memoryview(chunk)
         if len(view) > num_left:
             raise ShortError(f"more than {num_bytes} bytes came")

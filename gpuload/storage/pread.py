@@ -10,13 +10,13 @@ Neighbours  extents that stay neighbours are one read. Small extents with at mos
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import signalsafe
 from gpuload.core.face import Maps
 from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, plain
 from gpuload.storage.files import ADVISE, Files
@@ -86,7 +86,7 @@ class PositionedStorage:
         runs = joined_runs(extents)
         for first, after in _stretches(runs.files[1:] != runs.files[:-1], len(runs)):
             # Errors here are ignored: `read` will meet them again, and raise them with the name of the record.
-            with contextlib.suppress(OSError), self.files.open_file(int(runs.files[first])) as descriptor:
+            with signalsafe.suppress(OSError), self.files.open_file(int(runs.files[first])) as descriptor:
                 for offset, length in zip(runs.offsets[first:after], runs.lengths[first:after], strict=True):
                     for place in range(int(offset), int(offset + length), PIECE_BYTES):
                         ADVISE(descriptor, place, min(PIECE_BYTES, int(offset + length) - place), WILLNEED)

@@ -8,7 +8,6 @@ Left     The name of an unfinished file has the machine and the process that wri
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -16,6 +15,7 @@ import stat
 import time
 from collections.abc import Sequence
 
+from gpuload import signalsafe
 from gpuload.errors import FileError
 
 SHARED = "GPULOAD_CACHE_SHARED"
@@ -113,7 +113,7 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
         # The name is older than this process, which has not written it: numbers are used again, in containers above
         # all.
         return int(process) == os.getpid()
-    with contextlib.suppress(OSError):
+    with signalsafe.suppress(OSError):
         entries = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []
         # What is dated in the future was written by a wrong clock.
         return abs(time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries])) > STALE_S

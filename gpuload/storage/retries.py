@@ -3,11 +3,13 @@
 Owner     Retries are made here alone; obstore sends each request once (`stores.py`).
 Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each try brings
           LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and is no error.
-Tries     MOST_TRIES without progress, and DEADLINE_S for them all. The waits grow, and are random, so that many ranks
-          that failed together do not come back together. A server that says nothing is left after `stores.ANSWER_S`.
+Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second keeps smaller parts of
+          an answer. The waits grow, and are random, so that many ranks that failed together do not come back
+          together. A server that says nothing is left after `stores.ANSWER_S`.
 Busy      A store that answers 503 or 429 gets a pause from all threads of this process, and then half as many requests
           at a time, at last one; each that is answered makes room for one more (`Gate`). After BUSY_S without any other
-          answer the error says so. How long the server asks to wait (Retry-After) does not come through obstore.
+          answer the error says so. A request that alone is refused, while the store answers others, waits longer each
+          time, and ends after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through obstore.
 Refusals  have the credentials read anew, once: they may have been replaced.
 Panics    obstore answers what its authors took for impossible by an exception that is no Exception. It becomes an
           error of ours, as any other.
@@ -50,7 +52,8 @@ REGION = re.compile(r"<Region>([\w-]+)</Region>")
 # What obstore says of an answer whose headers it cannot use; the next one would be the same.
 UNSOUND = re.compile(
     "(?i)invalid last modified|invalid content length|header missing|header not present|failed to parse value for"
-    "|non-ascii data|the server says|(?:year|month|day|second) -?[0-9]+ is out of range|timestamp out of range"
+    "|non-ascii data|the server says|error following redirect"
+    "|(?:year|month|day|second) -?[0-9]+ is out of range|timestamp out of range"
 )
 ODD_KEY = re.compile("Encountered object with invalid path")
 EXPIRY = re.compile("ExpiredToken|RequestExpired|TokenRefreshRequired")
@@ -65,8 +68,8 @@ class EmptyRangeError(Exception):
     """The object has none of the bytes that were asked for."""
 
 
-class BusyError(FileError):
-    """A store answered for too long that it is busy."""
+class StoreError(FileError):
+    """A store gave no answer that can be used, after all tries: other objects of it would wait as long."""
 
 
 class OddKeyError(Exception):
@@ -145,20 +148,22 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
         num_bytes: returns how many bytes came so far, of all tries.
 
     Raises:
-        FileError: of the kind that its failure is; `BusyError` of a busy store.
+        FileError: of the kind that its failure is; `StoreError` after all tries.
         EmptyRangeError: the server has no such range (416).
         OddKeyError: a listing holds a key that obstore cannot name.
     """
     gate = _gates.setdefault((remote_of(url).endpoint or "", place_of(url).root), Gate())
     first_s = begin_s = time.monotonic()
     tries, progress, has_new_login = 0, num_bytes(), False
+    busy = BusyTime()
     while True:
         wait_begin_s = time.monotonic()
-        is_counted = _pass(url, gate, first_s)
+        is_counted = _pass(url, gate, first_s, busy.until_s)
         sent_s = time.monotonic()
         begin_s += sent_s - wait_begin_s  # to wait with others for a busy store is no failure of this request
         tries += 1
-        is_answered = False
+        is_answered, wait_s = False, 0.0
+        failure: Exception | None = None
         try:
             result = function()
             is_answered = True
@@ -167,45 +172,79 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
         except BaseException as error:
             if not _is_of_store(error):
                 raise
-            if ODD_KEY.search(str(error)):
-                raise OddKeyError(_first_line(error)) from None
-            if is_busy(error):
-                gate.close(sent_s, error)
-                continue
-            is_answered = status_of(error) > 0
-            if num_bytes() - progress >= LEAST_BYTES:
-                begin_s, tries, progress = time.monotonic(), 0, num_bytes()
             is_refusal = _is_refusal(error)
-            wait_s = random.uniform(0.5, 1.0) * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** max(tries, 1))
-            wait_s = 0.0 if is_refusal else wait_s
-            # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
-            is_late = time.monotonic() + wait_s - begin_s > DEADLINE_S or threads.is_ending()
-            if tries >= MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
-                raise _error_for(url, error, tries) from None
+            if ODD_KEY.search(str(error)):
+                failure = OddKeyError(_first_line(error))
+            elif is_busy(error):
+                gate.close(sent_s, error)
+                if busy.extend(sent_s) > DEADLINE_S:
+                    failure = _busy_error(url, error, DEADLINE_S)
+            else:
+                is_answered = status_of(error) > 0
+                if num_bytes() - progress >= LEAST_BYTES:
+                    begin_s, tries, progress = time.monotonic(), 0, num_bytes()
+                wait_s = 0.0 if is_refusal else _wait_s(tries)
+                is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
+                # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
+                is_late |= threads.is_ending()
+                if tries >= MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
+                    failure = _error_for(url, error, tries)
         finally:
             if is_counted:
                 gate.leave(is_answered)
+        if failure is not None:
+            try:
+                raise failure  # out here: obstore's error, which has the URL with its secrets, would be its context
+            finally:
+                failure = None  # its traceback has this frame, and would keep the memory of the read
         if is_refusal:
             forget(url)
             has_new_login = True
-        else:
-            time.sleep(wait_s)
+        time.sleep(wait_s)
 
 
-def _pass(url: str, gate: Gate, first_s: float) -> bool:
-    """Wait until a request may be sent; return True if the gate counts it.
+class BusyTime:
+    """The answers to one request that the store is busy.
+
+    Attributes:
+        until_s: the request is not sent again before this time.
+    """
+
+    def __init__(self) -> None:
+        self.until_s, self._since_s, self._num_answers = 0.0, 0.0, 0
+
+    def extend(self, sent_s: float) -> float:
+        """Add such an answer to a request that was sent at a time; return the seconds since the first of them."""
+        now_s = time.monotonic()
+        self._since_s = self._since_s or sent_s
+        self._num_answers += 1
+        self.until_s = now_s + _wait_s(self._num_answers)
+        return now_s - self._since_s
+
+
+def _wait_s(tries: int) -> float:
+    """Return how long a request waits after some tries."""
+    longest_s: float = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** max(tries, 1))
+    return random.uniform(0.5, 1.0) * longest_s
+
+
+def _pass(url: str, gate: Gate, first_s: float, until_s: float) -> bool:
+    """Wait until a request may be sent, not before a time; return True if the gate counts it.
 
     Raises:
-        BusyError: the store has been busy for too long, or Python ends.
+        StoreError: the store has been busy for too long, or Python ends.
     """
-    while not gate.is_open:
+    while True:
+        wait_s = until_s - time.monotonic()
+        if gate.is_open and wait_s <= 0:
+            return False
         if min(gate.refused_s(), time.monotonic() - first_s) > BUSY_S or threads.is_ending():
-            raise _error_for(url, gate.error, 1)
-        wait_s = gate.enter()
+            raise _busy_error(url, gate.error, BUSY_S)
         if wait_s <= 0:
-            return wait_s == 0
+            wait_s = gate.enter()
+            if wait_s <= 0:
+                return wait_s == 0
         time.sleep(min(wait_s, LOOK_S))
-    return False
 
 
 def is_busy(error: BaseException) -> bool:
@@ -242,8 +281,8 @@ def _is_final(error: BaseException) -> bool:
     status = status_of(error)
     kinds = ValueError, FileNotFoundError, import_package("obstore.exceptions").NotSupportedError
     return (
-        # 408 and 429 say: later; 401 and 403 get another try with new credentials.
-        (400 <= status < 500 and status not in (401, 403, 408, 429))
+        # 408 and 429 say: later; 401 and 403 get another try with new credentials. obstore follows redirections.
+        (300 <= status < 500 and status not in (401, 403, 408, 429))
         or WRONG_REGION.search(str(error)) is not None
         or UNSOUND.search(_first_line(error)) is not None
         or isinstance(error, kinds)
@@ -299,7 +338,8 @@ def _refusal(url: str, error: BaseException) -> UnreadableFileError:
 
 
 def _failure(url: str, error: BaseException, tries: int) -> FileError:
-    if WRONG_REGION.search(str(error)):
+    is_web = place_of(url).scheme in WEB
+    if WRONG_REGION.search(str(error)) and not is_web:
         region = REGION.search(str(error))
         name = region[1] if region else "..."
         return FileError(
@@ -312,19 +352,23 @@ def _failure(url: str, error: BaseException, tries: int) -> FileError:
         return FileError(f"{url} cannot be read", cause=_first_line(error), remedy=remedy)
     if METADATA in str(error):
         return _refusal(url, error)
-    if UNSOUND.search(_first_line(error)):
+    if UNSOUND.search(_first_line(error)) or (is_web and WRONG_REGION.search(str(error))):
         remedy = "mend the server, or what stands between (RFC 9110, section 8); or copy the files to a disk"
         return FileError(f"{url} cannot be read: its server's answer is wrong", cause=_first_line(error), remedy=remedy)
-    if is_busy(error):
-        remedy = "read with fewer processes at a time, or from gl.Remote(..., cache=folder), or try again later"
-        return BusyError(
-            f"{url} cannot be read: its server was busy for {BUSY_S:.0f} s", cause=_first_line(error), remedy=remedy
-        )
     proxy = next((name for name in PROXIES if os.environ.get(name)), "")
     remedy = "check that the store can be reached from this machine"
     if proxy:
         remedy += f", and the proxy that requests go through ({_proxy(proxy)}; NO_PROXY names hosts without)"
-    return FileError(f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy)
+    kind = FileError if _is_final(error) else StoreError
+    return kind(f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy)
+
+
+def _busy_error(url: str, error: BaseException, busy_s: float) -> StoreError:
+    return StoreError(
+        f"{url} cannot be read: its server was busy for {busy_s:.0f} s",
+        cause=_first_line(error),
+        remedy="read with fewer processes at a time, or from gl.Remote(..., cache=folder), or try again later",
+    )
 
 
 def _proxy(name: str) -> str:

@@ -355,17 +355,22 @@ def _web_place(url: str) -> Place:
             remedy="pass the URL itself; in another process open the source there",
         )
     problem = remedy = ""
+    name = url
     if "#" in rest:
         problem, remedy = "a # and what follows it is never sent to a server", "write %23 for a # in a name"
     elif query and re.search("[\\s'\"<>]", url):
         problem, remedy = "a link with a query has no blanks or quotes", "write %20 for a blank, as the link had it"
+        name = f"{scheme}://{address}?***"  # behind a blank a secret is not known as one
+    elif re.search("[\\s'\"<>]", login):
+        problem, remedy = "a login has no blanks or quotes", "write %20 for a blank, %22 and %27 for quotes"
+        name = f"{scheme}://***@{host}/{path}"
     elif re.search(AMBIGUOUS, path):
         problem = "%2F and %2B are not supported: obstore sends a slash and a plus, which may be another object"
         remedy = "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
     elif path.endswith("/") and query:
         problem, remedy = "it ends in a slash, as the names of folders do", "name a file"
     if problem:
-        raise SpecError(f"{url} as a path", cause=problem, remedy=remedy)
+        raise SpecError(f"{name} as a path", cause=problem, remedy=remedy)
     # obstore encodes the key itself, so it is decoded here: %20 is a blank.
     return Place(scheme, host, urllib.parse.unquote(path), "", query, login)
 
@@ -397,15 +402,16 @@ def address(url: str) -> tuple[str, ...]:
 
 
 def check_shareable(url: str, purpose: str) -> None:
-    """Refuse a URL with a secret for a file that others may get.
+    """Refuse a URL with a secret for what others may get: a file, or a task on another machine.
 
     Raises:
         SpecError: it has a login or a signature.
     """
-    if has_secret(url):
+    # Of a web address alone: other URLs with credentials are no paths (`place_of`), and there may be millions of them.
+    if url.startswith("http") and ("?" in url or "@" in url) and has_secret(url):
         raise SpecError(
             f"{purpose} {url}",
-            cause="the link holds a password or a signature, and files that others may get hold no credentials",
+            cause="the link holds a password or a signature, and what others may get has no credentials",
             remedy="name the objects by their store, s3://, gs:// or az://, whose credentials are in the environment",
         )
 

@@ -20,7 +20,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 import gpuload as gl  # noqa: E402
 from gpuload.bridges import ray as glray  # noqa: E402
 from gpuload.errors import ChangedFileError, FileError, GpuloadError, MissingFileError, SpecError  # noqa: E402
-from tests import codeblocks  # noqa: E402
+from tests import codeblocks, objectserver  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 STORE_BYTES = 150 << 20
@@ -68,6 +68,21 @@ def test_fields_of_each_kind_become_columns(cluster: Any, tmp_path: Path) -> Non
 
     assert [(record["label"], record["name"]) for record in records] == [(1, "abc"), (2, ""), (3, "xyz")]
     assert [np.asarray(record["r"]).tolist() for record in records] == [[0, 1], [], [0, 1, 2]]
+
+
+def test_links_with_a_signature_are_refused_before_a_task_begins(cluster: Any, tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    with objectserver.running() as server:
+        server.objects["/data/a.npy"] = objectserver.npy_bytes(np.arange(10))
+        source = gl.npy(f"{server.url}/data/a.npy?X-Amz-Signature=TOPSECRET99")
+        calls = (
+            lambda: glray.datasource(source),
+            lambda: glray.convert(source, tmp_path / "{shard}.npy", records_per_shard=5),
+        )
+        for call in calls:
+            with pytest.raises(SpecError, match="s3://") as caught:
+                call()
+            assert "TOPSECRET99" not in str(caught.value)
 
 
 def test_a_conversion_is_shared_and_goes_on(cluster: Any, rows: gl.Source, tmp_path: Path) -> None:

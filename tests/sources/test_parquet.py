@@ -22,6 +22,7 @@ from gpuload.errors import (
     SpecError,
     UnknownFieldError,
 )
+from gpuload.formats.columnar import as_damage
 from gpuload.sources import blocks
 from gpuload.testing.sources import SourceContract
 
@@ -159,6 +160,14 @@ def test_missing_values_are_refused_by_name_or_have_a_default(tmp_path):
     assert fields["x"].tolist() == [1.0, -1.0, 3.0]
     assert fields["s"].tolist() == ["a", "none", "c"]
     assert gl.parquet(path, ["y"]).read([1])["y"].tolist() == [2]
+
+
+def test_what_an_older_pyarrow_cannot_read_is_not_called_damage(monkeypatch):
+    """PyArrow 25 of a file with a missing list of fixed length, which PyArrow 26 reads."""
+    monkeypatch.setattr(pa, "__version__", "25.0.0")
+    with pytest.raises(SpecError, match="not supported by PyArrow 25") as error, as_damage("a.parquet"):
+        raise pa.ArrowInvalid("Expected all lists to be of size=2 but index 2 had size=0")
+    assert "pyarrow>=26" in error.value.remedy
 
 
 @pytest.mark.parametrize(

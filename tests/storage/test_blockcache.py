@@ -380,19 +380,45 @@ def test_what_stands_in_the_place_of_a_block_is_not_read_and_goes(
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("kind", ["pipe", "link"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "second name"])
 def test_what_stands_in_the_place_of_the_sum_ends_the_writing(
     cache: BlockCache, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = Path(cache._home) / "lock"
     if kind == "pipe":
         os.mkfifo(lock)
-    else:
+    elif kind == "link":
         lock.symlink_to(tmp_path / "elsewhere")
+    else:
+        (tmp_path / "letter").write_text("Dear reader")
+        os.link(tmp_path / "letter", lock)
     cache.store(block_of(3), content_of(3))
     assert load_whole(cache, block_of(3)) is None
     assert "takes no more blocks" in caplog.text
     assert not (tmp_path / "elsewhere").exists()
+    assert kind != "second name" or (tmp_path / "letter").read_text() == "Dear reader"
+
+
+def test_two_threads_that_meet_a_damaged_block_remove_it_once(
+    cache: BlockCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    block, content = block_of(3), content_of(3)
+    cache.store(block, content)
+    place_of(cache, block).write_bytes(b"damaged")
+    read_pages, is_first = blockcache._read_pages, [True]
+
+    def read(*arguments: object) -> object:
+        if is_first:
+            is_first.clear()
+            # This thread has opened the block, and another one is quicker.
+            assert load_whole(cache, block) is None
+            cache.store(block, content)
+        return read_pages(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(blockcache, "_read_pages", read)
+    assert load_whole(cache, block) is None
+    assert load_whole(cache, block) == content  # that which the other thread stored
+    assert caplog.text.count("is not used") == 1
 
 
 @pytest.mark.parametrize("name", ["blocks", "blocks/parts"])

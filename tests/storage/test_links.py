@@ -15,7 +15,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, SpecError
-from gpuload.storage import objects
+from gpuload.storage import objects, retries
 from gpuload.storage.stores import path_of
 from tests.objectserver import ObjectServer, npy_bytes
 
@@ -155,6 +155,9 @@ def test_a_key_that_would_be_another_one_is_refused(root: str, key: str) -> None
         ("https://server/a%2Fb.npy", "not supported"),
         ("https://server/a%2Bb.npy", "not supported"),
         (f"https://server/a b.npy?sig={SECRET}", "blank"),
+        (f"https://server/a.npy?X-Amz-\nSignature={SECRET}", "blank"),
+        (f'https://server/a.npy?sig="{SECRET}"', "quotes"),
+        (f"https://user:a '{SECRET}@server/a.npy", "%20"),
         (f"s3://key:{SECRET}@bucket/a.npy", "credentials"),
         (f"az://c/a.npy?sv=1&sig={SECRET}", "credentials"),
         ("https://server/a.npy?sig=***", "taken out"),
@@ -175,6 +178,24 @@ def test_an_endpoint_with_a_login_is_refused_when_it_is_used() -> None:
     with pytest.raises(SpecError, match="takes none") as caught:
         gl.npy(remote)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["403", "404", "500", "503", "reset"])
+def test_no_error_has_one_of_obstore_as_its_context(
+    server: ObjectServer, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """They name the link as it was sent; Python does not show them, but whoever logs exceptions may."""
+    monkeypatch.setattr(retries, "MOST_TRIES", 2)
+    monkeypatch.setattr(retries, "BUSY_S", 0.1)
+    source = gl.npy(f"{server.url}/data/a.npy?{QUERY}", field="x")
+    server.fault = lambda number, path: fault
+    for read in (lambda: source.read([0]), lambda: gl.npy(f"{server.url}/data/a.npy?{QUERY}")):
+        with pytest.raises(GpuloadError) as caught:
+            read()
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert SECRET not in repr(error)
+            error = error.__context__
 
 
 def test_a_folder_is_no_file(server: ObjectServer, rows: np.ndarray) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import re
+import urllib.request
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import FileError, SpecError
-from gpuload.storage import listing, objects
+from gpuload.storage import listing, objects, retries
 from tests.objectserver import ObjectServer, npy_bytes
 
 pytest.importorskip("obstore")
@@ -124,3 +126,48 @@ def test_odd_keys_in_s3(moto: tuple[str, object]) -> None:
         "get_object", Params={"Bucket": "odd", "Key": "rows/é#?.npy"}
     )
     assert gl.npy(link, field="x").read(range(3))["x"].tolist() == [0, 1, 2]
+
+
+def test_a_key_that_ends_as_a_version_is_refused_where_it_is_listed(server: ObjectServer) -> None:
+    """By its URL the version of another object would be read, here of a bucket without versions."""
+    server.objects["/data/rows/a.npy"] = npy_bytes(np.arange(3))
+    server.objects["/data/rows/a.npy?versionId=null"] = npy_bytes(np.arange(7))
+    server.versions["/data/rows/a.npy", "null"] = npy_bytes(np.arange(3))
+    with pytest.raises(SpecError, match="version of another object"):
+        gl.npy(gl.Remote("s3://data/rows/*", endpoint=server.url, anonymous=True))
+
+
+@pytest.mark.parametrize("answer", [b"", b"<a><Contents/></a>", b"no XML", b"\xff" * 50])
+def test_a_listing_that_cannot_be_used_is_an_error_of_ours(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    fill(server)
+    monkeypatch.setattr(retries, "MOST_TRIES", 2)
+    answers = urllib.request.urlopen
+
+    def cut(*arguments: object, **settings: object) -> object:
+        page = answers(*arguments, **settings)  # type: ignore[arg-type]
+        whole = page.read
+        page.read = lambda size: (whole(size), answer)[1]
+        return page
+
+    monkeypatch.setattr(urllib.request, "urlopen", cut)
+    with pytest.raises(FileError, match="cannot be read"):
+        gl.npy(gl.Remote("s3://data/rows/*.npy", endpoint=server.url, anonymous=True))
+
+
+@pytest.mark.parametrize("error", [http.client.IncompleteRead(b"a"), http.client.BadStatusLine("x")])
+def test_a_listing_that_breaks_off_is_asked_for_again(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    fill(server)
+    answers, errors = urllib.request.urlopen, [error]
+
+    def breaks(*arguments: object, **settings: object) -> object:
+        if errors:
+            raise errors.pop()
+        return answers(*arguments, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(urllib.request, "urlopen", breaks)
+    assert len(gl.npy(gl.Remote("s3://data/rows/*.npy", endpoint=server.url, anonymous=True))) == 15
+    assert not errors

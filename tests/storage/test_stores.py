@@ -307,7 +307,7 @@ def test_no_wait_goes_beyond_the_deadline(clock: Clock) -> None:
 
 @pytest.mark.parametrize(
     ("status", "num_tries"),
-    [(400, 1), (401, 2), (403, 2), (404, 1), (408, 6), (409, 1), (410, 1), (416, 1), (500, 6), (502, 6), (504, 6)],
+    [(302, 1), (400, 1), (401, 2), (403, 2), (404, 1), (408, 6), (409, 1), (416, 1), (500, 6), (502, 6), (504, 6)],
 )
 @pytest.mark.usefixtures("clock")
 def test_how_often_a_request_is_sent_depends_on_the_status(status: int, num_tries: int) -> None:
@@ -353,6 +353,32 @@ def test_the_rest_of_an_answer_that_broke_off_is_asked_for(server: ObjectServer,
     assert begins[1] >= (1 << 19) - objects.CHUNK_BYTES
 
 
+def test_of_a_link_that_brings_little_each_time_small_parts_are_kept(server: ObjectServer, rows: np.ndarray) -> None:
+    content = np.random.default_rng(1).integers(0, 255, 100_000, np.uint8)
+    server.objects["/data/a.bin"] = content.tobytes()
+    source = gl.fixed(f"{server.url}/data/a.bin", [("x", "u1", (100_000,))])
+    server.requests.clear()
+    server.fault = lambda number, path: "cut" if len(server.requests) < 5 else ""
+    np.testing.assert_array_equal(source.read([0])["x"][0], content)
+    begins = [int(text[len("bytes=") :].partition("-")[0]) for _, _, text in server.requests]
+    assert begins[:2] == [0, 0]  # 50,000 bytes came, fewer than a chunk of the first try
+    assert begins[2] >= 50_000 - retries.LEAST_BYTES
+
+
+@pytest.mark.parametrize(("location", "words"), [("/data/a.npy", "following redirect"), (None, "answer is wrong")])
+def test_a_redirection_that_leads_nowhere_is_an_error_at_once(
+    server: ObjectServer, rows: np.ndarray, location: str | None, words: str
+) -> None:
+    source = gl.npy(f"{server.url}/data/x y/0.npy")
+    server.fault = lambda number, path: "302"
+    server.error_headers = {"Location": location} if location else {}
+    server.requests.clear()
+    with pytest.raises(FileError, match=words) as caught:
+        source.read([0])
+    assert "region=" not in str(caught.value)
+    assert len(server.requests) <= 22  # obstore follows ten; then the object is looked at
+
+
 def test_tries_count_from_the_last_one_that_brought_something(clock: Clock) -> None:
     num_bytes = 0
 
@@ -394,6 +420,45 @@ def test_a_store_that_stays_busy_is_left_after_half_a_minute(clock: Clock, statu
     # Somebody who asks later is not refused without a request.
     clock.now_s += 60
     assert retries.request("https://server/a.npy", lambda: 7) == 7
+
+
+def test_a_request_that_alone_is_refused_ends(clock: Clock) -> None:
+    """The store answers another key all the time: so it is not busy, and only the request knows that it is hopeless."""
+    sent_s = []
+
+    def refuses() -> None:
+        retries.request("https://server/b.npy", lambda: 0)
+        sent_s.append(clock.now_s)
+        raise OSError("Server returned non-2xx status code: 503")
+
+    with pytest.raises(retries.StoreError, match="busy for 120 s"):
+        retries.request("https://server/a.npy", refuses)
+    assert retries.DEADLINE_S <= clock.now_s - 1000 <= retries.DEADLINE_S + 2 * retries.LONGEST_WAIT_S
+    assert len(sent_s) <= 60
+    assert sent_s[-1] - sent_s[-2] >= retries.LONGEST_WAIT_S / 2
+
+
+def test_limits_do_not_multiply(server: ObjectServer, rows: np.ndarray) -> None:
+    source = gl.npy(f"{server.url}/data/x y/0.npy")
+    server.fault = lambda number, path: "500"
+    server.requests.clear()
+    with pytest.raises(retries.StoreError, match="after 6 tries"):
+        source.read([0])
+    assert len(server.requests) == retries.MOST_TRIES
+    server.requests.clear()
+    with pytest.raises(retries.StoreError):
+        list(gl.check(source, num_threads=1))
+    assert len(server.requests) == retries.MOST_TRIES
+    with pytest.raises(retries.StoreError):
+        list(gl.check(source.file_paths()[0]))
+    # Empty objects of a listing are asked for, whether they stand for folders.
+    for number in range(300):
+        server.objects[f"/data/empty/{number}"] = b""
+    server.fault = lambda number, path: "" if path == "/data" else "500"
+    server.requests.clear()
+    with pytest.raises(retries.StoreError, match="after 6 tries"):
+        gl.npy(remote(server, "s3://data/empty/*"))
+    assert len(server.requests) <= 1 + objects.REQUESTS * retries.MOST_TRIES
 
 
 def test_all_threads_together_leave_a_busy_store_alone(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from gpuload import signalsafe
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Column, Dialect, list_names
 from gpuload.formats.csv.kinds import Form, Kind, is_measured, is_referred, needs_value
@@ -145,7 +145,7 @@ def _marks_of(text: str, dialect: Dialect) -> str:
     """Return the arguments with which a text is a number: ``decimal=","``, say; "" if there are none."""
     for decimal, thousands in ((".", ","), (",", ""), (",", "."), (",", " "), (".", " "), (".", "'"), (".", "_")):
         form = replace(dialect, decimal=decimal, thousands=thousands)
-        with suppress(ValueError):
+        with signalsafe.suppress(ValueError):
             float(plain(text.strip(), form))
             names = [f"decimal={decimal!r}"] * (decimal != dialect.decimal)
             return ", ".join(names + [f"thousands={thousands!r}"] * (thousands != dialect.thousands))

@@ -5,7 +5,6 @@ One line of ten may have another number of columns, which `gl.csv` then names.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import json
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from csv import Error as TableError
 from csv import reader as table_reader
 
-from gpuload import lazy
+from gpuload import lazy, signalsafe
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.formats.csv.excel import OTHER_BOMS, delimiter_in
@@ -121,7 +120,7 @@ def _refuse_json(path: str, text: str) -> None:
     first = text.lstrip().partition("\n")[0].strip()
     is_json = _suffix(path) in JSON_SUFFIXES
     if not is_json and first[:1] + first[-1:] in ("{}", "[]"):
-        with contextlib.suppress(ValueError, RecursionError):
+        with signalsafe.suppress(ValueError, RecursionError):
             is_json = isinstance(json.loads(first), (dict, list))
     if is_json:
         raise FormatError(

@@ -38,6 +38,7 @@ from gpuload.formats.images.classfolders import (
 from gpuload.formats.images.labels import AnyLabels, labels_of, stated_classes
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, foreign_of, kind_of, other_form
 from gpuload.progress import Progress
+from gpuload.redaction import printable
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.classnames import AnyClasses, shorten
 from gpuload.sources.filesource import Entries, FileSource, Opening, WholeFiles
@@ -225,7 +226,7 @@ class ImagesSource(FileSource):
     def describe(self) -> str:
         """Return one line about how records are read, and which files of the folder are none."""
         other_files = self._content.other_files
-        return f"{super().describe()}; left out: {other_files}" if other_files else super().describe()
+        return f"{super().describe()}; left out: {printable(other_files)}" if other_files else super().describe()
 
     def _where(self, number: int) -> str:
         return below(self._content.root, self._files.paths[number])
