@@ -58,6 +58,7 @@ from gpuload.sources.defaults import UnfitDefault, convert_default, example_defa
 from gpuload.sources.dtypes import UnfitValue, common_dtype, convert_values
 from gpuload.sources.leaf import UINT8, Indices, Leaf, gather_pieces
 from gpuload.sources.partitions import Partition, check_partitions
+from gpuload.sources.zones import check_zones
 from gpuload.spec import Field, dtype_of, is_whole
 from gpuload.storage.files import Files, open_error
 from gpuload.storage.inflate import limit_bytes, too_large
@@ -66,6 +67,7 @@ Array = NDArray[Any]
 Path = tuple[str, ...]
 Shapes = Mapping[str, tuple[int, ...]]
 VIEW = np.dtype([("length", "<i4"), ("beginning", "V4"), ("buffer", "<i4"), ("offset", "<i4")])
+UNKNOWN_ZONE = "unknown"  # of times of a format that does not say whether they have one
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
@@ -309,6 +311,7 @@ def _with_common_fields(call: str, paths: Sequence[str], columns: list[list[Colu
     """
     for key, expected in enumerate(columns[0]):
         files = [file_columns[key] for file_columns in columns]
+        check_zones(zip(paths, [column.field for column in files], strict=True))
         different = {column.field: number for number, column in reversed(list(enumerate(files)))}
         if len(different) == 1:
             continue
@@ -513,7 +516,7 @@ def _column(
             )
         if "list" not in _kind(arrow_type):
             raise SpecError(f"shapes: {name!r} is {arrow_type}", cause="it is no list", remedy="leave its shape out")
-        field = Field(name, _field(name, _element_type(arrow_type)).dtype, tuple(shape))
+        field = _field(name, _element_type(arrow_type)).with_(shape=tuple(shape))
         if field.text:
             raise SpecError(f"shapes: {name!r} has texts", cause="texts have no shape", remedy="leave its shape out")
     elif not field.uniform and not field.ragged:
@@ -650,7 +653,15 @@ def _field(name: str, arrow_type: Any) -> Field:
     dtype = _dtype(kind, plain)
     if dtype is None:
         raise _refusal(name, arrow_type, "all of its values are missing" if kind == "null" else "it has no form here")
-    return Field(name, dtype, ())
+    return Field(name, dtype, (), zone=_zone_of(plain) if dtype.kind == "M" else "")
+
+
+def _zone_of(plain: Any) -> str:
+    """Return the attribute ``zone`` of a field of dates or times."""
+    zone = getattr(plain, "tz", None)
+    if zone == UNKNOWN_ZONE:
+        return ""
+    return "UTC" if zone else "local"
 
 
 def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:

@@ -3,6 +3,7 @@
 Layout  8 bytes of nanoseconds of a day, 4 bytes of the Julian day.
 Field   datetime64[us], as Spark has them: from 290,000 years ago on, so that the year 9999 is that. A timestamp with a
         part of a microsecond is refused; ``dtypes=`` of datetime64[ns] reads these, which lie between 1677 and 2262.
+Zone    The format does not say it: Spark writes instants, Hive times of a place.
 Access  PyArrow decodes them to seconds, which hold all days, and to nanoseconds, which run over without a word. The
         lowest bits of these are right all the same, and both together say each timestamp exactly.
 Source  https://github.com/apache/parquet-format/blob/master/Encodings.md; PyArrow's ``coerce_int96_timestamp_unit``
@@ -48,7 +49,7 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
         if is_int96 != [True]:
             return field
         paths.add(path)
-        return field.with_type(arrow.timestamp("us"))
+        return field.with_type(arrow.timestamp("us", columnar.UNKNOWN_ZONE))
 
     rest = iter(flags)
     fields = [change(field, (field.name,), rest) for field in schema]
