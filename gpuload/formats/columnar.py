@@ -56,8 +56,8 @@ from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import differing_files
 from gpuload.sources.defaults import UnfitDefault, convert_default, example_default, plain_default
 from gpuload.sources.dtypes import UnfitValue, common_dtype, convert_values
-from gpuload.sources.leaf import UINT8, Indices, Leaf, gather_pieces
-from gpuload.sources.partitions import Partition, check_partitions
+from gpuload.sources.leaf import UINT8, Indices, gather_pieces
+from gpuload.sources.partitions import check_partitions
 from gpuload.sources.zones import check_zones
 from gpuload.spec import Field, dtype_of, is_whole
 from gpuload.storage.files import Files, open_error
@@ -210,40 +210,6 @@ def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
             remedy=f'write {{{name!r}: "float64"}} or {{{name!r}: "datetime64[us]"}}, say',
         )
     return dtype.newbyteorder("=")
-
-
-def without_partitions(
-    call: str, arguments: Mapping[str, Any], partitions: Sequence[Partition], table: Any
-) -> tuple[dict[str, Any] | None, list[Partition]]:
-    """Return the arguments for the columns of files, and the columns that folders are.
-
-    Args:
-        call: the reader.
-        arguments: of the reader, for both.
-        partitions: of the files. A column of the same name in the files themselves is read in place of one of these.
-        table: the first file.
-
-    Returns:
-        The arguments; None if ``fields=`` names no column of the files. And those of the partitions that are read.
-    """
-    in_files = set(_paths_by_name(dict(_leaves((), table.schema))))
-    for partition in partitions:
-        if partition.name in in_files:
-            message = "%s: %s: %r is read from the files, not from the names of folders"
-            log.info(message, call, table.path, partition.name)
-    fields = arguments["fields"]
-    rest = [part for part in partitions if part.name not in in_files and (fields is None or part.name in fields)]
-    names = {partition.name for partition in partitions} - in_files
-    defaults = {name: value for name, value in arguments["defaults"].items() if name not in names}
-    if fields is not None:
-        fields = tuple(name for name in fields if name not in names)
-    return None if fields == () else {**arguments, "fields": fields, "defaults": defaults}, rest
-
-
-def order_leaves(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
-    """Return the leaves of columns in the order of ``fields=``."""
-    by_name = {leaf.spec.names[0]: leaf for leaf in leaves}
-    return list(leaves) if fields is None else [by_name[name] for name in fields]
 
 
 def columns_of_files(
@@ -437,11 +403,7 @@ def columns_of(
     names = _paths_by_name(types)
     counts = Counter(".".join(path[:-1] if path[:-1] in images_of_structs else path) for path, _ in leaves)
     order = list(names)
-    for name in (*(order if fields is None else fields), *shapes, *defaults, *dtypes):
-        if name not in names:
-            raise UnknownFieldError(
-                f"{place} has no column {name!r}", cause=f"it has {order}", remedy="name one of these"
-            )
+    check_names(place, (*(order if fields is None else fields), *shapes, *defaults, *dtypes), order)
     columns = []
     for name in order if fields is None else fields:
         try:
@@ -458,6 +420,27 @@ def columns_of(
             column = Column(column.field.with_(encoded=True), column.path, None, column.default)
         columns.append(replace(column, call=call))
     return columns
+
+
+def names_of(schema: Any) -> list[str]:
+    """Return the names of the fields that columns of a schema become."""
+    return list(_paths_by_name(dict(_leaves((), schema))))
+
+
+def path_of(schema: Any, name: str) -> Path:
+    """Return the path of the column that becomes a field."""
+    return _paths_by_name(dict(_leaves((), schema)))[name]
+
+
+def check_names(place: str, names: Iterable[str], columns: Sequence[str]) -> None:
+    """Check the names of arguments; raises ``UnknownFieldError`` if a file has no column of one of them."""
+    for name in names:
+        if name not in columns:
+            raise UnknownFieldError(
+                f"{place} has no column {name!r}",
+                cause=f"it has {list(columns)}",
+                remedy="name one of these",
+            )
 
 
 def _images_of_structs(leaves: Iterable[tuple[Path, Any]]) -> set[Path]:

@@ -28,12 +28,11 @@ from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.int96 import UNITS, join_times
 from gpuload.formats.parquet.listing import from_manifest, to_manifest
 from gpuload.formats.parquet.table import BATCH_ROWS, CALL, Table
+from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
-from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Leaf, starts_of
-from gpuload.sources.partitions import Partition, digest_of, names_below, partitions_of
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, look_at
 from gpuload.storage.folders import PARQUET, expand_tables
@@ -50,7 +49,7 @@ def parquet(
     dtypes: Mapping[str, DTypeLike] | None = None,
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
-) -> ColumnSource:
+) -> TableSource:
     """Return the rows of Parquet files.
 
         gl.parquet("train-*.parquet")
@@ -93,10 +92,7 @@ def parquet(
         names, files = list(listing.files.paths), listing.files
         inner = [""] * len(names)
         tables, columns_of_manifest = from_manifest(listing)
-    folders = partitions_of(CALL, names, inner, arguments.get("partitions"))
-    if folders:
-        arguments["partitions"] = tuple(partition.name for partition in folders)
-    of_files, folders_read = columnar.without_partitions(CALL, arguments, folders, tables[0])
+    of_files, folders = divide(CALL, arguments, tables, inner, listing)
     if of_files is None:
         columns = [list[Column]() for _ in tables]
     elif listing is None:
@@ -118,34 +114,20 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
-    counts = [int(table.rows.sum()) for table in tables]
-    leaves += [part.leaf(CALL, names, counts, arguments["defaults"].get(part.name)) for part in folders_read]
     opening = Opening(parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    leaves = columnar.order_leaves(arguments["fields"], leaves)
-    return ParquetSource(opening, leaves, tables, columns[0], folders_read)
+    return ParquetSource(opening, leaves, tables, columns[0], folders, open_storage(files))
 
 
-class ParquetSource(ColumnSource):
+class ParquetSource(TableSource):
     """Rows of Parquet files; made by ``gl.parquet``."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        leaves: Sequence[Leaf],
-        tables: Sequence[Table],
-        columns: Sequence[Column],
-        partitions: Sequence[Partition],
-    ) -> None:
-        files, counts = tables[0].files, [int(table.rows.sum()) for table in tables]
-        about = [*sorted(opening.arguments["defaults"].items()), *digest_of(partitions)] or None
-        classes = columnar.classes_of(tables, columns)
-        super().__init__(files, opening, open_storage(files), leaves, counts, classes, about=about)
-        if partitions:
-            self._names = names_below(self._files.paths)
-        self._tables, self._columns = tables, columns
+    def __init__(self, opening: Opening, leaves: Sequence[Leaf], tables: Sequence[Table], *rest: Any) -> None:
+        super().__init__(opening, leaves, tables, *rest)
+        self._tables = tables
 
     def _entries(self) -> Entries:
-        return Entries(*to_manifest(self._tables, self._columns))
+        about, arrays = to_manifest(self._tables, self._columns)
+        return Entries({**about, **self._about_folders()}, arrays)
 
 
 def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], block: int) -> Array | Ragged:

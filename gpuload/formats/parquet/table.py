@@ -64,6 +64,11 @@ class Table:
         return self.files.paths[self.number]
 
     @property
+    def num_rows(self) -> int:
+        """How many rows it has."""
+        return int(self.rows.sum())
+
+    @property
     def description(self) -> columnar.Description:
         """What the library `datasets` says of the columns."""
         return columnar.describe_features(self.schema.metadata)
