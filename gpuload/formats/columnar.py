@@ -68,6 +68,7 @@ Path = tuple[str, ...]
 Shapes = Mapping[str, tuple[int, ...]]
 VIEW = np.dtype([("length", "<i4"), ("beginning", "V4"), ("buffer", "<i4"), ("offset", "<i4")])
 UNKNOWN_ZONE = "unknown"  # of times of a format that does not say whether they have one
+VIEWS = ("string_view", "binary_view")
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
@@ -114,13 +115,18 @@ class UnpackLimit:
     place: str
     packed_bytes: int
 
+    @property
+    def limit(self) -> int:
+        """How many bytes these are."""
+        return limit_bytes(self.packed_bytes)
+
     def check(self, num_bytes: int) -> None:
         """Refuse values of more bytes than the limit, before memory is taken for them.
 
         Raises:
             FormatError: they are more.
         """
-        if num_bytes > limit_bytes(self.packed_bytes):
+        if num_bytes > self.limit:
             raise too_large(self.place, self.packed_bytes, num_bytes, unpack="with PyArrow")
 
 
@@ -752,7 +758,7 @@ def values_of_array(column: Column, array: Any, room: UnpackLimit) -> Array | Ra
     if default is not None:
         arrow, compute = signalsafe.import_package("pyarrow"), signalsafe.import_package("pyarrow.compute")
         room.check(array.null_count * OFFSET_BYTES * len(default))
-        if "view" in str(array.type):  # for which PyArrow has no such function
+        if _kind(array.type) in VIEWS:  # for which PyArrow has no such function
             array = _without_views(array, room)
         array = compute.coalesce(array, arrow.scalar(default, array.type))
     if column.shape is not None or (field.uniform and not field.text and field.shape):
@@ -848,13 +854,13 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
 def _is_undecodable(values: Any) -> bool:
     """Return True for values of a dictionary or of run ends for which PyArrow has no function that decodes them."""
     kind = str(values.type)
-    return kind in ("string_view", "binary_view") or kind.startswith(("dictionary<", "run_end_encoded<"))
+    return kind in VIEWS or kind.startswith(("dictionary<", "run_end_encoded<"))
 
 
 def _decodable(values: Any, room: UnpackLimit | None) -> Any:
     """Return such values in a form that PyArrow decodes."""
     plain = plain_values(values, room)
-    return _without_views(plain, room) if "view" in str(plain.type) else plain
+    return _without_views(plain, room) if _kind(plain.type) in VIEWS else plain
 
 
 def _sizes_of(array: Any, room: UnpackLimit) -> Indices:

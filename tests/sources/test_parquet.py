@@ -22,6 +22,8 @@ from gpuload.errors import (
     SpecError,
     UnknownFieldError,
 )
+from gpuload.formats.parquet.pages import parse_pages
+from gpuload.formats.parquet.table import Table
 from gpuload.sources import blocks
 from gpuload.testing.sources import SourceContract
 
@@ -652,7 +654,6 @@ def test_dtypes_that_values_do_not_become_are_refused(tmp_path, kind, dtypes):
 )
 def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_refused(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
-    monkeypatch.setattr("gpuload.formats.parquet.source.FEW_ROWS", 16)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1")
     values = pa.array([b"a" * (1 << 19) if "binary" in str(kind) else "a" * (1 << 19)] * 2)
     values = values.cast(kind.value_type if "dictionary" in str(kind) else kind)
@@ -669,6 +670,72 @@ def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_r
         gl.parquet(path).read([0])
 
     assert memory("VmHWM") - before < 80 << 10  # of 100 MB that it stands for, and of 200 that PyArrow takes for these
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in /proc")
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.bool_(), pa.string()], ids=str)
+def test_many_elements_of_one_row_take_no_memory_before_they_are_refused(tmp_path, monkeypatch, kind, version):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    elements = pa.array(["a" * (1 << 19)] * 200 if kind == pa.string() else np.zeros(20 << 20, "?"), kind)
+    column = pa.LargeListArray.from_arrays(pa.array([0, len(elements)]), elements)
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), compression="zstd", data_page_version=version)
+    assert path.stat().st_size < 3000
+    del column, elements
+    pa.default_memory_pool().release_unused()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmHWM")
+
+    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+        gl.parquet(path).read([0])
+
+    assert memory("VmHWM") - before < 40 << 10  # of 100 MB of texts, and more of levels and numbers
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string())], ids=str)
+@pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_texts_that_are_stored_once_are_decoded_few_rows_at_a_time(tmp_path, monkeypatch, kind, encoding):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 6000)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    texts = [f"text {'x' * 50} {number % 7}" for number in range(60)]
+    column = pa.array(texts if kind == pa.string() else [texts[n : n + n % 3] for n in range(40)], kind)
+    leaf = "x" if kind == pa.string() else "x.list.element"
+    options = {} if "RLE" in encoding else {"use_dictionary": False, "column_encoding": {leaf: encoding}}
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=60, compression="zstd", **options)
+    assert path.stat().st_size < 2000
+    sizes, batches = [], Table.batches
+
+    def count(table, path, groups, rows, **options):
+        sizes.append(rows)
+        return batches(table, path, groups, rows, **options)
+
+    monkeypatch.setattr(Table, "batches", count)
+
+    values = gl.parquet(path).read(range(len(column)))["x"]
+
+    assert [value if isinstance(value, str) else value.tolist() for value in values] == column.to_pylist()
+    assert (sizes[-1] < 60) == ("LENGTH" not in encoding)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_the_headers_of_pages_say_the_values_that_the_footer_says(tmp_path, version, codec):
+    column = pa.array([[number % 5, number] for number in range(5000)] + [[], None])
+    options = {"data_page_version": version, "compression": codec, "data_page_size": 1000, "write_page_checksum": True}
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=1 << 20, **options)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+
+    pages = parse_pages(path.read_bytes()[begin : begin + chunk.total_compressed_size])
+
+    assert pages.num_values == chunk.num_values == 10_002
+    assert pages.num_bytes < chunk.total_uncompressed_size < pages.num_bytes + 100 * 20  # with the headers
+
+
+@pytest.mark.parametrize("content", [b"\x15", b"\x1c" * 50, b"\x19\xff", b"\xff" * 99, bytes(9), b"\x55\x00"])
+def test_bytes_that_are_no_header_of_a_page_end_the_pages(content):
+    assert parse_pages(content).num_values == 0
 
 
 def memory(name):

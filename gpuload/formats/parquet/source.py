@@ -27,17 +27,20 @@ from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.int96 import UNITS, join_times
 from gpuload.formats.parquet.listing import from_manifest, to_manifest
+from gpuload.formats.parquet.pages import DICTIONARY_ENCODINGS, PLAIN_ENCODING, parse_pages
 from gpuload.formats.parquet.table import BATCH_ROWS, CALL, Table
 from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Leaf, starts_of
+from gpuload.spec import ENCODED_BYTES
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, look_at
 from gpuload.storage.folders import PARQUET, expand_tables
 
-SMALL_BYTES, FEW_ROWS = 1 << 20, 256  # of files whose texts are decoded few rows at a time
+SMALL_BYTES = 1 << 24  # of files whose pages are looked at
+PARTS = 8  # of the memory that a column may take: for rows that are decoded at a time
 
 
 def parquet(
@@ -155,29 +158,76 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
     return columnar.join(column, pieces)
 
 
-def _rows_at_once(table: Table, group: int, column: Column, room: columnar.UnpackLimit) -> int:
-    """Return how many rows to decode at a time, for which memory is taken before their bytes can be counted.
+class _DecodeAgain(Exception):
+    """Decoded so, a column would take too much memory.
 
-    A text of a dictionary is stored once for any number of rows. A file of some hundred bytes may hold gigabytes of
-    these, where a large one may hold them anyway.
-
-    Raises:
-        FormatError: rows of one size are more than is allowed.
+    Attributes:
+        num_rows: to decode at a time.
+        as_dictionary: True to decode texts to places in a dictionary, whose texts are added up.
     """
-    if column.field.has_rows:
-        num_rows = min(int(table.rows[group]), BATCH_ROWS)
-        room.check(num_rows * math.prod(column.field.fixed_shape) * column.field.dtype.itemsize)
-        return BATCH_ROWS
-    return FEW_ROWS if room.packed_bytes < SMALL_BYTES else BATCH_ROWS
+
+    def __init__(self, num_rows: int, as_dictionary: bool) -> None:
+        super().__init__(num_rows)
+        self.num_rows, self.as_dictionary = num_rows, as_dictionary
 
 
 def _pieces(
     table: Table, group: int, column: Column, room: columnar.UnpackLimit
 ) -> Iterator[tuple[int, Array | Ragged]]:
-    """Yield rows of a column, some at a time: how many they are, and their values."""
-    rows = _rows_at_once(table, group, column, room)
+    """Yield rows of a column, some at a time: how many they are, and their values.
+
+    Raises:
+        FormatError: they take more memory than is allowed.
+    """
+    if column.field.has_rows:
+        num_rows = min(int(table.rows[group]), BATCH_ROWS)
+        room.check(num_rows * math.prod(column.field.fixed_shape) * column.field.dtype.itemsize)
+    try:
+        yield from _batches(table, group, column, room, None)
+    except _DecodeAgain as error:  # raised before the first rows
+        yield from _batches(table, group, column, room, error)
+
+
+def _check_pages(content: bytes, num_rows: int, column: Column, room: columnar.UnpackLimit) -> None:
+    """Check what the pages of a column say, before PyArrow decodes them.
+
+    Args:
+        content: of the column in a row group.
+        num_rows: in the row group.
+        column: the column.
+        room: the memory that its values may take.
+
+    Raises:
+        FormatError: they take more memory than is allowed.
+        _DecodeAgain: a text that is stored once may be that of each row.
+    """
+    field, pages = column.field, parse_pages(content)
+    is_binary = field.text or (field.dtype, field.shape) == ENCODED_BYTES
+    room.check(pages.num_bytes)
+    room.check(pages.num_values * (columnar.OFFSET_BYTES if is_binary else field.dtype.itemsize))
+    per_row = pages.shared_bytes * -(-pages.num_values // max(num_rows, 1))
+    rows = min(BATCH_ROWS, max(1, room.limit // PARTS // max(per_row, 1)))
+    # Of lists in one row there may be any number. PyArrow has dictionaries of pages of these encodings alone.
+    is_list = bool(field.text and field.shape) and pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}
+    as_dictionary = is_list and pages.shared_bytes * pages.num_values > room.limit
+    if as_dictionary or (rows < min(num_rows, BATCH_ROWS) and not field.has_rows):
+        raise _DecodeAgain(rows, as_dictionary)
+
+
+def _batches(
+    table: Table, group: int, column: Column, room: columnar.UnpackLimit, again: _DecodeAgain | None
+) -> Iterator[tuple[int, Array | Ragged]]:
+    """Yield rows of a column as `_pieces` does; ``again`` says how, if a first try ended."""
+    rows, as_dictionary = BATCH_ROWS if again is None else again.num_rows, again is not None and again.as_dictionary
+
+    def look(content: bytes) -> None:
+        _check_pages(content, int(table.rows[group]), column, room)
+
+    # A small file may hold gigabytes, by values that are stored once for many; a large one may hold them anyway.
+    look_at_pages = look if room.packed_bytes < SMALL_BYTES and again is None else None
     if not table.is_int96(column.path):
-        for batch in table.batches(column.path, [group], rows):
+        pieces = table.batches(column.path, [group], rows, look=look_at_pages, as_dictionary=as_dictionary)
+        for batch in pieces:
             yield batch.num_rows, columnar.values_of(column, batch, room)
         return
     # Missing ones become NaT in both units, and then the default.
@@ -187,7 +237,7 @@ def _pieces(
         replace(column, field=column.field.with_(dtype=np.dtype(f"M8[{unit}]")), dtype=None, default=default)
         for unit in UNITS
     ]
-    batches = [table.batches(column.path, [group], unit=unit) for unit in UNITS]
+    batches = [table.batches(column.path, [group], rows, unit=unit, look=look_at_pages) for unit in UNITS]
     for of_units in zip(*batches, strict=True):
         seconds, nanoseconds = (
             columnar.values_of(part, batch, room) for part, batch in zip(columns, of_units, strict=True)

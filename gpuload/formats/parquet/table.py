@@ -7,7 +7,7 @@ Damage  is found by PyArrow while it decodes. It ends the process for some damag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ import numpy as np
 from gpuload.errors import FormatError
 from gpuload.formats import columnar
 from gpuload.formats.parquet.int96 import with_microseconds
+from gpuload.formats.parquet.pages import WatchedFile, parse_pages
 from gpuload.sources.leaf import Indices
 from gpuload.storage.files import Files
 
@@ -75,7 +76,16 @@ class Table:
 
     def first(self, path: columnar.Path) -> list[Any]:
         """Return the value of a column in the first row that the file has."""
-        for batch in self.batches(path, np.flatnonzero(self.rows)[:1].tolist(), rows=1):
+        room = columnar.UnpackLimit(self.path, int(self.files.sizes[self.number]))
+        is_first = True
+
+        def look(content: bytes) -> None:
+            nonlocal is_first
+            if is_first:  # what is read later begins anywhere
+                is_first = False
+                room.check(parse_pages(content).num_bytes)
+
+        for batch in self.batches(path, np.flatnonzero(self.rows)[:1].tolist(), 1, look=look):
             return columnar.python_values(path, batch)
         return []
 
@@ -84,9 +94,24 @@ class Table:
         return path in self._footer()[1]
 
     def batches(
-        self, path: columnar.Path, groups: list[int], rows: int = BATCH_ROWS, *, unit: str | None = None
+        self,
+        path: columnar.Path,
+        groups: list[int],
+        rows: int = BATCH_ROWS,
+        *,
+        unit: str | None = None,
+        look: Callable[[bytes], None] | None = None,
+        as_dictionary: bool = False,
     ) -> Iterator[Any]:
         """Yield the rows of a column, some at a time; timestamps of 12 bytes in a unit.
+
+        Args:
+            path: of the column.
+            groups: the row groups.
+            rows: how many to yield at a time.
+            unit: of timestamps of 12 bytes.
+            look: takes the bytes of the column in a row group when they are read, before they are decoded.
+            as_dictionary: True for texts as places in a dictionary.
 
         Raises:
             DamagedBlockError: they cannot be decoded.
@@ -97,7 +122,7 @@ class Table:
         footer, _ = self._footer()
         with self.files.open_binary(self.number) as file, columnar.as_damage(place, self.files, self.number):
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
-                file,
+                file if look is None else WatchedFile(file, look),
                 metadata=footer,
                 # Without a buffer PyArrow reads the whole column of a row group first, which is too much for one value.
                 buffer_size=PEEK_BYTES if rows == 1 else 0,
@@ -105,6 +130,7 @@ class Table:
                 pre_buffer=False,
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit=unit,
+                read_dictionary=_leaves_of(footer, path) if as_dictionary else None,
             )
             options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
             yield from reader.iter_batches(**options)
@@ -138,6 +164,13 @@ def _read_footer(files: Files, number: int) -> tuple[Any, Any, frozenset[columna
         features = (footer.metadata or {}).get(FEATURES)
         schema, int96 = with_microseconds(footer.schema.to_arrow_schema(), footer.schema)
         return footer, schema.with_metadata(features and {FEATURES: features}), int96
+
+
+def _leaves_of(footer: Any, path: columnar.Path) -> list[str]:
+    """Return the paths of Parquet's columns that are below a column."""
+    begin, schema = ".".join(path) + ".", footer.schema
+    names = [schema.column(number).path for number in range(len(schema))]
+    return [name for name in names if name.startswith(begin)]
 
 
 def _rows_of(path: str, footer: Any) -> Indices:
