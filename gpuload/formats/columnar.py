@@ -49,6 +49,8 @@ from gpuload.errors import (
     line_of,
     missing_package,
 )
+from gpuload.formats import foreign
+from gpuload.formats.base import Beginning
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.blocks import check_cache_bytes
@@ -72,6 +74,7 @@ VIEWS = ("string_view", "binary_view")
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
+UNSUPPORTED = re.compile("unsupported|not (yet )?implemented|not supported", re.IGNORECASE)  # PyArrow's words
 CONVERTED_KINDS = "biufmM"  # of dtypes that dtypes= may say
 log = logging.getLogger("gpuload")
 
@@ -413,6 +416,12 @@ def columns_of(
     columns = []
     for name in order if fields is None else fields:
         try:
+            if not name:
+                raise SpecError(
+                    "a column has no name",
+                    cause="a field has one, by which it is read",
+                    remedy="rename it with PyArrow, and write the file anew",
+                )
             if counts[name] > 1 and names[name][:-1] not in images_of_structs:
                 raise _same_name(name)
             path, arrow_type = names[name], types[names[name]]
@@ -698,8 +707,15 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
             files.check(number)
         if files is not None and isinstance(error, OSError) and error.errno is not None:
             raise open_error(files.paths[number], error) from None
-        cause = f"PyArrow cannot decode it: {line_of(error)}"
-        raise DamagedBlockError(place, cause=cause, remedy="copy the file again, or write it anew") from None
+        text, remedy = line_of(error), "copy the file again, or write it anew"
+        cause = f"PyArrow cannot decode it: {text}"
+        if "decrypt" in text:
+            cause = f"it is encrypted, which is not supported: {text}"
+            remedy = "decrypt it with PyArrow, and write it anew; or leave its columns out: fields=[...]"
+        elif isinstance(error, arrow.ArrowNotImplementedError) or UNSUPPORTED.search(text):
+            cause = f"PyArrow does not support it, or its bytes changed: {text}"
+            remedy = "write it anew with the program that wrote it, in another encoding; or copy the file again"
+        raise DamagedBlockError(place, cause=cause, remedy=remedy) from None
 
 
 @contextlib.contextmanager
@@ -707,7 +723,7 @@ def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
     """Make errors of PyArrow about the beginning, footer or schema of a file errors of its format.
 
     Raises:
-        FormatError: PyArrow does not take the bytes.
+        FormatError: PyArrow does not take the bytes, or they are of a format that is not supported.
         FileError: the file changed, or cannot be read.
     """
     path, size = files.paths[number], int(files.sizes[number])
@@ -715,6 +731,8 @@ def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
         with as_damage(path, files, number):
             yield
     except DamagedBlockError as error:
+        with files.open_binary(number) as file:
+            foreign.refuse(Beginning(path, size, file.read(HEAD_BYTES)))
         cause = f"{error.cause}; it has {size} bytes"
         remedy = "it was cut short, or is still being written, or is something else: gl.open(path) finds out"
         raise FormatError(f"{path} is no {title} file to read", cause=cause, remedy=remedy) from None

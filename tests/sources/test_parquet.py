@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import io
 import json
@@ -523,6 +524,8 @@ def test_timestamps_of_12_bytes_that_microseconds_do_not_hold_are_refused_or_nan
         (pa.timestamp("s"), datetime.date(2000, 1, 1), True),
         (pa.time32("s"), datetime.time(1, 2, 3), True),
         (pa.duration("ms"), datetime.timedelta(seconds=1), True),
+        (pa.time64("us"), np.timedelta64(1, "M"), False),
+        (pa.list_(pa.string_view()), ["a", ""], True),
         (pa.timestamp("us"), "2000-01-01", False),
         (pa.string(), 1, False),
         (pa.binary(2), b"abc", False),
@@ -670,6 +673,53 @@ def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_r
         gl.parquet(path).read([0])
 
     assert memory("VmHWM") - before < 80 << 10  # of 100 MB that it stands for, and of 200 that PyArrow takes for these
+
+
+class Keys:
+    """Keys that encrypt and decrypt nothing, for PyArrow's files with encrypted columns."""
+
+    def client(self, config):
+        encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+        class Client(encryption.KmsClient):
+            def __init__(self):
+                super().__init__()
+
+            def wrap_key(self, key, name):
+                return base64.b64encode(key)
+
+            def unwrap_key(self, key, name):
+                return base64.b64decode(key)
+
+        return Client()
+
+    def write(self, path, columns, **options):
+        encryption = pytest.importorskip("pyarrow.parquet.encryption")
+        configuration = encryption.EncryptionConfiguration(footer_key="footer", **options)
+        factory = encryption.CryptoFactory(self.client)
+        properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), configuration)
+        with pq.ParquetWriter(path, columns.schema, encryption_properties=properties) as writer:
+            writer.write_table(columns)
+
+
+def test_encrypted_files_are_not_called_damaged(tmp_path):
+    columns, keys = pa.table({"x": [1, 2], "y": [3, 4]}), Keys()
+    keys.write(tmp_path / "a.parquet", columns, plaintext_footer=False, column_keys={"key": ["x", "y"]})
+    keys.write(tmp_path / "b.parquet", columns, plaintext_footer=True, column_keys={"key": ["x"]})
+
+    with pytest.raises(FormatError, match=r"a\.parquet is a Parquet file with an encrypted footer\n.*not supported"):
+        gl.parquet(tmp_path / "a.parquet")
+    with pytest.raises(DamagedBlockError, match=r"it is encrypted, which is not supported(.|\n)*fields="):
+        gl.parquet(tmp_path / "b.parquet").read([0])
+    assert gl.parquet(tmp_path / "b.parquet", ["y"]).read([1, 0])["y"].tolist() == [4, 3]
+
+
+def test_a_column_without_a_name_can_be_left_out(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"": [1, 2], "x": [3, 4]}))
+
+    with pytest.raises(SpecError, match=r"a column has no name(.|\n)*fields=\['x'\] leaves it out"):
+        gl.parquet(path)
+    assert gl.parquet(path, ["x"]).read([1])["x"].tolist() == [4]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in /proc")

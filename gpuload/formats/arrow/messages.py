@@ -29,6 +29,7 @@ from gpuload.sources.leaf import Indices
 
 SCHEMA, DICTIONARY, BATCH = 1, 2, 3  # kinds of messages
 CONTINUATION = b"\xff\xff\xff\xff"
+OLD_COMPRESSION = b"ARROW:experimental_compression"  # metadata of version 4
 HEAD_BYTES = 8
 END = struct.Struct("<i6s")  # of a file: bytes of the footer, and the magic without its padding
 WINDOW_BYTES = 1 << 16  # of a file that are read at a time where messages are looked for
@@ -102,11 +103,13 @@ class Message:
         kind: SCHEMA, DICTIONARY, BATCH, or another.
         body_bytes: of its body.
         about: the table of its kind.
+        has_old_compression: True if its buffers are compressed, as Arrow 0.17 says it: in its custom metadata.
     """
 
     kind: int
     body_bytes: int
     about: FlatTable
+    has_old_compression: bool
 
     @classmethod
     def parse(cls, content: bytes) -> Message:
@@ -116,7 +119,9 @@ class Message:
         about, body_bytes = table.table(2), table.number(3, "<q")
         if about is None or body_bytes < 0:
             raise WrongMessage("a message has no content")
-        return cls(table.number(1, "<B"), body_bytes, about)
+        # Its key alone is looked for: PyArrow, which decodes such buffers, reads the value.
+        has_old_compression = OLD_COMPRESSION in content and table.table(4) is not None
+        return cls(table.number(1, "<B"), body_bytes, about, has_old_compression)
 
     @property
     def is_little(self) -> bool:
@@ -141,7 +146,7 @@ class Message:
     @property
     def is_packed(self) -> bool:
         """True for a record batch whose buffers are compressed."""
-        return self.about.table(3) is not None
+        return self.has_old_compression or self.about.table(3) is not None
 
 
 @dataclass(eq=False)
