@@ -733,6 +733,9 @@ def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
     except DamagedBlockError as error:
         with files.open_binary(number) as file:
             foreign.refuse(Beginning(path, size, file.read(HEAD_BYTES)))
+        if UNSUPPORTED.search(error.cause):
+            remedy = "write it anew with other types, by the program that wrote it; or copy it again"
+            raise FormatError(f"{path} is not read", cause=error.cause, remedy=remedy) from None
         cause = f"{error.cause}; it has {size} bytes"
         remedy = "it was cut short, or is still being written, or is something else: gl.open(path) finds out"
         raise FormatError(f"{path} is no {title} file to read", cause=cause, remedy=remedy) from None

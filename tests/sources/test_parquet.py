@@ -84,16 +84,18 @@ class TestColumnsThatAreNotCached(TestColumns):
     cache_bytes = 0
 
 
-@pytest.mark.parametrize("name", ["polars", "polars-lz4", "duckdb", "fastparquet"])
+@pytest.mark.parametrize(
+    "name", ["polars.parquet", "polars-lz4.parquet", "polars.arrow", "duckdb.parquet", "fastparquet.parquet"]
+)
 def test_files_of_other_programs_hold_what_these_wrote(name):
-    with gl.open(GOLDEN / f"{name}.parquet") as source:
+    with gl.open(GOLDEN / name) as source:
         fields = source.read(range(7))
 
     assert fields["number"].tolist() == list(range(7))
     np.testing.assert_allclose(fields["x"], np.linspace(-1, 1, 7), rtol=1e-15)
     assert fields["word"].tolist() == [f"wörd {i}" for i in range(7)]
     assert fields["flag"].tolist() == [True, False, False, True, False, False, True]
-    if name != "fastparquet":
+    if name != "fastparquet.parquet":
         assert [value.tolist() for value in fields["list"]] == [[], [0], [0, 1], [0, 1, 2], [], [0], [0, 1]]
         assert fields["day"].tolist() == np.arange("2026-11-01", "2026-11-08", dtype="M8[D]").tolist()
 
@@ -712,6 +714,26 @@ def test_encrypted_files_are_not_called_damaged(tmp_path):
     with pytest.raises(DamagedBlockError, match=r"it is encrypted, which is not supported(.|\n)*fields="):
         gl.parquet(tmp_path / "b.parquet").read([0])
     assert gl.parquet(tmp_path / "b.parquet", ["y"]).read([1, 0])["y"].tolist() == [4, 3]
+
+
+def test_intervals_of_parquet_are_refused_as_those_of_arrow_are(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([bytes(12)], pa.binary(12)), "y": [1]}))
+    content = path.read_bytes()
+    begin = len(content) - 8 - pq.read_metadata(path).serialized_size
+    # In the schema: FIXED_LEN_BYTE_ARRAY (7), length 12, OPTIONAL (1), the name; behind it a converted type, INTERVAL.
+    element = b"\x15\x0e\x15\x18\x15\x02\x18\x01x"
+    assert content[begin:].count(element + b"\x00") == 1
+    footer = (
+        content[begin:-8]
+        .replace(element + b"\x00", element + b"\x25\x2a\x00")
+        .replace(b"ARROW:schema", b"ARROW:sch3ma")
+    )
+    path.write_bytes(content[:begin] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert pq.ParquetFile(path).schema.column(0).converted_type == "INTERVAL"
+
+    with pytest.raises(SpecError, match=r"'x' is month_day_nano_interval(.|\n)*fields=\['y'\] leaves it out"):
+        gl.parquet(path)
+    assert gl.parquet(path, ["y"]).read([0])["y"].tolist() == [1]
 
 
 def test_a_column_without_a_name_can_be_left_out(tmp_path):
