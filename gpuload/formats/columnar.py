@@ -74,7 +74,8 @@ VIEWS = ("string_view", "binary_view")
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
-UNSUPPORTED = re.compile("unsupported|not (yet )?implemented|not supported", re.IGNORECASE)  # PyArrow's words
+# PyArrow's words:
+UNSUPPORTED = re.compile("unsupported|not (yet )?implemented|not supported", re.IGNORECASE)
 CONVERTED_KINDS = "biufmM"  # of dtypes that dtypes= may say
 log = logging.getLogger("gpuload")
 
@@ -448,7 +449,7 @@ def path_of(schema: Any, name: str) -> Path:
 
 
 def check_names(place: str, names: Iterable[str], columns: Sequence[str]) -> None:
-    """Check the names of arguments; raises ``UnknownFieldError`` if a file has no column of one of them."""
+    """Check the names of arguments; raises ``UnknownFieldError`` if a file has no such column."""
     for name in names:
         if name not in columns:
             raise UnknownFieldError(
@@ -714,7 +715,7 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
             remedy = "decrypt it with PyArrow, and write it anew; or leave its columns out: fields=[...]"
         elif isinstance(error, arrow.ArrowNotImplementedError) or UNSUPPORTED.search(text):
             cause = f"PyArrow does not support it, or its bytes changed: {text}"
-            remedy = "write it anew with the program that wrote it, in another encoding; or copy the file again"
+            remedy = "write it anew with the program that wrote it, in another encoding; or copy it again"
         raise DamagedBlockError(place, cause=cause, remedy=remedy) from None
 
 

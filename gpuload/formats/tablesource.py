@@ -1,9 +1,9 @@
 """Table source: rows of files of columns, and of folders that are columns: what Parquet and Arrow share.
 
-    sales/year=2019/a.parquet     x: 1 2 3     year: 2019 2019 2019     x of the file, year of the name of its folder
+    sales/year=2019/a.parquet     x: 1 2 3     year: 2019 2019 2019
 
-Twice   A column that is in the files, too, is read from these. Its value in the first record is compared with the name
-        of the folder: programs that write such columns twice write the same value.
+Twice   A column that is in the files, too, is read from these. Its value in the first record is
+        compared with the name of the folder: programs that write such columns twice write the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ class TableSource(ColumnSource):
         storage: Storage,
     ) -> None:
         arguments, counts = opening.arguments, [table.num_rows for table in tables]
-        call, files, defaults = f"gl.{opening.function.__name__}", storage.files, arguments["defaults"]
+        call, files, defaults = (
+            f"gl.{opening.function.__name__}",
+            storage.files,
+            arguments["defaults"],
+        )
         of_folders = [part.leaf(call, files.paths, counts, defaults.get(part.name)) for part in partitions]
         leaves = _in_order(arguments["fields"], [*leaves, *of_folders])
         about = [*sorted(defaults.items()), *digest_of(partitions)] or None
@@ -75,13 +79,13 @@ def divide(
 
     Args:
         call: the reader.
-        arguments: of the reader, for both; the names of the columns that folders are are put into it.
+        arguments: of the reader, for both; gets the names of the columns that folders are.
         tables: the files.
         inner: for each the part of its path in which folders are looked for.
         listing: the manifest of the files, or None.
 
     Returns:
-        The arguments; None if ``fields=`` names no column of the files. And those of the partitions that are read.
+        The arguments; None if ``fields=`` names no column of the files. And the partitions to read.
 
     Raises:
         UnknownFieldError: an argument names no column.
@@ -127,7 +131,7 @@ def _names_in(listing: Manifest) -> tuple[str, ...]:
 
 
 def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequence[str]) -> None:
-    """Compare the name of the folder of the first file that has rows with its column; the log says which is read.
+    """Compare the folder of the first file that has rows with its column; the log says which is read.
 
     Raises:
         SpecError: they are two numbers, or two texts, and differ.

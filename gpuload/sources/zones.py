@@ -2,7 +2,7 @@
 
 "UTC" and "UTC"        the same instants, whatever zones the files name
 "UTC" and "local"      an error: the second ones are at a place that nobody knows
-""                     of a format that does not say it, of NumPy's arrays for instance: joins with both
+""                     of a format that does not say it, as arrays of NumPy: joins with both
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_zones(parts: Iterable[tuple[str, Field]]) -> None:
         elif field.zone != first[1].zone:
             raise SpecError(
                 f"{title} has {field}, {WORDS[field.zone]}, {first[0]} has it {WORDS[first[1].zone]}",
-                cause="times with a zone are instants, in UTC here, and which instants the others are is not known",
+                cause="times with a zone are instants; which instants the others are is not known",
                 remedy="write those without a zone anew, with theirs, "
                 "pyarrow.compute.assume_timezone(column, 'UTC'), say; or open the files without the "
                 "column: fields=[...]",

@@ -778,9 +778,9 @@ def test_texts_that_are_stored_once_are_decoded_few_rows_at_a_time(tmp_path, mon
     assert path.stat().st_size < 2000
     sizes, batches = [], Table.batches
 
-    def count(table, path, groups, rows, **options):
-        sizes.append(rows)
-        return batches(table, path, groups, rows, **options)
+    def count(table, path, groups, **options):
+        sizes.append(options["rows"])
+        return batches(table, path, groups, **options)
 
     monkeypatch.setattr(Table, "batches", count)
 

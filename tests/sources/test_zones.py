@@ -22,7 +22,11 @@ def columns(zone, unit="us"):
     times = pa.array([NOON], pa.timestamp(unit))
     times = pc.assume_timezone(times, zone) if zone else times
     structs = pa.StructArray.from_arrays([times], ["t"])
-    return {"single": times, "struct": structs, "list": pa.array([times.to_pylist()], pa.list_(times.type))}
+    return {
+        "single": times,
+        "struct": structs,
+        "list": pa.array([times.to_pylist()], pa.list_(times.type)),
+    }
 
 
 def write(path, column, **options):
@@ -45,12 +49,19 @@ def test_times_with_and_without_a_zone_are_not_joined(tmp_path, suffix, kind):
     ]
     parts = [call(path) for path in paths]
 
-    for join in (lambda: call(paths), lambda: gl.concat(*parts), lambda: gl.concat(*parts, promote=True)):
+    for join in (
+        lambda: call(paths),
+        lambda: gl.concat(*parts),
+        lambda: gl.concat(*parts, promote=True),
+    ):
         with pytest.raises(SpecError, match=r"datetime64\[us\](.|\n)*with a time zone.*without a time zone"):
             join()
     with pytest.raises(SpecError, match=r"source 1 of gl\.mix has t.*with a time zone"):
         gl.mix(
-            {parts[0].rename(**{parts[0].spec.names[0]: "t"}): 1, parts[1].rename(**{parts[1].spec.names[0]: "t"}): 1}
+            {
+                parts[0].rename(**{parts[0].spec.names[0]: "t"}): 1,
+                parts[1].rename(**{parts[1].spec.names[0]: "t"}): 1,
+            }
         )
 
 
@@ -60,7 +71,10 @@ def test_the_remedy_for_times_without_a_zone_joins_them(tmp_path):
         gl.parquet(paths)
     [call] = re.findall(r"pyarrow\.compute\.(\w+\(column, '.*?'\))", error.value.remedy)
 
-    write(paths[0], eval(call, {"column": columns(None)["single"], "assume_timezone": pc.assume_timezone}))
+    write(
+        paths[0],
+        eval(call, {"column": columns(None)["single"], "assume_timezone": pc.assume_timezone}),
+    )
 
     assert gl.parquet(paths).read([0, 1])["t"].tolist() == [NOON, NOON]
 

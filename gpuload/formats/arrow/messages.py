@@ -103,7 +103,8 @@ class Message:
         kind: SCHEMA, DICTIONARY, BATCH, or another.
         body_bytes: of its body.
         about: the table of its kind.
-        has_old_compression: True if its buffers are compressed, as Arrow 0.17 says it: in its custom metadata.
+        has_old_compression: True if custom metadata say that its buffers are compressed, as by Arrow
+            0.17.
     """
 
     kind: int

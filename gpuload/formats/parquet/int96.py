@@ -31,7 +31,7 @@ NANOSECOND_DTYPE = np.dtype("M8[ns]")
 def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[columnar.Path]]:
     """Return a schema in which INT96 is timestamps in microseconds, and the paths of these columns.
 
-    Intervals of months, days and milliseconds, which PyArrow gives as bytes, are of a type of intervals there.
+    Intervals, which PyArrow gives as bytes, are of a type of intervals there.
     """
     leaves = [parquet_schema.column(number) for number in range(len(parquet_schema))]
     kinds = ["INT96" if leaf.physical_type == "INT96" else leaf.converted_type for leaf in leaves]

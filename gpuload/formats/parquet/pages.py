@@ -1,10 +1,12 @@
 """Pages: what the headers of the pages of a column say, before PyArrow takes memory for them.
 
-Layout  a column of a row group is pages, one behind the other: a header, in the compact protocol of Thrift, and as many
-        bytes as it says. A dictionary page may stand in front.
-Sizes   A value of a dictionary is stored once for any number of values, and so is the beginning that a text has in
-        common with the one before it (DELTA_BYTE_ARRAY). All other texts have at most the bytes of their pages.
-Read    PyArrow reads a column of a row group at once: `WatchedFile` shows these bytes, so that none is read twice.
+Layout  a column of a row group is pages, one behind the other: a header, in the compact protocol of
+        Thrift, and as many bytes as it says. A dictionary page may stand in front.
+Sizes   A value of a dictionary is stored once for any number of values, and so is the beginning that
+        a text has in common with the one before it (DELTA_BYTE_ARRAY). All other texts have at most
+        the bytes of their pages.
+Read    PyArrow reads a column of a row group at once: `WatchedFile` shows these bytes, so that none
+        is read twice.
 Source  https://github.com/apache/parquet-format, parquet.thrift and Encodings.md;
         https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
@@ -18,7 +20,7 @@ from typing import Any, BinaryIO
 TRUE, FALSE, BYTE, DOUBLE, BINARY, STRUCT = 1, 2, 3, 7, 8, 12  # kinds of values of Thrift
 VARINTS = (4, 5, 6)  # numbers of 16, 32 and 64 bits
 DICTIONARY_PAGE = 2  # of the kinds of pages
-DATA_HEADERS = {5: 2, 8: 4}  # the fields of a header that are those of data, and in these the field of the encoding
+DATA_HEADERS = {5: 2, 8: 4}  # fields of a header that are those of data, and in these the encoding
 PLAIN_ENCODING, DICTIONARY_ENCODINGS, PREFIX_ENCODING = 0, (2, 8), 7
 MOST_DEPTH = 8
 MOST_VARINT_BYTES = 10
@@ -35,7 +37,8 @@ class Pages:
     Attributes:
         num_values: of all data pages; a list is as many values as it has elements.
         num_bytes: of all pages, unpacked.
-        shared_bytes: the most bytes that one value may have that is not stored for itself; 0 if there is none.
+        shared_bytes: the most bytes that one value may have that is not stored for itself; 0 if there
+            is none.
         encodings: of all data pages, by their numbers in the format.
     """
 
@@ -46,7 +49,7 @@ class Pages:
 
 
 def parse_pages(content: bytes) -> Pages:
-    """Return what the headers in the bytes of a column say; bytes that are no header end it, as they end PyArrow."""
+    """Return what the headers in the bytes of a column say; bytes that are no header end it."""
     num_values, num_bytes, dictionary_bytes, shared_bytes, place = 0, 0, 0, 0, 0
     encodings = set[int]()
     while place < len(content):

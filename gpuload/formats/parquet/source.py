@@ -34,7 +34,6 @@ from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Leaf, starts_of
-from gpuload.spec import ENCODED_BYTES
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, look_at
 from gpuload.storage.folders import PARQUET, expand_tables
@@ -124,7 +123,7 @@ def parquet(
 class ParquetSource(TableSource):
     """Rows of Parquet files; made by ``gl.parquet``."""
 
-    def __init__(self, opening: Opening, leaves: Sequence[Leaf], tables: Sequence[Table], *rest: Any) -> None:
+    def __init__(self, opening: Opening, leaves: Any, tables: Sequence[Table], *rest: Any) -> None:
         super().__init__(opening, leaves, tables, *rest)
         self._tables = tables
 
@@ -202,14 +201,14 @@ def _check_pages(content: bytes, num_rows: int, column: Column, room: columnar.U
         _DecodeAgain: a text that is stored once may be that of each row.
     """
     field, pages = column.field, parse_pages(content)
-    is_binary = field.text or (field.dtype, field.shape) == ENCODED_BYTES
     room.check(pages.num_bytes)
-    room.check(pages.num_values * (columnar.OFFSET_BYTES if is_binary else field.dtype.itemsize))
+    room.check(pages.num_values * field.dtype.itemsize)
     per_row = pages.shared_bytes * -(-pages.num_values // max(num_rows, 1))
     rows = min(BATCH_ROWS, max(1, room.limit // PARTS // max(per_row, 1)))
-    # Of lists in one row there may be any number. PyArrow has dictionaries of pages of these encodings alone.
-    is_list = bool(field.text and field.shape) and pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}
-    as_dictionary = is_list and pages.shared_bytes * pages.num_values > room.limit
+    # A row of lists may have any number. PyArrow has dictionaries of pages of these encodings alone.
+    has_dictionary = pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}
+    is_long = pages.shared_bytes * pages.num_values > room.limit
+    as_dictionary = bool(field.text and field.shape) and has_dictionary and is_long
     if as_dictionary or (rows < min(num_rows, BATCH_ROWS) and not field.has_rows):
         raise _DecodeAgain(rows, as_dictionary)
 
@@ -218,16 +217,17 @@ def _batches(
     table: Table, group: int, column: Column, room: columnar.UnpackLimit, again: _DecodeAgain | None
 ) -> Iterator[tuple[int, Array | Ragged]]:
     """Yield rows of a column as `_pieces` does; ``again`` says how, if a first try ended."""
-    rows, as_dictionary = BATCH_ROWS if again is None else again.num_rows, again is not None and again.as_dictionary
+    is_small, how = room.packed_bytes < SMALL_BYTES, again or _DecodeAgain(BATCH_ROWS, False)
 
     def look(content: bytes) -> None:
         _check_pages(content, int(table.rows[group]), column, room)
 
-    # A small file may hold gigabytes, by values that are stored once for many; a large one may hold them anyway.
-    look_at_pages = look if room.packed_bytes < SMALL_BYTES and again is None else None
+    # A small file may hold gigabytes, by values that are stored once for many; a large one may
+    # hold them anyway.
+    options: dict[str, Any] = {"rows": how.num_rows, "as_dictionary": how.as_dictionary}
+    options["look"] = look if is_small and again is None else None
     if not table.is_int96(column.path):
-        pieces = table.batches(column.path, [group], rows, look=look_at_pages, as_dictionary=as_dictionary)
-        for batch in pieces:
+        for batch in table.batches(column.path, [group], **options):
             yield batch.num_rows, columnar.values_of(column, batch, room)
         return
     # Missing ones become NaT in both units, and then the default.
@@ -237,7 +237,7 @@ def _batches(
         replace(column, field=column.field.with_(dtype=np.dtype(f"M8[{unit}]")), dtype=None, default=default)
         for unit in UNITS
     ]
-    batches = [table.batches(column.path, [group], rows, unit=unit, look=look_at_pages) for unit in UNITS]
+    batches = [table.batches(column.path, [group], unit=unit, **options) for unit in UNITS]
     for of_units in zip(*batches, strict=True):
         seconds, nanoseconds = (
             columnar.values_of(part, batch, room) for part, batch in zip(columns, of_units, strict=True)

@@ -110,7 +110,7 @@ class Table:
             groups: the row groups.
             rows: how many to yield at a time.
             unit: of timestamps of 12 bytes.
-            look: takes the bytes of the column in a row group when they are read, before they are decoded.
+            look: takes the bytes of the column in a row group before they are decoded.
             as_dictionary: True for texts as places in a dictionary.
 
         Raises:
