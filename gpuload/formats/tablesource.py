@@ -144,11 +144,11 @@ def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequ
     number_of_folder = partition.number(text)
     expected = number_of_folder if isinstance(value, int) and number_of_folder is not None else text
     if type(value) is type(expected) and value != expected:
-        others = [name for name in names if name != partition.name]
+        names_of_rest = [name for name in names if name != partition.name]
         raise SpecError(
             f"{table.path}: {partition.name!r} is {value!r} in the file, and {expected!r} by its folder",
             cause="both are one column, and each record has one value of it",
-            remedy=f"read it from the files: {call}(..., partitions={others})",
+            remedy=f"read it from the files: {call}(..., partitions={names_of_rest})",
         )
     message = "%s: %s: %r is read from the files, not from the names of folders"
     log.info(message, call, table.path, partition.name)

@@ -767,7 +767,7 @@ def test_many_elements_of_one_row_take_no_memory_before_they_are_refused(tmp_pat
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string())], ids=str)
 @pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-def test_texts_that_are_stored_once_are_decoded_few_rows_at_a_time(tmp_path, monkeypatch, kind, encoding):
+def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(tmp_path, monkeypatch, kind, encoding):
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 6000)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1")
     texts = [f"text {'x' * 50} {number % 7}" for number in range(60)]
@@ -776,10 +776,10 @@ def test_texts_that_are_stored_once_are_decoded_few_rows_at_a_time(tmp_path, mon
     options = {} if "RLE" in encoding else {"use_dictionary": False, "column_encoding": {leaf: encoding}}
     path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=60, compression="zstd", **options)
     assert path.stat().st_size < 2000
-    sizes, batches = [], Table.batches
+    calls, batches = [], Table.batches
 
     def count(table, path, groups, **options):
-        sizes.append(options["rows"])
+        calls.append((options["rows"] < 60, options["as_dictionary"]))
         return batches(table, path, groups, **options)
 
     monkeypatch.setattr(Table, "batches", count)
@@ -787,7 +787,7 @@ def test_texts_that_are_stored_once_are_decoded_few_rows_at_a_time(tmp_path, mon
     values = gl.parquet(path).read(range(len(column)))["x"]
 
     assert [value if isinstance(value, str) else value.tolist() for value in values] == column.to_pylist()
-    assert (sizes[-1] < 60) == ("LENGTH" not in encoding)
+    assert calls[-1] == (encoding == "DELTA_BYTE_ARRAY", encoding == "RLE_DICTIONARY")
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])

@@ -187,12 +187,13 @@ def _pieces(
         yield from _batches(table, group, column, room, error)
 
 
-def _check_pages(content: bytes, num_rows: int, column: Column, room: columnar.UnpackLimit) -> None:
+def _check_pages(content: bytes, table: Table, group: int, column: Column, room: columnar.UnpackLimit) -> None:
     """Check what the pages of a column say, before PyArrow decodes them.
 
     Args:
         content: of the column in a row group.
-        num_rows: in the row group.
+        table: the file.
+        group: of its row groups.
         column: the column.
         room: the memory that its values may take.
 
@@ -200,17 +201,17 @@ def _check_pages(content: bytes, num_rows: int, column: Column, room: columnar.U
         FormatError: they take more memory than is allowed.
         _DecodeAgain: a text that is stored once may be that of each row.
     """
-    field, pages = column.field, parse_pages(content)
+    pages = parse_pages(content)
     room.check(pages.num_bytes)
-    room.check(pages.num_values * field.dtype.itemsize)
-    per_row = pages.shared_bytes * -(-pages.num_values // max(num_rows, 1))
-    rows = min(BATCH_ROWS, max(1, room.limit // PARTS // max(per_row, 1)))
-    # A row of lists may have any number. PyArrow has dictionaries of pages of these encodings alone.
-    has_dictionary = pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}
+    room.check(pages.num_values * column.field.dtype.itemsize)
     is_long = pages.shared_bytes * pages.num_values > room.limit
-    as_dictionary = bool(field.text and field.shape) and has_dictionary and is_long
-    if as_dictionary or (rows < min(num_rows, BATCH_ROWS) and not field.has_rows):
-        raise _DecodeAgain(rows, as_dictionary)
+    if not is_long or not table.texts_of(column.path):
+        return
+    # PyArrow has dictionaries of pages of these encodings alone.
+    if pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}:
+        raise _DecodeAgain(BATCH_ROWS, as_dictionary=True)
+    per_row = pages.shared_bytes * -(-pages.num_values // max(int(table.rows[group]), 1))
+    raise _DecodeAgain(max(1, min(BATCH_ROWS, room.limit // PARTS // per_row)), as_dictionary=False)
 
 
 def _batches(
@@ -220,7 +221,7 @@ def _batches(
     is_small, how = room.packed_bytes < SMALL_BYTES, again or _DecodeAgain(BATCH_ROWS, False)
 
     def look(content: bytes) -> None:
-        _check_pages(content, int(table.rows[group]), column, room)
+        _check_pages(content, table, group, column, room)
 
     # A small file may hold gigabytes, by values that are stored once for many; a large one may
     # hold them anyway.

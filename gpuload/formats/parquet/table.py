@@ -93,6 +93,13 @@ class Table:
         """Return True if a column is of timestamps of 12 bytes."""
         return path in self._footer()[1]
 
+    def texts_of(self, path: columnar.Path) -> list[str]:
+        """Return the paths of Parquet's columns of texts or bytes that a column is, or has below it."""
+        schema, dotted = self._footer()[0].schema, ".".join(path)
+        leaves = [schema.column(number) for number in range(len(schema))]
+        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        return [name for name in texts if name == dotted or name.startswith(f"{dotted}.")]
+
     def batches(
         self,
         path: columnar.Path,
@@ -130,7 +137,7 @@ class Table:
                 pre_buffer=False,
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit=unit,
-                read_dictionary=_leaves_of(footer, path) if as_dictionary else None,
+                read_dictionary=self.texts_of(path) if as_dictionary else None,
             )
             options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
             yield from reader.iter_batches(**options)
@@ -164,13 +171,6 @@ def _read_footer(files: Files, number: int) -> tuple[Any, Any, frozenset[columna
         features = (footer.metadata or {}).get(FEATURES)
         schema, int96 = with_microseconds(footer.schema.to_arrow_schema(), footer.schema)
         return footer, schema.with_metadata(features and {FEATURES: features}), int96
-
-
-def _leaves_of(footer: Any, path: columnar.Path) -> list[str]:
-    """Return the paths of Parquet's columns that are below a column."""
-    begin, schema = ".".join(path) + ".", footer.schema
-    names = [schema.column(number).path for number in range(len(schema))]
-    return [name for name in names if name.startswith(begin)]
 
 
 def _rows_of(path: str, footer: Any) -> Indices:
