@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields, replace
+from dataclasses import field as attribute_of
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +33,7 @@ POINT_FORMAT, MASK, INSTANCES = "xy", "mask", "masks"
 COLUMNS, MOST_FIELDS, MOST_LINES = 80, 8, 64  # of `repr`: of a terminal; of a record beside other facts; of a spec
 VOLUMES = ("DHWC", "DHW")  # orders of axes: of slices of an image, with channels or without
 NORMALIZED = "normalized "  # before a format: x in parts of the image's width, y of its height
+ZONES = ("UTC", "local")  # of times
 KINDS = (MASK, INSTANCES, *(prefix + name for prefix in ("", NORMALIZED) for name in (*BOX_FORMATS, POINT_FORMAT)))
 
 
@@ -52,6 +54,8 @@ class Field:
             height; ``"cxcywh"``: centre, width, height) or points (``"xy"``), in pixels, or ``"normalized xyxy"`` in
             parts of width and height; ``""`` where that is not known. ``source.mark`` says it.
         rows_of: the name of the field of boxes of which each has a row here: labels, say; or ``""``.
+        zone: ``"UTC"`` of times that are stored with a time zone, whichever it is; ``"local"`` of those that are stored
+            without one; ``""`` where the format does not say it. Fields are equal without it.
 
     Raises:
         SpecError: an attribute is of another kind, or two of them contradict each other.
@@ -65,6 +69,7 @@ class Field:
     text: str = ""
     kind: str = ""
     rows_of: str = ""
+    zone: str = attribute_of(default="", compare=False)
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -98,6 +103,8 @@ class Field:
             raise self._attribute_error("kind", f"it is one of {KINDS}, or empty", "write kind='xyxy' for boxes")
         if not isinstance(self.rows_of, str):
             raise self._attribute_error("rows_of", "it is the name of a field of boxes, or empty", "write rows_of=''")
+        if not isinstance(self.zone, str) or self.zone not in ("", *ZONES):
+            raise self._attribute_error("zone", f"it is one of {ZONES}, or empty", "write zone='UTC'")
 
     def _checked_dtype(self) -> np.dtype[Any]:
         remedy = "write numpy.dtype('f4'), say"
@@ -224,7 +231,7 @@ class Field:
         Raises:
             SpecError: there is no such attribute, or it is of another kind.
         """
-        attributes = ("name", "dtype", "shape", "encoded", "axes", "text", "kind", "rows_of")
+        attributes = ("name", "dtype", "shape", "encoded", "axes", "text", "kind", "rows_of", "zone")
         unknown = sorted(changes.keys() - set(attributes))
         if unknown:
             raise SpecError(
@@ -232,6 +239,8 @@ class Field:
             )
         if "dtype" in changes and "text" not in changes and np.dtype(changes["dtype"]).kind != "O":
             changes["text"] = ""
+        if np.dtype(changes.get("dtype", self.dtype)).kind != "M":
+            changes["zone"] = ""
         return replace(self, **changes)
 
     def __repr__(self) -> str:

@@ -49,6 +49,8 @@ from gpuload.errors import (
     line_of,
     missing_package,
 )
+from gpuload.formats import foreign
+from gpuload.formats.base import Beginning
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.blocks import check_cache_bytes
@@ -56,8 +58,9 @@ from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import differing_files
 from gpuload.sources.defaults import UnfitDefault, convert_default, example_default, plain_default
 from gpuload.sources.dtypes import UnfitValue, common_dtype, convert_values
-from gpuload.sources.leaf import UINT8, Indices, Leaf, gather_pieces
-from gpuload.sources.partitions import Partition, check_partitions
+from gpuload.sources.leaf import UINT8, Indices, gather_pieces
+from gpuload.sources.partitions import check_partitions
+from gpuload.sources.zones import check_zones
 from gpuload.spec import Field, dtype_of, is_whole, list_of_names
 from gpuload.storage.files import Files, open_error
 from gpuload.storage.inflate import limit_bytes, too_large
@@ -66,10 +69,14 @@ Array = NDArray[Any]
 Path = tuple[str, ...]
 Shapes = Mapping[str, tuple[int, ...]]
 VIEW = np.dtype([("length", "<i4"), ("beginning", "V4"), ("buffer", "<i4"), ("offset", "<i4")])
+UNKNOWN_ZONE = "unknown"  # of times of a format that does not say whether they have one
+VIEWS = ("string_view", "binary_view")
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
 FIXED_LISTS = re.compile("Expected all lists to be of size=")  # PyArrow 23 to 25, of a sound file with missing lists
+# PyArrow's words:
+UNSUPPORTED = re.compile("unsupported|not (yet )?implemented|not supported", re.IGNORECASE)
 CONVERTED_KINDS = "biufmM"  # of dtypes that dtypes= may say
 log = logging.getLogger("gpuload")
 
@@ -113,13 +120,18 @@ class UnpackLimit:
     place: str
     packed_bytes: int
 
+    @property
+    def limit(self) -> int:
+        """How many bytes these are."""
+        return limit_bytes(self.packed_bytes)
+
     def check(self, num_bytes: int) -> None:
         """Refuse values of more bytes than the limit, before memory is taken for them.
 
         Raises:
             FormatError: they are more.
         """
-        if num_bytes > limit_bytes(self.packed_bytes):
+        if num_bytes > self.limit:
             raise too_large(self.place, self.packed_bytes, num_bytes, unpack="with PyArrow")
 
 
@@ -205,40 +217,6 @@ def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
     return dtype.newbyteorder("=")
 
 
-def without_partitions(
-    call: str, arguments: Mapping[str, Any], partitions: Sequence[Partition], table: Any
-) -> tuple[dict[str, Any] | None, list[Partition]]:
-    """Return the arguments for the columns of files, and the columns that folders are.
-
-    Args:
-        call: the reader.
-        arguments: of the reader, for both.
-        partitions: of the files. A column of the same name in the files themselves is read in place of one of these.
-        table: the first file.
-
-    Returns:
-        The arguments; None if ``fields=`` names no column of the files. And those of the partitions that are read.
-    """
-    in_files = set(_paths_by_name(dict(_leaves((), table.schema))))
-    for partition in partitions:
-        if partition.name in in_files:
-            message = "%s: %s: %r is read from the files, not from the names of folders"
-            log.info(message, call, table.path, partition.name)
-    fields = arguments["fields"]
-    rest = [part for part in partitions if part.name not in in_files and (fields is None or part.name in fields)]
-    names = {partition.name for partition in partitions} - in_files
-    defaults = {name: value for name, value in arguments["defaults"].items() if name not in names}
-    if fields is not None:
-        fields = tuple(name for name in fields if name not in names)
-    return None if fields == () else {**arguments, "fields": fields, "defaults": defaults}, rest
-
-
-def order_leaves(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
-    """Return the leaves of columns in the order of ``fields=``."""
-    by_name = {leaf.spec.names[0]: leaf for leaf in leaves}
-    return list(leaves) if fields is None else [by_name[name] for name in fields]
-
-
 def columns_of_files(
     call: str, tables: Sequence[Any], arguments: Mapping[str, Any], images: Mapping[str, bool] | None = None
 ) -> list[list[Column]]:
@@ -304,6 +282,7 @@ def _with_common_fields(call: str, paths: Sequence[str], columns: list[list[Colu
     """
     for key, expected in enumerate(columns[0]):
         files = [file_columns[key] for file_columns in columns]
+        check_zones(zip(paths, [column.field for column in files], strict=True))
         different = {column.field: number for number, column in reversed(list(enumerate(files)))}
         if len(different) == 1:
             continue
@@ -429,14 +408,16 @@ def columns_of(
     names = _paths_by_name(types)
     counts = Counter(".".join(path[:-1] if path[:-1] in images_of_structs else path) for path, _ in leaves)
     order = list(names)
-    for name in (*(order if fields is None else fields), *shapes, *defaults, *dtypes):
-        if name not in names:
-            raise UnknownFieldError(
-                f"{place} has no column {name!r}", cause=f"it has {order}", remedy="name one of these"
-            )
+    check_names(place, (*(order if fields is None else fields), *shapes, *defaults, *dtypes), order)
     columns = []
     for name in order if fields is None else fields:
         try:
+            if not name:
+                raise SpecError(
+                    "a column has no name",
+                    cause="a field has one, by which it is read",
+                    remedy="rename it with PyArrow, and write the file anew",
+                )
             if counts[name] > 1 and names[name][:-1] not in images_of_structs:
                 raise _same_name(name)
             path, arrow_type = names[name], types[names[name]]
@@ -450,6 +431,27 @@ def columns_of(
             column = Column(column.field.with_(encoded=True), column.path, None, column.default)
         columns.append(replace(column, call=call))
     return columns
+
+
+def names_of(schema: Any) -> list[str]:
+    """Return the names of the fields that columns of a schema become."""
+    return list(_paths_by_name(dict(_leaves((), schema))))
+
+
+def path_of(schema: Any, name: str) -> Path:
+    """Return the path of the column that becomes a field."""
+    return _paths_by_name(dict(_leaves((), schema)))[name]
+
+
+def check_names(place: str, names: Iterable[str], columns: Sequence[str]) -> None:
+    """Check the names of arguments; raises ``UnknownFieldError`` if a file has no such column."""
+    for name in names:
+        if name not in columns:
+            raise UnknownFieldError(
+                f"{place} has no column {name!r}",
+                cause=f"it has {list(columns)}",
+                remedy="name one of these",
+            )
 
 
 def _images_of_structs(leaves: Iterable[tuple[Path, Any]]) -> set[Path]:
@@ -508,7 +510,7 @@ def _column(
             )
         if "list" not in _kind(arrow_type):
             raise SpecError(f"shapes: {name!r} is {arrow_type}", cause="it is no list", remedy="leave its shape out")
-        field = Field(name, _field(name, _element_type(arrow_type)).dtype, tuple(shape))
+        field = _field(name, _element_type(arrow_type)).with_(shape=tuple(shape))
         if field.text:
             raise SpecError(f"shapes: {name!r} has texts", cause="texts have no shape", remedy="leave its shape out")
     elif not field.uniform and not field.ragged:
@@ -645,7 +647,15 @@ def _field(name: str, arrow_type: Any) -> Field:
     dtype = _dtype(kind, plain)
     if dtype is None:
         raise _refusal(name, arrow_type, "all of its values are missing" if kind == "null" else "it has no form here")
-    return Field(name, dtype, ())
+    return Field(name, dtype, (), zone=_zone_of(plain) if dtype.kind == "M" else "")
+
+
+def _zone_of(plain: Any) -> str:
+    """Return the attribute ``zone`` of a field of dates or times."""
+    zone = getattr(plain, "tz", None)
+    if zone == UNKNOWN_ZONE:
+        return ""
+    return "UTC" if zone else "local"
 
 
 def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
@@ -700,8 +710,15 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
                 cause="it does not decode lists of a fixed length some of which are missing",
                 remedy='pip install "pyarrow>=26"',
             ) from None
-        cause = f"PyArrow cannot decode it: {line_of(error)}"
-        raise DamagedBlockError(place, cause=cause, remedy="copy the file again, or write it anew") from None
+        text, remedy = line_of(error), "copy the file again, or write it anew"
+        cause = f"PyArrow cannot decode it: {text}"
+        if "decrypt" in text:
+            cause = f"it is encrypted, which is not supported: {text}"
+            remedy = "decrypt it with PyArrow, and write it anew; or leave its columns out: fields=[...]"
+        elif isinstance(error, arrow.ArrowNotImplementedError) or UNSUPPORTED.search(text):
+            cause = f"PyArrow does not support it, or its bytes changed: {text}"
+            remedy = "write it anew with the program that wrote it, in another encoding; or copy it again"
+        raise DamagedBlockError(place, cause=cause, remedy=remedy) from None
 
 
 @contextlib.contextmanager
@@ -709,7 +726,7 @@ def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
     """Make errors of PyArrow about the beginning, footer or schema of a file errors of its format.
 
     Raises:
-        FormatError: PyArrow does not take the bytes.
+        FormatError: PyArrow does not take the bytes, or they are of a format that is not supported.
         FileError: the file changed, or cannot be read.
     """
     path, size = files.paths[number], int(files.sizes[number])
@@ -717,6 +734,11 @@ def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
         with as_damage(path, files, number):
             yield
     except DamagedBlockError as error:
+        with files.open_binary(number) as file:
+            foreign.refuse(Beginning(path, size, file.read(HEAD_BYTES)))
+        if UNSUPPORTED.search(error.cause):
+            remedy = "write it anew with other types, by the program that wrote it; or copy it again"
+            raise FormatError(f"{path} is not read", cause=error.cause, remedy=remedy) from None
         cause = f"{error.cause}; it has {size} bytes"
         remedy = "it was cut short, or is still being written, or is something else: gl.open(path) finds out"
         raise FormatError(f"{path} is no {title} file to read", cause=cause, remedy=remedy) from None
@@ -760,7 +782,7 @@ def values_of_array(column: Column, array: Any, room: UnpackLimit) -> Array | Ra
     if default is not None:
         arrow, compute = signalsafe.import_package("pyarrow"), signalsafe.import_package("pyarrow.compute")
         room.check(array.null_count * OFFSET_BYTES * len(default))
-        if "view" in str(array.type):  # for which PyArrow has no such function
+        if _kind(array.type) in VIEWS:  # for which PyArrow has no such function
             array = _without_views(array, room)
         array = compute.coalesce(array, arrow.scalar(default, array.type))
     if column.shape is not None or (field.uniform and not field.text and field.shape):
@@ -856,13 +878,13 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
 def _is_undecodable(values: Any) -> bool:
     """Return True for values of a dictionary or of run ends for which PyArrow has no function that decodes them."""
     kind = str(values.type)
-    return kind in ("string_view", "binary_view") or kind.startswith(("dictionary<", "run_end_encoded<"))
+    return kind in VIEWS or kind.startswith(("dictionary<", "run_end_encoded<"))
 
 
 def _decodable(values: Any, room: UnpackLimit | None) -> Any:
     """Return such values in a form that PyArrow decodes."""
     plain = plain_values(values, room)
-    return _without_views(plain, room) if "view" in str(plain.type) else plain
+    return _without_views(plain, room) if _kind(plain.type) in VIEWS else plain
 
 
 def _sizes_of(array: Any, room: UnpackLimit) -> Indices:

@@ -21,6 +21,7 @@ from gpuload.sources.classnames import common_classes, shorten
 from gpuload.sources.dtypes import common_dtype
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
+from gpuload.sources.zones import check_zones
 from gpuload.spec import Layout, Part, Spec
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
             whole numbers, of floating-point numbers, or of texts of a length. False: dtypes are the same.
 
     Raises:
-        SpecError: the fields of the sources differ, or the classes of their labels, or one of them is no source.
+        SpecError: the fields of the sources differ, or the classes of their labels; times with a zone follow times
+            without one; one of them is no source.
     """
     _check_sources("concat", sources)
     promote = check_flag("promote", promote)
@@ -171,6 +173,9 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
             is_alike = common is not None and field.with_(dtype=common) == expected.with_(dtype=common)
             if not (promote and is_alike):
                 raise _differ(number, f"field {field}", str(expected), promotes=is_alike)
+    titles = [f"source {number} of gl.concat" for number in range(len(sources))]
+    for name in first.spec.names:
+        check_zones(builtins.zip(titles, [source.spec[name] for source in sources], strict=True))
     common_classes(
         [(f"gl.concat: source {number}", source.classes) for number, source in enumerate(sources)],
         "open them with the same classes: a = gl.images('a', classes=[...]); b = gl.images('b', classes=a)",

@@ -64,6 +64,8 @@ def convert_default(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         if not array.size and array.dtype.kind == "f":  # an empty list
             return array.astype(dtype)
         raise UnfitDefault(f"it is no value of {dtype}")
+    if array.dtype.kind == "m" and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise UnfitDefault("months and years have no length in other units")
     with np.errstate(all="ignore"):
         try:
             result = array.astype(dtype)

@@ -48,9 +48,15 @@ class Partition:
     @property
     def dtype(self) -> np.dtype[Any]:
         """int64, or object for text."""
-        texts = [text for text in self.values if text is not None]
-        is_whole = bool(texts) and all(WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63 for text in set(texts))
+        texts = {text for text in self.values if text is not None}
+        is_whole = bool(texts) and all(self.number(text) is not None for text in texts)
         return NUMBER if is_whole else np.dtype(object)
+
+    @staticmethod
+    def number(text: str | None) -> int | None:
+        """Return the number that a text is, as int64 writes it; None for others."""
+        is_whole = text is not None and WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63
+        return int(text) if text is not None and is_whole else None
 
     def leaf(self, call: str, paths: Sequence[str], counts: Sequence[int], default: Any) -> PartitionLeaf:
         """Return the column of records; ``counts`` are those of each file.
@@ -99,30 +105,32 @@ def partitions_of(
     if names is not None:
         pairs = [_pairs(path) for path in paths] if names else []
     elif any("=" in folder for folder in inner):
-        by_folder = {folder: _pairs(folder) for folder in set(inner)}
+        by_folder = {folder: _pairs(folder) for folder in dict.fromkeys(inner)}
         pairs = [by_folder[folder] for folder in inner]
         names = list(dict.fromkeys(name for folder_pairs in by_folder.values() for name in folder_pairs))
     result = list[Partition]()
     for name in names or ():
-        values = [folder_pairs.get(name, "") for folder_pairs in pairs]
-        if "" in values:
+        values = [folder_pairs.get(name) for folder_pairs in pairs]
+        present = [value for value in values if value is not None]
+        if len(present) < len(values):
             raise SpecError(
-                f"{paths[values.index('')]} lies in no folder {name}=...",
+                f"{paths[values.index(None)]} lies in no folder {name}=...",
                 cause="such a folder is the value of a column, and each record has one",
                 remedy=f"open files with the same folders; or without such columns: {call}(..., partitions=[])",
             )
-        result.append(
-            Partition(
-                name, tuple(None if value == MISSING else unquote(value, errors="surrogateescape") for value in values)
-            )
-        )
+        result.append(Partition(name, tuple(map(_value_of, present))))
     return tuple(result)
+
+
+def _value_of(text: str) -> str | None:
+    """Return the value that the name of a folder is; None for a missing one."""
+    return None if text == MISSING else unquote(text, errors="surrogateescape")
 
 
 def _pairs(path: str) -> dict[str, str]:
     """Return the names and values of folders in a path; of two of one name the inner one."""
     parts = [part.partition("=") for part in path.split("/") if "=" in part]
-    return {unquote(name): value for name, mark, value in parts if name and value}
+    return {unquote(name): value for name, _, value in parts if name}
 
 
 def check_partitions(call: str, names: Any) -> tuple[str, ...] | None:

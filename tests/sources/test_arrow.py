@@ -15,6 +15,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import ChangedFileError, DamagedBlockError, FormatError, SpecError
+from gpuload.formats.arrow.messages import Message
 from gpuload.testing.sources import SourceContract
 from tests.imagefiles import jpeg
 from tests.sources import test_parquet
@@ -467,3 +468,35 @@ def test_dictionaries_and_run_ends_of_values_that_pyarrow_does_not_decode(tmp_pa
     values = gl.arrow(tmp_path / "a.arrow").read(range(len(right)))["x"]
 
     assert [value if isinstance(value, str) else bytes(value).decode() for value in values] == right
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_buffers_compressed_as_by_arrow_0_17_are_decoded(tmp_path, codec):
+    # Random numbers, which compression makes no shorter.
+    numbers = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 1000)
+    batch = pa.record_batch({"x": numbers, "y": pa.array([f"text {number % 3}" for number in range(1000)])})
+    options = pa.ipc.IpcWriteOptions(compression=codec, metadata_version=pa.ipc.MetadataVersion.V4)
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_stream(str(path), batch.schema, options=options) as writer:
+        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": codec})
+    # Arrow 0.17 says in custom metadata what later ones say in a field of the record batch, which is taken out here.
+    content = bytearray(path.read_bytes())
+    begin = 8 + int.from_bytes(content[4:8], "little")
+    about = Message.parse(bytes(content[begin:])).about
+    slot = begin + 8 + about._slots + 4 + 2 * 3
+    content[slot : slot + 2] = bytes(2)
+    path.write_bytes(content)
+    assert pa.ipc.open_stream(path.read_bytes()).read_all()["x"].to_pylist() == numbers.tolist()
+
+    values = gl.arrow(path).read([0, 7, 999])
+
+    assert values["x"].tolist() == numbers[[0, 7, 999]].tolist()
+    assert values["y"].tolist() == ["text 0", "text 1", "text 0"]
+
+
+def test_feather_of_version_1_is_not_called_cut_short(tmp_path):
+    (tmp_path / "a.feather").write_bytes(b"FEA1" + bytes(200) + b"FEA1")
+
+    for call in (gl.arrow, gl.open):
+        with pytest.raises(FormatError, match=r"a\.feather is a Feather file of version 1\n.*not supported"):
+            call(tmp_path / "a.feather")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import MissingFileError, SpecError
+from gpuload.errors import MissingFileError, SpecError, UnknownFieldError
 from gpuload.testing.sources import SourceContract
 
 pa = pytest.importorskip("pyarrow", reason="gl.parquet needs PyArrow")
@@ -145,11 +148,81 @@ def test_partitions_go_through_a_loader_and_are_part_of_the_fingerprint(tmp_path
 
 
 def test_a_column_of_the_files_stands_before_the_folder_of_its_name(tmp_path):
-    pq.write_table(pa.table({"year": [7]}), tmp_path / "a.parquet")
     (tmp_path / "year=2020").mkdir()
-    (tmp_path / "a.parquet").rename(tmp_path / "year=2020" / "a.parquet")
+    pq.write_table(pa.table({"year": pa.array([2020], pa.int16())}), tmp_path / "year=2020" / "a.parquet")
 
-    assert gl.parquet(tmp_path).read([0])["year"].tolist() == [7]
+    assert gl.parquet(tmp_path).read([0])["year"].dtype == np.int16
+
+
+def test_a_column_of_files_that_says_another_value_than_their_folder_is_refused(tmp_path):
+    for year, values in ((2019, [2019]), (2020, [2020])):
+        write(tmp_path / f"x={year}" / "place=a" / "a.parquet", values)
+    assert gl.parquet(tmp_path).read([0, 1])["x"].tolist() == [2019, 2020]
+    (tmp_path / "x=2019").rename(tmp_path / "x=2018")
+
+    with pytest.raises(SpecError, match=r"'x' is 2019 in the file, and 2018 by its folder") as error:
+        gl.parquet(tmp_path)
+
+    [call] = re.findall(r"gl\.parquet\(.*\)", error.value.remedy)
+    source = eval(call.replace("...", "tmp_path"))
+    assert source.spec.names == ("x", "place")
+    assert source.read([0, 1])["x"].tolist() == [2019, 2020]
+
+
+@pytest.mark.parametrize("argument", ["fields", "defaults", "dtypes", "shapes"])
+def test_an_unknown_column_is_told_beside_columns_and_folders(tmp_path, argument):
+    write(tmp_path / "year=2019" / "a.parquet", [1])
+    value = ["y"] if argument == "fields" else {"y": {"dtypes": "i8", "shapes": (1,)}.get(argument, 0)}
+
+    with pytest.raises(UnknownFieldError, match=r"no column 'y'\n.*it has \['x', 'year'\]"):
+        gl.parquet(tmp_path, **{argument: value})
+
+
+def test_arguments_that_folders_do_not_take_are_refused(tmp_path):
+    write(tmp_path / "year=2019" / "a.parquet", [1])
+
+    for argument in ({"dtypes": {"year": "f4"}}, {"shapes": {"year": (1,)}}):
+        with pytest.raises(SpecError, match="'year' is the name of a folder") as error:
+            gl.parquet(tmp_path, **argument)
+    [call] = re.findall(r"gl\.ops\.Cast\(.*?\)", error.value.remedy)
+    loader = gl.Loader(gl.parquet(tmp_path), 1, ops=[eval(call)], device="cpu")
+    assert loader.peek()["year"].dtype == np.float32
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_manifest_says_which_folders_are_columns(tmp_path, suffix):
+    call = {".parquet": gl.parquet, ".arrow": gl.arrow}[suffix]
+    for year in (2019, 2020):
+        write(tmp_path / f"year={year}" / f"a{suffix}", [year - 2000])
+    path = call(tmp_path).index(tmp_path / "a.manifest")
+
+    for opened in (gl.open(path), call(path), call(path, ["x", "year"])):
+        assert opened.read([1, 0])["year"].tolist() == [2020, 2019]
+    assert call(path, ["year"]).spec.names == ("year",)
+    assert call(path, partitions=[]).spec.names == ("x",)
+
+
+def test_a_folder_with_an_empty_value_is_an_empty_text_as_in_pyarrow(tmp_path):
+    write(tmp_path / "place=" / "a.parquet", [1])
+    write(tmp_path / "place=b" / "a.parquet", [2])
+    expected = dataset.dataset(tmp_path, partitioning="hive").to_table().to_pydict()
+
+    assert gl.parquet(tmp_path).read([0, 1])["place"].tolist() == expected["place"] == ["", "b"]
+
+
+def test_folders_in_another_order_have_one_order_of_fields(tmp_path):
+    write(tmp_path / "year=1" / "place=a" / "a.parquet", [1])
+    write(tmp_path / "place=b" / "year=2" / "a.parquet", [2])
+    program = f"import gpuload as gl; print(gl.parquet({str(tmp_path)!r}).spec.names)"
+
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, env={**os.environ, "PYTHONHASHSEED": str(seed)}
+        ).stdout
+        for seed in (1, 2, 3, 4)
+    }
+
+    assert outputs == {b"('x', 'place', 'year')\n"}
 
 
 def test_files_of_other_depths_are_refused(tmp_path):

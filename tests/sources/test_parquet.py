@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import io
 import json
@@ -23,6 +24,8 @@ from gpuload.errors import (
     UnknownFieldError,
 )
 from gpuload.formats.columnar import as_damage
+from gpuload.formats.parquet.pages import parse_pages
+from gpuload.formats.parquet.table import Table
 from gpuload.sources import blocks
 from gpuload.testing.sources import SourceContract
 
@@ -82,16 +85,18 @@ class TestColumnsThatAreNotCached(TestColumns):
     cache_bytes = 0
 
 
-@pytest.mark.parametrize("name", ["polars", "polars-lz4", "duckdb", "fastparquet"])
+@pytest.mark.parametrize(
+    "name", ["polars.parquet", "polars-lz4.parquet", "polars.arrow", "duckdb.parquet", "fastparquet.parquet"]
+)
 def test_files_of_other_programs_hold_what_these_wrote(name):
-    with gl.open(GOLDEN / f"{name}.parquet") as source:
+    with gl.open(GOLDEN / name) as source:
         fields = source.read(range(7))
 
     assert fields["number"].tolist() == list(range(7))
     np.testing.assert_allclose(fields["x"], np.linspace(-1, 1, 7), rtol=1e-15)
     assert fields["word"].tolist() == [f"wörd {i}" for i in range(7)]
     assert fields["flag"].tolist() == [True, False, False, True, False, False, True]
-    if name != "fastparquet":
+    if name != "fastparquet.parquet":
         assert [value.tolist() for value in fields["list"]] == [[], [0], [0, 1], [0, 1, 2], [], [0], [0, 1]]
         assert fields["day"].tolist() == np.arange("2026-11-01", "2026-11-08", dtype="M8[D]").tolist()
 
@@ -530,6 +535,8 @@ def test_timestamps_of_12_bytes_that_microseconds_do_not_hold_are_refused_or_nan
         (pa.timestamp("s"), datetime.date(2000, 1, 1), True),
         (pa.time32("s"), datetime.time(1, 2, 3), True),
         (pa.duration("ms"), datetime.timedelta(seconds=1), True),
+        (pa.time64("us"), np.timedelta64(1, "M"), False),
+        (pa.list_(pa.string_view()), ["a", ""], True),
         (pa.timestamp("us"), "2000-01-01", False),
         (pa.string(), 1, False),
         (pa.binary(2), b"abc", False),
@@ -661,7 +668,6 @@ def test_dtypes_that_values_do_not_become_are_refused(tmp_path, kind, dtypes):
 )
 def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_refused(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
-    monkeypatch.setattr("gpuload.formats.parquet.source.FEW_ROWS", 16)
     monkeypatch.setenv("GPULOAD_EXPANSION", "1")
     values = pa.array([b"a" * (1 << 19) if "binary" in str(kind) else "a" * (1 << 19)] * 2)
     values = values.cast(kind.value_type if "dictionary" in str(kind) else kind)
@@ -678,6 +684,139 @@ def test_a_text_that_is_stored_once_for_many_rows_takes_no_memory_before_it_is_r
         gl.parquet(path).read([0])
 
     assert memory("VmHWM") - before < 80 << 10  # of 100 MB that it stands for, and of 200 that PyArrow takes for these
+
+
+class Keys:
+    """Keys that encrypt and decrypt nothing, for PyArrow's files with encrypted columns."""
+
+    def client(self, config):
+        encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+        class Client(encryption.KmsClient):
+            def __init__(self):
+                super().__init__()
+
+            def wrap_key(self, key, name):
+                return base64.b64encode(key)
+
+            def unwrap_key(self, key, name):
+                return base64.b64decode(key)
+
+        return Client()
+
+    def write(self, path, columns, **options):
+        encryption = pytest.importorskip("pyarrow.parquet.encryption")
+        configuration = encryption.EncryptionConfiguration(footer_key="footer", **options)
+        factory = encryption.CryptoFactory(self.client)
+        properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), configuration)
+        with pq.ParquetWriter(path, columns.schema, encryption_properties=properties) as writer:
+            writer.write_table(columns)
+
+
+def test_encrypted_files_are_not_called_damaged(tmp_path):
+    columns, keys = pa.table({"x": [1, 2], "y": [3, 4]}), Keys()
+    keys.write(tmp_path / "a.parquet", columns, plaintext_footer=False, column_keys={"key": ["x", "y"]})
+    keys.write(tmp_path / "b.parquet", columns, plaintext_footer=True, column_keys={"key": ["x"]})
+
+    with pytest.raises(FormatError, match=r"a\.parquet is a Parquet file with an encrypted footer\n.*not supported"):
+        gl.parquet(tmp_path / "a.parquet")
+    with pytest.raises(DamagedBlockError, match=r"it is encrypted, which is not supported(.|\n)*fields="):
+        gl.parquet(tmp_path / "b.parquet").read([0])
+    assert gl.parquet(tmp_path / "b.parquet", ["y"]).read([1, 0])["y"].tolist() == [4, 3]
+
+
+def test_intervals_of_parquet_are_refused_as_those_of_arrow_are(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"x": pa.array([bytes(12)], pa.binary(12)), "y": [1]}))
+    content = path.read_bytes()
+    begin = len(content) - 8 - pq.read_metadata(path).serialized_size
+    # In the schema: FIXED_LEN_BYTE_ARRAY (7), length 12, OPTIONAL (1), the name; behind it a converted type, INTERVAL.
+    element = b"\x15\x0e\x15\x18\x15\x02\x18\x01x"
+    assert content[begin:].count(element + b"\x00") == 1
+    footer = (
+        content[begin:-8]
+        .replace(element + b"\x00", element + b"\x25\x2a\x00")
+        .replace(b"ARROW:schema", b"ARROW:sch3ma")
+    )
+    path.write_bytes(content[:begin] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert pq.ParquetFile(path).schema.column(0).converted_type == "INTERVAL"
+
+    with pytest.raises(SpecError, match=r"'x' is month_day_nano_interval(.|\n)*fields=\['y'\] leaves it out"):
+        gl.parquet(path)
+    assert gl.parquet(path, ["y"]).read([0])["y"].tolist() == [1]
+
+
+def test_a_column_without_a_name_can_be_left_out(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"": [1, 2], "x": [3, 4]}))
+
+    with pytest.raises(SpecError, match=r"a column has no name(.|\n)*fields=\['x'\] leaves it out"):
+        gl.parquet(path)
+    assert gl.parquet(path, ["x"]).read([1])["x"].tolist() == [4]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in /proc")
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.bool_(), pa.string()], ids=str)
+def test_many_elements_of_one_row_take_no_memory_before_they_are_refused(tmp_path, monkeypatch, kind, version):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 1 << 24)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    elements = pa.array(["a" * (1 << 19)] * 200 if kind == pa.string() else np.zeros(20 << 20, "?"), kind)
+    column = pa.LargeListArray.from_arrays(pa.array([0, len(elements)]), elements)
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), compression="zstd", data_page_version=version)
+    assert path.stat().st_size < 3000
+    del column, elements
+    pa.default_memory_pool().release_unused()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmHWM")
+
+    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+        gl.parquet(path).read([0])
+
+    assert memory("VmHWM") - before < 40 << 10  # of 100 MB of texts, and more of levels and numbers
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string())], ids=str)
+@pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(tmp_path, monkeypatch, kind, encoding):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 6000)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    texts = [f"text {'x' * 50} {number % 7}" for number in range(60)]
+    column = pa.array(texts if kind == pa.string() else [texts[n : n + n % 3] for n in range(40)], kind)
+    leaf = "x" if kind == pa.string() else "x.list.element"
+    options = {} if "RLE" in encoding else {"use_dictionary": False, "column_encoding": {leaf: encoding}}
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=60, compression="zstd", **options)
+    assert path.stat().st_size < 2000
+    calls, batches = [], Table.batches
+
+    def count(table, path, groups, **options):
+        calls.append((options["rows"] < 60, options["as_dictionary"]))
+        return batches(table, path, groups, **options)
+
+    monkeypatch.setattr(Table, "batches", count)
+
+    values = gl.parquet(path).read(range(len(column)))["x"]
+
+    assert [value if isinstance(value, str) else value.tolist() for value in values] == column.to_pylist()
+    assert calls[-1] == (encoding == "DELTA_BYTE_ARRAY", encoding == "RLE_DICTIONARY")
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_the_headers_of_pages_say_the_values_that_the_footer_says(tmp_path, version, codec):
+    column = pa.array([[number % 5, number] for number in range(5000)] + [[], None])
+    options = {"data_page_version": version, "compression": codec, "data_page_size": 1000, "write_page_checksum": True}
+    path = write(tmp_path / "a.parquet", pa.table({"x": column}), row_group_size=1 << 20, **options)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+
+    pages = parse_pages(path.read_bytes()[begin : begin + chunk.total_compressed_size])
+
+    assert pages.num_values == chunk.num_values == 10_002
+    assert pages.num_bytes < chunk.total_uncompressed_size < pages.num_bytes + 100 * 20  # with the headers
+
+
+@pytest.mark.parametrize("content", [b"\x15", b"\x1c" * 50, b"\x19\xff", b"\xff" * 99, bytes(9), b"\x55\x00"])
+def test_bytes_that_are_no_header_of_a_page_end_the_pages(content):
+    assert parse_pages(content).num_values == 0
 
 
 def memory(name):

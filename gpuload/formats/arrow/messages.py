@@ -29,6 +29,7 @@ from gpuload.sources.leaf import Indices
 
 SCHEMA, DICTIONARY, BATCH = 1, 2, 3  # kinds of messages
 CONTINUATION = b"\xff\xff\xff\xff"
+OLD_COMPRESSION = b"ARROW:experimental_compression"  # metadata of version 4
 HEAD_BYTES = 8
 END = struct.Struct("<i6s")  # of a file: bytes of the footer, and the magic without its padding
 WINDOW_BYTES = 1 << 16  # of a file that are read at a time where messages are looked for
@@ -102,11 +103,14 @@ class Message:
         kind: SCHEMA, DICTIONARY, BATCH, or another.
         body_bytes: of its body.
         about: the table of its kind.
+        has_old_compression: True if custom metadata say that its buffers are compressed, as by Arrow
+            0.17.
     """
 
     kind: int
     body_bytes: int
     about: FlatTable
+    has_old_compression: bool
 
     @classmethod
     def parse(cls, content: bytes) -> Message:
@@ -116,7 +120,9 @@ class Message:
         about, body_bytes = table.table(2), table.number(3, "<q")
         if about is None or body_bytes < 0:
             raise WrongMessage("a message has no content")
-        return cls(table.number(1, "<B"), body_bytes, about)
+        # Its key alone is looked for: PyArrow, which decodes such buffers, reads the value.
+        has_old_compression = OLD_COMPRESSION in content and table.table(4) is not None
+        return cls(table.number(1, "<B"), body_bytes, about, has_old_compression)
 
     @property
     def is_little(self) -> bool:
@@ -141,7 +147,7 @@ class Message:
     @property
     def is_packed(self) -> bool:
         """True for a record batch whose buffers are compressed."""
-        return self.about.table(3) is not None
+        return self.has_old_compression or self.about.table(3) is not None
 
 
 @dataclass(eq=False)
@@ -238,12 +244,11 @@ def read_batches(read: Read, size: int, head: bytes) -> Batches:
         WrongMessage: it ends too early, or says what cannot be.
     """
     window = _Window(read, size, head)
-    begin = len(FILE_MAGIC) if head.startswith(FILE_MAGIC) else 0
-    content, after = window.message(begin)
+    if head.startswith(FILE_MAGIC):
+        return _read_file(read, size, window)
+    content, after = window.message(0)
     if content is None or (schema := Message.parse(content)).kind != SCHEMA:
         raise WrongMessage("it does not begin with a schema")
-    if begin:
-        return _read_file(read, size, content, schema.is_little)
     return _read_stream(window, after + schema.body_bytes, schema.is_little)
 
 
@@ -301,7 +306,30 @@ def _read_stream(window: _Window, place: int, is_little: bool) -> Batches:
     return Batches.of(prefix, b"", is_little, np.array(places, np.int64), messages)
 
 
-def _read_file(read: Read, size: int, schema: bytes, is_little: bool) -> Batches:
+def _schema_of(window: _Window, end: int) -> bytes:
+    """Return the message of the schema of a file; Polars 2 writes it without its head.
+
+    Args:
+        window: of the file.
+        end: where the first message behind it begins.
+    """
+    begin = len(FILE_MAGIC)
+    try:
+        content, _ = window.message(begin)
+        if content is not None and Message.parse(content).kind == SCHEMA:
+            return content
+    except WrongMessage:
+        pass
+    if not 0 < end - begin <= LARGEST_METADATA_BYTES:
+        raise WrongMessage("it does not begin with a schema")
+    metadata = window.take(begin, end - begin)
+    content = CONTINUATION + struct.pack("<i", len(metadata)) + metadata
+    if Message.parse(content).kind != SCHEMA:
+        raise WrongMessage("it does not begin with a schema")
+    return content
+
+
+def _read_file(read: Read, size: int, window: _Window) -> Batches:
     """Return the record batches of a file."""
 
     def read_at(begins: Any, lengths: Any) -> bytes:
@@ -317,12 +345,14 @@ def _read_file(read: Read, size: int, schema: bytes, is_little: bool) -> Batches
     content = tail[in_tail : -END.size] if in_tail >= 0 else read_at([begin], [footer_bytes])
     footer = FlatTable(content)
     dictionaries, batches = (_places_of(footer.array(slot, BLOCK), size) for slot in (2, 3))
+    schema = _schema_of(window, min([begin, *dictionaries[:, 0].tolist(), *batches[:, 0].tolist()]))
     messages = list[Message]()
     for metadata in _metadata_of(read_at, batches):
         messages.append(Message.parse(metadata))
         if messages[-1].kind != BATCH or messages[-1].body_bytes != batches[len(messages) - 1, 2]:
             raise WrongMessage(f"its record batch {len(messages) - 1} is none, or another one than its footer says")
     prefix = schema + read_at(dictionaries[:, 0], dictionaries[:, 1:].sum(axis=1))
+    is_little = Message.parse(schema).is_little
     return Batches.of(prefix, FILE_MAGIC + content + tail[-END.size :], is_little, batches, messages)
 
 

@@ -29,12 +29,11 @@ from gpuload.formats.arrow.listing import from_manifest, to_manifest
 from gpuload.formats.arrow.messages import WINDOW_BYTES, Batches
 from gpuload.formats.arrow.table import CALL, Table
 from gpuload.formats.columnar import Column
+from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
-from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
-from gpuload.sources.partitions import Partition, digest_of, names_below, partitions_of
 from gpuload.sources.rows import Form, RowLeaf
 from gpuload.spec import Layout, Part
 from gpuload.storage import manifest, open_storage
@@ -52,7 +51,7 @@ def arrow(
     dtypes: Mapping[str, DTypeLike] | None = None,
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
-) -> ColumnSource:
+) -> TableSource:
     """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets` saves to disk.
 
         gl.arrow("table.feather")
@@ -95,10 +94,7 @@ def arrow(
         names, files, storage = list(listing.files.paths), listing.files, open_storage(listing.files)
         inner = [""] * len(names)
         tables, images = from_manifest(listing, storage)
-    folders = partitions_of(CALL, names, inner, arguments.get("partitions"))
-    if folders:
-        arguments["partitions"] = tuple(partition.name for partition in folders)
-    of_files, folders_read = columnar.without_partitions(CALL, arguments, folders, tables[0])
+    of_files, folders = divide(CALL, arguments, tables, inner, listing)
     groups = _groups_of(tables)
     columns = (
         [[] for _ in groups]
@@ -107,38 +103,20 @@ def arrow(
     )
     cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
     leaves = [_leaf(tables, groups, [part[key] for part in columns], cache, key) for key in range(len(columns[0]))]
-    counts = [int(table.batches.rows.sum()) for table in tables]
-    leaves += [part.leaf(CALL, names, counts, arguments["defaults"].get(part.name)) for part in folders_read]
     for table in tables:
         table.batches.forget_buffers()
     opening = Opening(arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    leaves = columnar.order_leaves(arguments["fields"], leaves)
-    return ArrowSource(opening, leaves, tables, columns[0], folders_read)
+    return ArrowSource(opening, leaves, tables, columns[0], folders, storage)
 
 
-class ArrowSource(ColumnSource):
+class ArrowSource(TableSource):
     """Rows of Arrow files or streams; made by ``gl.arrow``."""
-
-    def __init__(
-        self,
-        opening: Opening,
-        leaves: Sequence[Leaf],
-        tables: Sequence[Table],
-        columns: Sequence[Column],
-        partitions: Sequence[Partition],
-    ) -> None:
-        storage, counts = tables[0].storage, [int(table.batches.rows.sum()) for table in tables]
-        about = [*sorted(opening.arguments["defaults"].items()), *digest_of(partitions)] or None
-        classes = columnar.classes_of(tables, columns)
-        super().__init__(storage.files, opening, storage, leaves, counts, classes, about=about)
-        if partitions:
-            self._names = names_below(self._files.paths)
-        self._columns, self._storage = columns, storage
 
     def _entries(self) -> Entries:
         # Nodes and buffers of record batches, which nothing else needs any more, are read anew.
         heads = look_at(self._files.paths, WINDOW_BYTES, lambda path, size, head: head)[1]
-        return Entries(*to_manifest(_open_tables(self._storage, heads), self._columns))
+        about, arrays = to_manifest(_open_tables(self._storage, heads), self._columns)
+        return Entries({**about, **self._about_folders()}, arrays)
 
 
 def _open_tables(storage: Storage, heads: Sequence[bytes]) -> list[Table]:

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpuload.errors import FormatError
-from gpuload.formats import columnar
+from gpuload.formats import columnar, foreign
 from gpuload.formats.arrow import FILE_MAGIC
 from gpuload.formats.arrow.messages import Batches, Message, WrongMessage, read_batches, width
+from gpuload.formats.base import Beginning
 from gpuload.formats.columnar import Column
 from gpuload.sources.leaf import Bytes, Indices, starts_of
 from gpuload.spec import Part
@@ -61,6 +62,11 @@ class Table:
         return self.files.paths[self.number]
 
     @property
+    def num_rows(self) -> int:
+        """How many rows it has."""
+        return int(self.batches.rows.sum())
+
+    @property
     def description(self) -> columnar.Description:
         """What the library `datasets` says of the columns."""
         return columnar.describe_features(self.schema.metadata)
@@ -87,6 +93,7 @@ class Table:
             try:
                 batches = read_batches(read, size, head)
             except WrongMessage as error:
+                foreign.refuse(Beginning(path, size, head))
                 raise FormatError(
                     f"{path} is no Arrow file to read",
                     cause=f"{error}; it has {size} bytes",

@@ -3,6 +3,7 @@
 Layout  8 bytes of nanoseconds of a day, 4 bytes of the Julian day.
 Field   datetime64[us], as Spark has them: from 290,000 years ago on, so that the year 9999 is that. A timestamp with a
         part of a microsecond is refused; ``dtypes=`` of datetime64[ns] reads these, which lie between 1677 and 2262.
+Zone    The format does not say it: Spark writes instants, Hive times of a place.
 Access  PyArrow decodes them to seconds, which hold all days, and to nanoseconds, which run over without a word. The
         lowest bits of these are right all the same, and both together say each timestamp exactly.
 Source  https://github.com/apache/parquet-format/blob/master/Encodings.md; PyArrow's ``coerce_int96_timestamp_unit``
@@ -28,13 +29,17 @@ NANOSECOND_DTYPE = np.dtype("M8[ns]")
 
 
 def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[columnar.Path]]:
-    """Return a schema in which INT96 is timestamps in microseconds, and the paths of these columns."""
-    flags = [parquet_schema.column(number).physical_type == "INT96" for number in range(len(parquet_schema))]
-    if not any(flags):
+    """Return a schema in which INT96 is timestamps in microseconds, and the paths of these columns.
+
+    Intervals, which PyArrow gives as bytes, are of a type of intervals there.
+    """
+    leaves = [parquet_schema.column(number) for number in range(len(parquet_schema))]
+    kinds = ["INT96" if leaf.physical_type == "INT96" else leaf.converted_type for leaf in leaves]
+    if not {"INT96", "INTERVAL"}.intersection(kinds):
         return schema, frozenset()
     arrow, paths = columnar.import_arrow("gl.parquet"), set[columnar.Path]()
 
-    def change(field: Any, path: columnar.Path, rest: Iterator[bool]) -> Any:
+    def change(field: Any, path: columnar.Path, rest: Iterator[str]) -> Any:
         kind = str(field.type).partition("<")[0]
         if kind == "struct":
             members = [field.type.field(number) for number in range(field.type.num_fields)]
@@ -44,13 +49,15 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
             size = (field.type.list_size,) if kind == "fixed_size_list" else ()
             return field.with_type((arrow.large_list if kind == "large_list" else arrow.list_)(inner, *size))
         # Of other types in which there are several columns, a map for instance, nothing becomes a field.
-        is_int96 = list(itertools.islice(rest, _num_columns(field.type)))
-        if is_int96 != [True]:
+        field_kinds = list(itertools.islice(rest, _num_columns(field.type)))
+        if field_kinds == ["INTERVAL"]:
+            return field.with_type(arrow.month_day_nano_interval())
+        if field_kinds != ["INT96"]:
             return field
         paths.add(path)
-        return field.with_type(arrow.timestamp("us"))
+        return field.with_type(arrow.timestamp("us", columnar.UNKNOWN_ZONE))
 
-    rest = iter(flags)
+    rest = iter(kinds)
     fields = [change(field, (field.name,), rest) for field in schema]
     return arrow.schema(fields, schema.metadata), frozenset(paths)
 

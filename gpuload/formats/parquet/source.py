@@ -27,18 +27,19 @@ from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.int96 import UNITS, join_times
 from gpuload.formats.parquet.listing import from_manifest, to_manifest
+from gpuload.formats.parquet.pages import DICTIONARY_ENCODINGS, PLAIN_ENCODING, parse_pages
 from gpuload.formats.parquet.table import BATCH_ROWS, CALL, Table
+from gpuload.formats.tablesource import TableSource, divide
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import CACHE_BYTES, BlockCache, BlockLeaf
-from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.leaf import Array, Leaf, starts_of
-from gpuload.sources.partitions import Partition, digest_of, names_below, partitions_of
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, look_at
 from gpuload.storage.folders import PARQUET, expand_tables
 
-SMALL_BYTES, FEW_ROWS = 1 << 20, 256  # of files whose texts are decoded few rows at a time
+SMALL_BYTES = 1 << 24  # of files whose pages are looked at
+PARTS = 8  # of the memory that a column may take: for rows that are decoded at a time
 
 
 def parquet(
@@ -50,7 +51,7 @@ def parquet(
     dtypes: Mapping[str, DTypeLike] | None = None,
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
-) -> ColumnSource:
+) -> TableSource:
     """Return the rows of Parquet files.
 
         gl.parquet("train-*.parquet")
@@ -93,10 +94,7 @@ def parquet(
         names, files = list(listing.files.paths), listing.files
         inner = [""] * len(names)
         tables, columns_of_manifest = from_manifest(listing)
-    folders = partitions_of(CALL, names, inner, arguments.get("partitions"))
-    if folders:
-        arguments["partitions"] = tuple(partition.name for partition in folders)
-    of_files, folders_read = columnar.without_partitions(CALL, arguments, folders, tables[0])
+    of_files, folders = divide(CALL, arguments, tables, inner, listing)
     if of_files is None:
         columns = [list[Column]() for _ in tables]
     elif listing is None:
@@ -118,34 +116,20 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
-    counts = [int(table.rows.sum()) for table in tables]
-    leaves += [part.leaf(CALL, names, counts, arguments["defaults"].get(part.name)) for part in folders_read]
     opening = Opening(parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments})
-    leaves = columnar.order_leaves(arguments["fields"], leaves)
-    return ParquetSource(opening, leaves, tables, columns[0], folders_read)
+    return ParquetSource(opening, leaves, tables, columns[0], folders, open_storage(files))
 
 
-class ParquetSource(ColumnSource):
+class ParquetSource(TableSource):
     """Rows of Parquet files; made by ``gl.parquet``."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        leaves: Sequence[Leaf],
-        tables: Sequence[Table],
-        columns: Sequence[Column],
-        partitions: Sequence[Partition],
-    ) -> None:
-        files, counts = tables[0].files, [int(table.rows.sum()) for table in tables]
-        about = [*sorted(opening.arguments["defaults"].items()), *digest_of(partitions)] or None
-        classes = columnar.classes_of(tables, columns)
-        super().__init__(files, opening, open_storage(files), leaves, counts, classes, about=about)
-        if partitions:
-            self._names = names_below(self._files.paths)
-        self._tables, self._columns = tables, columns
+    def __init__(self, opening: Opening, leaves: Any, tables: Sequence[Table], *rest: Any) -> None:
+        super().__init__(opening, leaves, tables, *rest)
+        self._tables = tables
 
     def _entries(self) -> Entries:
-        return Entries(*to_manifest(self._tables, self._columns))
+        about, arrays = to_manifest(self._tables, self._columns)
+        return Entries({**about, **self._about_folders()}, arrays)
 
 
 def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], block: int) -> Array | Ragged:
@@ -173,29 +157,78 @@ def _decode(groups: Sequence[tuple[Table, int]], columns: Sequence[Column], bloc
     return columnar.join(column, pieces)
 
 
-def _rows_at_once(table: Table, group: int, column: Column, room: columnar.UnpackLimit) -> int:
-    """Return how many rows to decode at a time, for which memory is taken before their bytes can be counted.
+class _DecodeAgain(Exception):
+    """Decoded so, a column would take too much memory.
 
-    A text of a dictionary is stored once for any number of rows. A file of some hundred bytes may hold gigabytes of
-    these, where a large one may hold them anyway.
-
-    Raises:
-        FormatError: rows of one size are more than is allowed.
+    Attributes:
+        num_rows: to decode at a time.
+        as_dictionary: True to decode texts to places in a dictionary, whose texts are added up.
     """
-    if column.field.has_rows:
-        num_rows = min(int(table.rows[group]), BATCH_ROWS)
-        room.check(num_rows * math.prod(column.field.fixed_shape) * column.field.dtype.itemsize)
-        return BATCH_ROWS
-    return FEW_ROWS if room.packed_bytes < SMALL_BYTES else BATCH_ROWS
+
+    def __init__(self, num_rows: int, as_dictionary: bool) -> None:
+        super().__init__(num_rows)
+        self.num_rows, self.as_dictionary = num_rows, as_dictionary
 
 
 def _pieces(
     table: Table, group: int, column: Column, room: columnar.UnpackLimit
 ) -> Iterator[tuple[int, Array | Ragged]]:
-    """Yield rows of a column, some at a time: how many they are, and their values."""
-    rows = _rows_at_once(table, group, column, room)
+    """Yield rows of a column, some at a time: how many they are, and their values.
+
+    Raises:
+        FormatError: they take more memory than is allowed.
+    """
+    if column.field.has_rows:
+        num_rows = min(int(table.rows[group]), BATCH_ROWS)
+        room.check(num_rows * math.prod(column.field.fixed_shape) * column.field.dtype.itemsize)
+    try:
+        yield from _batches(table, group, column, room, None)
+    except _DecodeAgain as error:  # raised before the first rows
+        yield from _batches(table, group, column, room, error)
+
+
+def _check_pages(content: bytes, table: Table, group: int, column: Column, room: columnar.UnpackLimit) -> None:
+    """Check what the pages of a column say, before PyArrow decodes them.
+
+    Args:
+        content: of the column in a row group.
+        table: the file.
+        group: of its row groups.
+        column: the column.
+        room: the memory that its values may take.
+
+    Raises:
+        FormatError: they take more memory than is allowed.
+        _DecodeAgain: a text that is stored once may be that of each row.
+    """
+    pages = parse_pages(content)
+    room.check(pages.num_bytes)
+    room.check(pages.num_values * column.field.dtype.itemsize)
+    is_long = pages.shared_bytes * pages.num_values > room.limit
+    if not is_long or not table.texts_of(column.path):
+        return
+    # PyArrow has dictionaries of pages of these encodings alone.
+    if pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}:
+        raise _DecodeAgain(BATCH_ROWS, as_dictionary=True)
+    per_row = pages.shared_bytes * -(-pages.num_values // max(int(table.rows[group]), 1))
+    raise _DecodeAgain(max(1, min(BATCH_ROWS, room.limit // PARTS // per_row)), as_dictionary=False)
+
+
+def _batches(
+    table: Table, group: int, column: Column, room: columnar.UnpackLimit, again: _DecodeAgain | None
+) -> Iterator[tuple[int, Array | Ragged]]:
+    """Yield rows of a column as `_pieces` does; ``again`` says how, if a first try ended."""
+    is_small, how = room.packed_bytes < SMALL_BYTES, again or _DecodeAgain(BATCH_ROWS, False)
+
+    def look(content: bytes) -> None:
+        _check_pages(content, table, group, column, room)
+
+    # A small file may hold gigabytes, by values that are stored once for many; a large one may
+    # hold them anyway.
+    options: dict[str, Any] = {"rows": how.num_rows, "as_dictionary": how.as_dictionary}
+    options["look"] = look if is_small and again is None else None
     if not table.is_int96(column.path):
-        for batch in table.batches(column.path, [group], rows):
+        for batch in table.batches(column.path, [group], **options):
             yield batch.num_rows, columnar.values_of(column, batch, room)
         return
     # Missing ones become NaT in both units, and then the default.
@@ -205,7 +238,7 @@ def _pieces(
         replace(column, field=column.field.with_(dtype=np.dtype(f"M8[{unit}]")), dtype=None, default=default)
         for unit in UNITS
     ]
-    batches = [table.batches(column.path, [group], unit=unit) for unit in UNITS]
+    batches = [table.batches(column.path, [group], unit=unit, **options) for unit in UNITS]
     for of_units in zip(*batches, strict=True):
         seconds, nanoseconds = (
             columnar.values_of(part, batch, room) for part, batch in zip(columns, of_units, strict=True)

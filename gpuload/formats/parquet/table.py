@@ -7,7 +7,7 @@ Damage  is found by PyArrow while it decodes. It ends the process for some damag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ import numpy as np
 from gpuload.errors import FormatError
 from gpuload.formats import columnar
 from gpuload.formats.parquet.int96 import with_microseconds
+from gpuload.formats.parquet.pages import WatchedFile, parse_pages
 from gpuload.sources.leaf import Indices
 from gpuload.storage.files import Files
 
@@ -64,13 +65,27 @@ class Table:
         return self.files.paths[self.number]
 
     @property
+    def num_rows(self) -> int:
+        """How many rows it has."""
+        return int(self.rows.sum())
+
+    @property
     def description(self) -> columnar.Description:
         """What the library `datasets` says of the columns."""
         return columnar.describe_features(self.schema.metadata)
 
     def first(self, path: columnar.Path) -> list[Any]:
         """Return the value of a column in the first row that the file has."""
-        for batch in self.batches(path, np.flatnonzero(self.rows)[:1].tolist(), rows=1):
+        room = columnar.UnpackLimit(self.path, int(self.files.sizes[self.number]))
+        is_first = True
+
+        def look(content: bytes) -> None:
+            nonlocal is_first
+            if is_first:  # what is read later begins anywhere
+                is_first = False
+                room.check(parse_pages(content).num_bytes)
+
+        for batch in self.batches(path, np.flatnonzero(self.rows)[:1].tolist(), 1, look=look):
             return columnar.python_values(path, batch)
         return []
 
@@ -78,10 +93,32 @@ class Table:
         """Return True if a column is of timestamps of 12 bytes."""
         return path in self._footer()[1]
 
+    def texts_of(self, path: columnar.Path) -> list[str]:
+        """Return the paths of Parquet's columns of texts or bytes that a column is, or has below it."""
+        schema, dotted = self._footer()[0].schema, ".".join(path)
+        leaves = [schema.column(number) for number in range(len(schema))]
+        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        return [name for name in texts if name == dotted or name.startswith(f"{dotted}.")]
+
     def batches(
-        self, path: columnar.Path, groups: list[int], rows: int = BATCH_ROWS, *, unit: str | None = None
+        self,
+        path: columnar.Path,
+        groups: list[int],
+        rows: int = BATCH_ROWS,
+        *,
+        unit: str | None = None,
+        look: Callable[[bytes], None] | None = None,
+        as_dictionary: bool = False,
     ) -> Iterator[Any]:
         """Yield the rows of a column, some at a time; timestamps of 12 bytes in a unit.
+
+        Args:
+            path: of the column.
+            groups: the row groups.
+            rows: how many to yield at a time.
+            unit: of timestamps of 12 bytes.
+            look: takes the bytes of the column in a row group before they are decoded.
+            as_dictionary: True for texts as places in a dictionary.
 
         Raises:
             DamagedBlockError: they cannot be decoded.
@@ -92,7 +129,7 @@ class Table:
         footer, _ = self._footer()
         with self.files.open_binary(self.number) as file, columnar.as_damage(place, self.files, self.number):
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
-                file,
+                file if look is None else WatchedFile(file, look),
                 metadata=footer,
                 # Without a buffer PyArrow reads the whole column of a row group first, which is too much for one value.
                 buffer_size=PEEK_BYTES if rows == 1 else 0,
@@ -100,6 +137,7 @@ class Table:
                 pre_buffer=False,
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit=unit,
+                read_dictionary=self.texts_of(path) if as_dictionary else None,
             )
             options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
             yield from reader.iter_batches(**options)

@@ -94,16 +94,18 @@ def _array(arrow: Any, field: Field, values: Values, count: int) -> Any:
     if (field.dtype, field.shape) == ENCODED_BYTES:
         return arrow.array([value.tobytes() for value in values], arrow.binary())
     if isinstance(values, Ragged):
-        elements = _elements(arrow, values.flat, values.payload.shape[1:])
+        elements = _elements(arrow, field, values.flat, values.payload.shape[1:])
         # Large lists: their offsets are int64, as ours.
         return arrow.LargeListArray.from_arrays(values.offsets - values.offsets[0], elements)
     array = np.asarray(values)
     if array.dtype.kind == "U":
         return arrow.array(array.tolist(), arrow.string())
-    return _elements(arrow, array, array.shape[1:])
+    return _elements(arrow, field, array, array.shape[1:])
 
 
-def _elements(arrow: Any, array: Any, shape: tuple[int, ...]) -> Any:
+def _elements(arrow: Any, field: Field, array: Any, shape: tuple[int, ...]) -> Any:
     """Return an array ``[n, *shape]`` as n lists of fixed size, one in the other."""
     flat = arrow.array(np.ascontiguousarray(array).reshape(-1))
+    if field.zone == "UTC":
+        flat = flat.cast(arrow.timestamp(flat.type.unit, "UTC"))
     return reduce(lambda inner, length: arrow.FixedSizeListArray.from_arrays(inner, length), shape[::-1], flat)

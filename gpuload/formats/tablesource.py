@@ -1,0 +1,160 @@
+"""Table source: rows of files of columns, and of folders that are columns: what Parquet and Arrow share.
+
+    sales/year=2019/a.parquet     x: 1 2 3     year: 2019 2019 2019
+
+Twice   A column that is in the files, too, is read from these. Its value in the first record is
+        compared with the name of the folder: programs that write such columns twice write the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from gpuload.errors import SpecError
+from gpuload.formats import columnar
+from gpuload.formats.columnar import Column
+from gpuload.sources.columns import ColumnSource
+from gpuload.sources.filesource import Opening
+from gpuload.sources.leaf import Leaf
+from gpuload.sources.partitions import Partition, digest_of, names_below, partitions_of
+from gpuload.storage.extents import Storage
+from gpuload.storage.manifest import Manifest
+
+PARTITIONS = "partitions"  # of the values of a manifest
+log = logging.getLogger("gpuload")
+
+
+class TableSource(ColumnSource):
+    """Rows of files of columns, and of folders.
+
+    Args:
+        opening: the call that opened them; its function is named as the reader is.
+        leaves: of the columns of the files, in order.
+        tables: the files.
+        columns: of the first file.
+        partitions: the columns that folders are.
+        storage: of the files.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        leaves: Sequence[Leaf],
+        tables: Sequence[Any],
+        columns: Sequence[Column],
+        partitions: Sequence[Partition],
+        storage: Storage,
+    ) -> None:
+        arguments, counts = opening.arguments, [table.num_rows for table in tables]
+        call, files, defaults = (
+            f"gl.{opening.function.__name__}",
+            storage.files,
+            arguments["defaults"],
+        )
+        of_folders = [part.leaf(call, files.paths, counts, defaults.get(part.name)) for part in partitions]
+        leaves = _in_order(arguments["fields"], [*leaves, *of_folders])
+        about = [*sorted(defaults.items()), *digest_of(partitions)] or None
+        classes = columnar.classes_of(tables, columns)
+        super().__init__(files, opening, storage, leaves, counts, classes, about=about)
+        if partitions:
+            self._names = names_below(files.paths)
+        self._columns, self._storage = columns, storage
+
+    def _about_folders(self) -> dict[str, Any]:
+        """Return what a manifest says of the columns that folders are."""
+        names = self._opening.arguments.get("partitions")
+        return {PARTITIONS: list(names)} if names else {}
+
+
+def divide(
+    call: str,
+    arguments: dict[str, Any],
+    tables: Sequence[Any],
+    inner: Sequence[str],
+    listing: Manifest | None,
+) -> tuple[dict[str, Any] | None, list[Partition]]:
+    """Divide arguments into those for columns of files, and the columns that folders are.
+
+    Args:
+        call: the reader.
+        arguments: of the reader, for both; gets the names of the columns that folders are.
+        tables: the files.
+        inner: for each the part of its path in which folders are looked for.
+        listing: the manifest of the files, or None.
+
+    Returns:
+        The arguments; None if ``fields=`` names no column of the files. And the partitions to read.
+
+    Raises:
+        UnknownFieldError: an argument names no column.
+        SpecError: a column is in files and folders and differs, or an argument is not for folders.
+        FormatError: the manifest is none.
+    """
+    names = arguments.get("partitions")
+    if names is None and listing is not None:
+        names = _names_in(listing)
+    partitions = partitions_of(call, [table.path for table in tables], inner, names)
+    if not partitions:
+        return arguments, []
+    arguments["partitions"] = tuple(partition.name for partition in partitions)
+    in_files = columnar.names_of(tables[0].schema)
+    rest = [partition for partition in partitions if partition.name not in in_files]
+    if listing is None:
+        for partition in partitions:
+            if partition.name in in_files:
+                _compare(call, partition, tables, arguments["partitions"])
+    fields, of_folders = arguments["fields"], {partition.name for partition in rest}
+    for argument in ("fields", "shapes", "defaults", "dtypes"):
+        columnar.check_names(tables[0].path, arguments.get(argument) or (), [*in_files, *of_folders])
+        wrong = of_folders.intersection(arguments.get(argument) or ())
+        if argument in ("shapes", "dtypes") and wrong:
+            raise SpecError(
+                f"{call}: {argument}: {min(wrong)!r} is the name of a folder",
+                cause="such a column is int64 or text in each record",
+                remedy=f"leave it out; gl.ops.Cast('float32', on={min(wrong)!r}) makes other numbers of it",
+            )
+    defaults = {name: value for name, value in arguments["defaults"].items() if name not in of_folders}
+    if fields is not None:
+        rest = [partition for partition in rest if partition.name in fields]
+        fields = tuple(name for name in fields if name not in of_folders)
+    return None if fields == () else {**arguments, "fields": fields, "defaults": defaults}, rest
+
+
+def _names_in(listing: Manifest) -> tuple[str, ...]:
+    """Return the names of the columns that folders are, as a manifest says."""
+    names = listing.about.get(PARTITIONS, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise listing.error("it does not say which folders are columns")
+    return tuple(names)
+
+
+def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequence[str]) -> None:
+    """Compare the folder of the first file that has rows with its column; the log says which is read.
+
+    Raises:
+        SpecError: they are two numbers, or two texts, and differ.
+    """
+    number = next((number for number, table in enumerate(tables) if table.num_rows), None)
+    if number is None:
+        return
+    table, text = tables[number], partition.values[number]
+    value = next(iter(table.first(columnar.path_of(table.schema, partition.name))), None)
+    number_of_folder = partition.number(text)
+    expected = number_of_folder if isinstance(value, int) and number_of_folder is not None else text
+    if type(value) is type(expected) and value != expected:
+        names_of_rest = [name for name in names if name != partition.name]
+        raise SpecError(
+            f"{table.path}: {partition.name!r} is {value!r} in the file, and {expected!r} by its folder",
+            cause="both are one column, and each record has one value of it",
+            remedy=f"read it from the files: {call}(..., partitions={names_of_rest})",
+        )
+    message = "%s: %s: %r is read from the files, not from the names of folders"
+    log.info(message, call, table.path, partition.name)
+
+
+def _in_order(fields: Sequence[str] | None, leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Return the leaves of columns in the order of ``fields=``."""
+    by_name = {leaf.spec.names[0]: leaf for leaf in leaves}
+    return list(leaves) if fields is None else [by_name[name] for name in fields]

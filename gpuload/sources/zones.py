@@ -1,0 +1,37 @@
+"""Zones: times with a time zone and times without one have no common meaning, and are not joined.
+
+"UTC" and "UTC"        the same instants, whatever zones the files name
+"UTC" and "local"      an error: the second ones are at a place that nobody knows
+""                     of a format that does not say it, as arrays of NumPy: joins with both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuload.errors import SpecError
+from gpuload.spec import Field
+
+WORDS = {"UTC": "with a time zone", "local": "without a time zone"}
+
+
+def check_zones(parts: Iterable[tuple[str, Field]]) -> None:
+    """Check a field of parts that follow one another; each part has a title.
+
+    Raises:
+        SpecError: one part has times with a time zone, and another one times without.
+    """
+    first: tuple[str, Field] | None = None
+    for title, field in parts:
+        if not field.zone:
+            continue
+        if first is None:
+            first = (title, field)
+        elif field.zone != first[1].zone:
+            raise SpecError(
+                f"{title} has {field}, {WORDS[field.zone]}, {first[0]} has it {WORDS[first[1].zone]}",
+                cause="times with a zone are instants; which instants the others are is not known",
+                remedy="write those without a zone anew, with theirs, "
+                "pyarrow.compute.assume_timezone(column, 'UTC'), say; or open the files without the "
+                "column: fields=[...]",
+            )
