@@ -73,7 +73,7 @@ def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
     Args:
         op: the op.
         spec: the fields before it.
-        roles: what fields are as ops made them, by their names, see `beside.role_by_op`.
+        roles: what fields are as ops made them, by their names, see `beside.roles_behind`.
     """
     if not op.mixes or op.moves_pixels or op.on is not None:
         return op

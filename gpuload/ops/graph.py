@@ -417,6 +417,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             _check_sized(op, on, now, unsized)
             _check_beside(op, on, now, changed)
             _check_same_size(op, on, now)
+            beside.check_alpha(op, on, now, roles)
             now = op.spec_after(now)
             unsized = {
                 field.name for field in now if _loses_size(previous, field, op.original(field.name, on), unsized)
@@ -428,7 +429,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             raise error.within(f"ops[{place}]") from None
         entries.append((op, on, now, numbers[place]))
         choices.append(beside.names_fields(user_op, previous))
-        roles |= dict.fromkeys(on, role) if (role := beside.role_by_op(op)) else {}
+        roles = beside.roles_behind(op, on, now, roles)
         changed.update(on)
         by_mark.update(name for name in on if previous[name].is_marked and (op is not user_op or op.reads_marks))
     all_ops, all_targets, specs, all_streams = zip(*entries, strict=True) if entries else ((), (), (), ())

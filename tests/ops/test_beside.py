@@ -330,3 +330,60 @@ def test_what_belongs_to_an_image_of_which_moved_copies_are_handed_out_is_told_o
     assert lines_of(caplog, views, output=("image", "first", "boxes"), **fields)[0] == []
     colours = [ops.Copy("image", to="first"), ops.Brightness(0.9, 1.1, on="first")]
     assert lines_of(caplog, colours, output=("first", "boxes"), **fields)[0] == []
+
+
+@pytest.mark.parametrize("op", [ops.MixUp(on="image"), ops.CutMix(on="image"), ops.OneOf([ops.MixUp()], on="image")],
+                         ids=lambda op: type(op).__name__)  # fmt: skip
+def test_a_label_beside_an_image_that_is_mixed_alone_is_told_of(caplog, op):
+    numbers = np.array([0, 1, 0, 1])
+    hot = [ops.OneHot(2, on="cls"), op]
+
+    (line,), batch = lines_of(caplog, hot, image=LEVELS, cls=numbers)
+
+    np.testing.assert_array_equal(batch["cls"], np.eye(2))
+    assert "on=('image', 'cls') for numbers to be mixed with it" in line
+    assert "to keep them" not in line
+    both = [hot[0], dataclasses.replace(op, on=("image", "cls"))]
+    assert lines_of(caplog, both, image=LEVELS, cls=numbers)[0] == []
+    copied = [hot[0], ops.Copy("cls", to="target"), op]
+    assert "['target']" in lines_of(caplog, copied, output=("image", "target"), image=LEVELS, cls=numbers)[0][0]
+    (line,), _ = lines_of(caplog, [op], image=LEVELS, label=numbers)
+    assert "gl.ops.OneHot(10, on='label')" in line
+    assert lines_of(caplog, [op], output="image", image=LEVELS, label=numbers)[0] == []
+
+
+COLOURS = [
+    ops.Brightness(0.5, 1), ops.Equalize(), ops.GaussianNoise(0.1), ops.GaussianBlur(3), ops.CLAHE(),
+    ops.JpegArtefacts(50), ops.Normalize(0, 255), ops.PerImageStandardization(), ops.RandAugment(), ops.AutoAugment(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", COLOURS, ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("mark", ["", "mask"])
+def test_classes_of_a_mask_that_are_changed_as_colours_are_told_of(caplog, op, mark):
+    fields, marks = {"image": IMAGES, "seg": IMAGES[..., :1]}, {"seg": mark} if mark else {}
+
+    (line,), _ = lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks=marks, **fields)
+
+    assert "of field 'seg'" in line
+    assert ("source.mark(seg='HWC')" in line) == (not mark)
+    assert lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks={"seg": "HWC"}, **fields)[0] == []
+    assert lines_of(caplog, [dataclasses.replace(op, on="seg")], marks={"seg": "mask"}, **fields)[0] == []
+
+
+def test_colours_within_a_choice_leave_a_marked_mask_and_nothing_is_told(caplog):
+    op = ops.OneOf([ops.RandomFlip(p=1.0), ops.Invert()])
+    lines, batch = lines_of(caplog, [op], marks={"seg": "mask"}, image=LEVELS, seg=LEVELS[..., :1])
+    assert lines == []
+    np.testing.assert_array_equal(batch["seg"], LEVELS[:2, ..., :1])
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (None, 5)])
+def test_boxes_with_their_classes_in_a_fifth_column_are_told_of(shape):
+    fields = Field("image", np.dtype("u1"), (8, 9, 3)), Field("targets", np.dtype("f4"), shape)
+    line = warning(compile_ops(Spec(fields), [ops.RandomFlip()]), ["image", "targets"])
+    assert "rows[..., :4] and rows[..., 4]" in (line or "")
+    assert "source.mark(boxes='xyxy', classes='with boxes')" in (line or "")
+    assert warning(compile_ops(Spec(fields), [ops.RandomFlip(on="image")]), ["image", "targets"]) is None
+    table = Field("row", np.dtype("f4"), (5,))
+    assert warning(compile_ops(Spec((fields[0], table)), [ops.RandomFlip()]), ["image", "row"]) is None
