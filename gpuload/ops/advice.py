@@ -367,10 +367,10 @@ def _blended_masks(graph: Graph) -> str | None:
             remedy = f"leave {field.name!r} out of on="
             if op.moves_pixels:
                 remedy = "move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter"
-            alone = "" if field.is_marked else f"; source.mark({field.name}='HWC') for an image of its own"
+            image_form = "" if field.is_marked else f"; source.mark({field.name}='HWC') for an image of its own"
             return (
                 f"{op} changes the numbers of field {field.name!r}, {field}, as colours, which makes others of "
-                f"classes; cause: on= names it, and it is, or looks like, a mask; remedy: {remedy}{alone}"
+                f"classes; cause: on= names it, and it is, or looks like, a mask; remedy: {remedy}{image_form}"
             )
     return None
 
