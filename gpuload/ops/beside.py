@@ -49,7 +49,7 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     Args:
         field: the field.
         image: the field of the image, as it is beside it.
-        roles: those that marks and ops gave to fields, by their names, see ``roles_by_mark`` and ``roles_behind``.
+        roles: those that marks and ops gave to fields, by their names, see ``roles_before`` and ``roles_behind``.
     """
     if field.is_marked or field.shape is None or field.name == image.name:
         return ""
@@ -69,9 +69,18 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     return _role_of_places(field)
 
 
-def roles_by_mark(spec: Spec) -> dict[str, str]:
-    """Return the fields of a source that are marked as images of their own, ``"HWC"`` or ``"CHW"``, with that role."""
-    return {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
+def roles_before(spec: Spec, ops: Sequence[Op]) -> dict[str, str]:
+    """Return what fields of a source are, by their names: images of their own by a mark, ``"HWC"`` or ``"CHW"``.
+
+    Args:
+        spec: the fields.
+        ops: the ops that made them, of which one may have said what they are.
+    """
+    roles = {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
+    for op in ops:
+        on = (op.on,) if isinstance(op.on, str) else op.on
+        roles = roles_behind(op, on or (LABEL if type(op).__name__ == "OneHot" else IMAGE,), spec, roles)
+    return {name: role for name, role in roles.items() if name in spec}
 
 
 def roles_behind(op: Op, on: Sequence[str], after: Spec, roles: Mapping[str, str]) -> dict[str, str]:

@@ -77,3 +77,11 @@ def test_one_mean_for_all_channels_is_refused_with_the_numbers_of_each(source, d
 
     values = batch_of(source, [decode, eval(form, {"gl": gl})])["image"]
     np.testing.assert_allclose(values[..., 3], PIXELS[:2, ..., 3] / 255, atol=1e-6)
+
+
+def test_alpha_of_records_behind_ops_is_known(source):
+    decoded = gl.Loader(source, 2, ops=[ops.Decode("RGBA", size=(12, 9))], device="cpu").to_source()
+    with pytest.raises(SpecError, match="is alpha"):
+        batch_of(decoded, [ops.Brightness(0.5, 0.5)])
+    batch_of(decoded, [ops.Python(lambda x: x[..., :3]), ops.Brightness(0.5, 0.5)])
+    batch_of(decoded, [ops.RandomFlip()])

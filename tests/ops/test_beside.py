@@ -387,3 +387,13 @@ def test_boxes_with_their_classes_in_a_fifth_column_are_told_of(shape):
     assert warning(compile_ops(Spec(fields), [ops.RandomFlip(on="image")]), ["image", "targets"]) is None
     table = Field("row", np.dtype("f4"), (5,))
     assert warning(compile_ops(Spec((fields[0], table)), [ops.RandomFlip()]), ["image", "row"]) is None
+
+
+def test_labels_of_records_behind_ops_are_mixed(caplog):
+    source = gl.arrays(image=LEVELS, cls=np.array([0, 1, 0, 1]))
+    hot = gl.Loader(source, 2, ops=[ops.OneHot(2, on="cls")], device="cpu").to_source()
+    caplog.clear()
+    batch = gl.Loader(hot, 2, ops=[ops.MixUp()], device="cpu", seed=3).batch_at(0)
+    share = batch["image"][:, 0, 0, 0] / 250
+    np.testing.assert_allclose(batch["cls"], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6)
+    assert not caplog.records
