@@ -268,9 +268,12 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         if not op.mixes or (graph.choices[place] and op.moves_pixels):
             continue
-        fields = [field for field in graph.before(place) if field.name in names and field.name not in targets_of_mixes]
-        if graph.choices[place]:  # on= says it, but for what is a label beyond doubt
+        fields = [field for field in graph.before(place) if field.name in names and field.name not in on]
+        if graph.choices[place]:  # on= says it, but for what is a label beyond doubt; two ops have two draws
+            fields = [field for field in fields if beside.image_name(graph.before(place)) in on]
             fields = [field for field in fields if _is_label(graph, field)]
+        else:
+            fields = [field for field in fields if field.name not in targets_of_mixes]
         numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
         if op.moves_pixels:  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
             numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]

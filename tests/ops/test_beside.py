@@ -345,6 +345,9 @@ def test_a_label_beside_an_image_that_is_mixed_alone_is_told_of(caplog, op):
     assert "to keep them" not in line
     both = [hot[0], dataclasses.replace(op, on=("image", "cls"))]
     assert lines_of(caplog, both, image=LEVELS, cls=numbers)[0] == []
+    for apart in ([*hot, ops.MixUp(on="cls")], [*both, op]):
+        (line,), _ = lines_of(caplog, apart, image=LEVELS, cls=numbers)
+        assert "['cls'] beside it stay those of one" in line
     copied = [hot[0], ops.Copy("cls", to="target"), op]
     assert "['target']" in lines_of(caplog, copied, output=("image", "target"), image=LEVELS, cls=numbers)[0][0]
     (line,), _ = lines_of(caplog, [op], image=LEVELS, label=numbers)
