@@ -2,6 +2,7 @@
 
 Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of its boxes do.
 Views         an op moves a copy of the image, and what belongs to the image stays, which is not handed out itself.
+By a function a function of the user's, or an operator of DALI, moves an image, and what belongs to it stays.
 Turned over   the axes of an image are reordered so that height and width are exchanged; what belongs to it stays.
 Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one, or the text that
               may be their label.
@@ -17,10 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from gpuload.ops import beside, images
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
-from gpuload.spec import INSTANCES, MASK, NUMBERS, Field, Spec
+from gpuload.spec import INSTANCES, KINDS, MASK, NORMALIZED, NUMBERS, Field, Spec
+
+MOVERS = (  # functions of NumPy, and operators of DALI, that move pixels whatever their arguments are
+    np.flip, np.fliplr, np.flipud, np.rot90,
+    "crop", "experimental.remap", "experimental.warp_perspective", "flip", "remap", "rotate", "slice", "sphere",
+    "warp_affine", "water",
+)  # fmt: skip
 
 
 def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
@@ -31,7 +40,7 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
         names: the fields of a batch.
     """
     lines = (_left_behind(graph, names), _moved_views(graph, names), _turned_over(graph, names))
-    yield from filter(None, (*lines, _left_unmixed(graph, names)))
+    yield from filter(None, (*lines, _moved_by_function(graph, names), _left_unmixed(graph, names)))
     yield from filter(None, (_equal_views(graph, names), _wrong_order(graph), _wrong_levels(graph)))
     yield from filter(None, (_unmarked_slices(graph), _blended_masks(graph)))
     for place, on in enumerate(graph.targets):
@@ -224,6 +233,43 @@ def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
                 "gl.ops.RandomFlip(p=1.0, horizontal=False, vertical=True) in its place move what is marked, too"
             )
     return None
+
+
+def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about the first function or operator of DALI that moves an image alone, or None.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    functions = [op.calls_python or op.needs_dali for op in graph.ops]
+    by_function = {name for is_function, on in zip(functions, graph.targets, strict=True) if is_function for name in on}
+    for place, on in enumerate(graph.targets):
+        before, op = graph.before(place), graph.ops[place]
+        image = beside.image_name(before)
+        if not functions[place] or op.moves_pixels or image not in on:
+            continue
+        is_mover = getattr(op, "fn", None) in MOVERS
+        if not is_mover and not beside.is_resized(before[image], graph.specs[place][image]):
+            continue
+        fields = []
+        for field in before:
+            role = field.kind or beside.role(field, before[image], graph.roles)
+            # A resize leaves what is in parts of the image.
+            is_meant = graph.choices[place] if not field.kind else not is_mover and field.kind.startswith(NORMALIZED)
+            if field.name in names and field.name not in by_function and not is_meant and _is_at_pixels(role):
+                fields.append(field.name)
+        if fields:
+            return (
+                f"{op} moves the pixels of field {image!r}, and {fields} beside it stay where they are; cause: nobody "
+                "knows what it does with places; remedy: an op of gpuload in its place, which moves what is marked, or "
+                f"gl.ops.Python of one function for all, on={(image, *fields)}"
+            )
+    return None
+
+
+def _is_at_pixels(role: str) -> bool:
+    return role in (*beside.PLACES, MASK, *KINDS)
 
 
 def _form(role: str, fields: Sequence[Field], image: str) -> str:

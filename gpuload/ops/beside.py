@@ -157,6 +157,14 @@ def names_fields(op: Op, spec: Spec) -> bool:
     return op.on is not None and (IMAGE in spec or sum(not field.is_marked for field in spec) == 1)
 
 
+def is_resized(before: Field, after: Field) -> bool:
+    """Return True if height or width of an image are known to be others behind an op."""
+    first, second = _size(before), _size(after)
+    if first is None or second is None or len(first) != len(second):
+        return False
+    return any(None not in pair and pair[0] != pair[1] for pair in zip(first, second, strict=True))
+
+
 def _role_of_places(field: Field) -> str:
     """Return whether a field holds boxes or points, by its last axis."""
     shape = field.shape or ()

@@ -400,3 +400,34 @@ def test_labels_of_records_behind_ops_are_mixed(caplog):
     share = batch["image"][:, 0, 0, 0] / 250
     np.testing.assert_allclose(batch["cls"], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6)
     assert not caplog.records
+
+
+def fewer_rows(image):
+    return image[::2]
+
+
+def both(image, boxes):
+    return image[:, ::-1], boxes
+
+
+@pytest.mark.parametrize(
+    ("op", "is_told"),
+    [
+        (ops.Python(np.fliplr), True), (ops.Python(fewer_rows, out={"shape": (4, 9, 3)}), True),
+        (ops.Dali("flip", horizontal=1), True), (ops.Python(np.negative), False),
+        (ops.Dali("gaussian_blur", sigma=1.0), False), (ops.Python(both, on=("image", "boxes")), False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_functions_that_are_known_to_move_an_image_alone_are_told_of(op, is_told):
+    image, boxes = Field("image", np.dtype("u1"), (8, 9, 3)), Field("boxes", np.dtype("f4"), (None, 4))
+    for kind in ("", "xyxy"):
+        spec = Spec((image, boxes.with_(kind=kind), Field("label", np.dtype("i8"), ())))
+        line = warning(compile_ops(spec, [op]), ["image", "boxes", "label"])
+        assert (line is not None) == is_told
+        assert not is_told or "['boxes'] beside it stay" in line
+        by_hand = compile_ops(spec, [op, ops.Python(np.negative, on="boxes")])
+        assert warning(by_hand, ["image", "boxes", "label"]) is None
+    parts = Spec((image, boxes.with_(kind="normalized xyxy")))
+    resize = compile_ops(parts, [ops.Python(fewer_rows, out={"shape": (4, 9, 3)})])
+    assert warning(resize, ["image", "boxes"]) is None
