@@ -411,6 +411,8 @@ def _blended_masks(graph: Graph) -> str | None:
                 )
             is_left_as_it_is = field.kind == MASK and hasattr(op, "inner")  # see `choices`
             changes = beside.changes_colours(op) or type(op).__name__ == "GaussianBlur"
+            # Where whole numbers become others, a loss that takes classes tells of it, and the field may be an image.
+            changes = changes and (field.is_marked or graph.specs[place][field.name].dtype == field.dtype)
             if len(on) < 2 or not (is_mask or field.kind == MASK) or is_left_as_it_is or not changes:
                 continue
             remedy = f"leave {field.name!r} out of on="

@@ -366,8 +366,12 @@ COLOURS = [
 def test_classes_of_a_mask_that_are_changed_as_colours_are_told_of(caplog, op, mark):
     fields, marks = {"image": IMAGES, "seg": IMAGES[..., :1]}, {"seg": mark} if mark else {}
 
-    (line,), _ = lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks=marks, **fields)
+    lines, batch = lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks=marks, **fields)
 
+    if batch["seg"].dtype == np.float32 and not mark:  # which no loss takes for classes
+        assert lines == []
+        return
+    (line,) = lines
     assert "of field 'seg'" in line
     assert ("source.mark(seg='HWC')" in line) == (not mark)
     assert lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks={"seg": "HWC"}, **fields)[0] == []
