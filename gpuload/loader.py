@@ -410,7 +410,7 @@ class Loader:
         return state.identity(raw.fingerprint(), ops, self._plan, marks, changed)
 
     def _label_mixers(self) -> list[int]:
-        """Return the places of the ops that mix labels with other names than ``label``, which they once left."""
+        """Return the places of the ops that mix labels which they left in earlier versions."""
         if not any(op.mixes for op in self.ops):
             return []
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)

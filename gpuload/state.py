@@ -41,7 +41,11 @@ IDENTITY = {
 
 
 def identity(
-    fingerprint: str, ops: Sequence[object], plan: Plan, marks: str = "", changed: Collection[int] = ()
+    fingerprint: str,
+    ops: Sequence[object],
+    plan: Plan,
+    marks: str = "",
+    changed: Collection[int] = (),
 ) -> dict[str, Any]:
     """Return the values that must be the same for a state to be taken up again.
 
@@ -50,7 +54,7 @@ def identity(
         ops: the ops.
         plan: the order.
         marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are none.
-        changed: the places of ops that have another meaning than before on the fields of this source alone.
+        changed: the places of ops that have another meaning than before on these fields alone.
     """
     texts = [canonical_text(op) for op in ops]
     for place in changed:
@@ -87,7 +91,8 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     if differing == ["ops"] and (ops := _changed_ops(fields.get("ops"), identity_fields["ops"])):
         raise StateError(
             f"the state was saved when {MEANING.sub('', ' and '.join(ops))} had another meaning",
-            cause="the op makes other pixels or labels of the same records since then; its docstring says which",
+            cause="the op makes other pixels or labels of the same records since then; its docstring "
+            "has the formula of today",
             remedy="end that run with the version of gpuload that it began with, or begin a new run",
         )
     if differing:

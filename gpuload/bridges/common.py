@@ -101,7 +101,7 @@ def check_loader(name: str, loader: object, *, arguments: str = "") -> None:
 
 
 def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
-    """Warn of rows that are not valid, where those who take the batches cannot tell them from records.
+    """Warn of rows that are not valid, where those who take the batches cannot tell them apart.
 
     They fill batches, or stand for damaged records that are to be skipped.
 
@@ -121,8 +121,8 @@ def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
         )
     if loader.on_error == "skip":
         log.warning(
-            'a %s of on_error="skip": where a record is damaged there is another one, which is trained and counted as '
-            'if it were; loader.replace(on_error="replace") says that it shall be so%s',
+            'a %s of on_error="skip": where a record is damaged there is another one, which is trained '
+            'and counted like it; loader.replace(on_error="replace") says that it shall be so%s',
             *(name, mark),
         )
 

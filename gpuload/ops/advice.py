@@ -2,11 +2,11 @@
 
 Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of its boxes do.
 Views         an op moves a copy of the image, and what belongs to the image stays, which is not handed out itself.
-By a function a function of the user's, or an operator of DALI, moves an image, and what belongs to it stays.
+By a function a function, or an operator of DALI, moves an image, and what belongs to it stays.
 Turned over   the axes of an image are reordered so that height and width are exchanged; what belongs to it stays.
 Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one, or the text that
               may be their label.
-Masks         an op blends numbers of pixels that look like those of a mask, or changes them as colours.
+Masks         an op blends numbers that look like those of a mask, or changes them as colours.
 Equal views   an op has one draw for several copies of an image, so that they stay equal.
 Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
 Slices        an op moves an array of three axes as an image whose channels are many.
@@ -25,10 +25,10 @@ from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
 from gpuload.spec import INSTANCES, KINDS, MASK, NORMALIZED, NUMBERS, Field, Spec
 
-MOVERS = (  # functions of NumPy, and operators of DALI, that move pixels whatever their arguments are
+MOVERS = (  # functions of NumPy, and operators of DALI, that move pixels with any arguments
     np.flip, np.fliplr, np.flipud, np.rot90,
-    "crop", "experimental.remap", "experimental.warp_perspective", "flip", "remap", "rotate", "slice", "sphere",
-    "warp_affine", "water",
+    "crop", "experimental.remap", "experimental.warp_perspective", "flip", "remap", "rotate",
+    "slice", "sphere", "warp_affine", "water",
 )  # fmt: skip
 
 
@@ -236,14 +236,15 @@ def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
 
 
 def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return a warning about the first function or operator of DALI that moves an image alone, or None.
+    """Return a warning about the first function or operator of DALI that moves an image alone.
 
     Args:
         graph: the ops.
         names: the fields of a batch.
     """
     functions = [op.calls_python or op.needs_dali for op in graph.ops]
-    by_function = {name for is_function, on in zip(functions, graph.targets, strict=True) if is_function for name in on}
+    pairs = zip(functions, graph.targets, strict=True)
+    by_function = {name for is_function, on in pairs if is_function for name in on}
     for place, on in enumerate(graph.targets):
         before, op = graph.before(place), graph.ops[place]
         image = beside.image_name(before)
@@ -255,15 +256,17 @@ def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
         fields = []
         for field in before:
             role = field.kind or beside.role(field, before[image], graph.roles)
-            # A resize leaves what is in parts of the image.
-            is_meant = graph.choices[place] if not field.kind else not is_mover and field.kind.startswith(NORMALIZED)
-            if field.name in names and field.name not in by_function and not is_meant and _is_at_pixels(role):
+            is_meant = graph.choices[place]
+            if field.kind:  # a resize leaves what is in parts of the image
+                is_meant = not is_mover and field.kind.startswith(NORMALIZED)
+            is_handed_out = field.name in names and field.name not in by_function
+            if is_handed_out and not is_meant and _is_at_pixels(role):
                 fields.append(field.name)
         if fields:
             return (
-                f"{op} moves the pixels of field {image!r}, and {fields} beside it stay where they are; cause: nobody "
-                "knows what it does with places; remedy: an op of gpuload in its place, which moves what is marked, or "
-                f"gl.ops.Python of one function for all, on={(image, *fields)}"
+                f"{op} moves the pixels of field {image!r}, and {fields} beside it stay where they are; "
+                "cause: nothing says where it moves them; remedy: an op of gpuload in its place, which "
+                f"moves what is marked, or gl.ops.Python of one function for all, on={(image, *fields)}"
             )
     return None
 
@@ -285,8 +288,8 @@ def _form(role: str, fields: Sequence[Field], image: str) -> str:
         return f"gl.ops.Decode(on={_on(files)}) before it, with source.mark({files[0]}='mask') if it is a mask"
     if role == beside.BOXES_AND_CLASSES:
         return (
-            f"two fields in place of {fields[0].name!r}, rows[..., :4] and rows[..., 4], if they are boxes with their "
-            "classes: source.mark(boxes='xyxy', classes='with boxes')"
+            f"two fields in place of {fields[0].name!r}, rows[..., :4] and rows[..., 4], if they are "
+            "boxes with their classes: source.mark(boxes='xyxy', classes='with boxes')"
         )
     if role not in marks:
         return f"on={(image, *(field.name for field in fields))}"
@@ -314,10 +317,11 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         if not op.mixes or (graph.choices[place] and op.moves_pixels):
             continue
-        fields = [field for field in graph.before(place) if field.name in names and field.name not in on]
-        if graph.choices[place]:  # on= says it, but for what is a label beyond doubt; two ops have two draws
-            fields = [field for field in fields if beside.image_name(graph.before(place)) in on]
-            fields = [field for field in fields if _is_label(graph, field)]
+        before = graph.before(place)
+        fields = [field for field in before if field.name in names and field.name not in on]
+        if graph.choices[place]:  # on= says it, but for what is a label; two ops have two draws
+            is_image = beside.image_name(before) in on
+            fields = [field for field in fields if is_image and _is_label(graph, field)]
         else:
             fields = [field for field in fields if field.name not in targets_of_mixes]
         numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
@@ -382,8 +386,8 @@ def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: S
 
 def _is_label(graph: Graph, field: Field) -> bool:
     """Return True for what `OneHot` made, and for numbers that are called ``label``."""
-    is_called_so = field.name == beside.LABEL and len(field.shape or ()) < 2 and field.dtype.kind in NUMBERS
-    return is_called_so or (field.name, beside.LABEL) in graph.roles
+    is_number = len(field.shape or ()) < 2 and field.dtype.kind in NUMBERS
+    return (is_number and field.name == beside.LABEL) or (field.name, beside.LABEL) in graph.roles
 
 
 def _is_text(field: Field) -> bool:
@@ -405,23 +409,27 @@ def _blended_masks(graph: Graph) -> str | None:
             if is_mask and _blends(op, field.name):
                 only_mask = " beside its image, interpolation='nearest' for one alone" if op.moves_pixels else ""
                 return (
-                    f"{op} blends the numbers of field {field.name!r}, {field}, which makes others of classes; cause: "
-                    f"nothing says whether they are a mask or an image; remedy: source.mark({field.name}='mask') for a "
-                    f"mask{only_mask}, source.mark({field.name}='HWC') for an image of its own"
+                    f"{op} blends the numbers of field {field.name!r}, {field}, which makes others of "
+                    "classes; cause: nothing says whether they are a mask or an image; remedy: "
+                    f"source.mark({field.name}='mask') for a mask{only_mask}, "
+                    f"source.mark({field.name}='HWC') for an image of its own"
                 )
             is_left_as_it_is = field.kind == MASK and hasattr(op, "inner")  # see `choices`
             changes = beside.changes_colours(op) or type(op).__name__ == "GaussianBlur"
-            # Where whole numbers become others, a loss that takes classes tells of it, and the field may be an image.
-            changes = changes and (field.is_marked or graph.specs[place][field.name].dtype == field.dtype)
-            if len(on) < 2 or not (is_mask or field.kind == MASK) or is_left_as_it_is or not changes:
+            # Floats are no classes: a loss tells of that, and the field may be an image.
+            keeps_dtype = graph.specs[place][field.name].dtype == field.dtype
+            changes = changes and (field.is_marked or keeps_dtype) and not is_left_as_it_is
+            if len(on) < 2 or not (is_mask or field.kind == MASK) or not changes:
                 continue
             remedy = f"leave {field.name!r} out of on="
             if op.moves_pixels:
                 remedy = "move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter"
-            image_form = "" if field.is_marked else f"; source.mark({field.name}='HWC') for an image of its own"
+            form = f"; source.mark({field.name}='HWC') for an image of its own"
+            image_form = "" if field.is_marked else form
             return (
-                f"{op} changes the numbers of field {field.name!r}, {field}, as colours, which makes others of "
-                f"classes; cause: on= names it, and it is, or looks like, a mask; remedy: {remedy}{image_form}"
+                f"{op} changes the numbers of field {field.name!r}, {field}, as colours, which makes "
+                "others of classes; cause: on= names it, and it is, or looks like, a mask; "
+                f"remedy: {remedy}{image_form}"
             )
     return None
 

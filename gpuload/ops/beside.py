@@ -27,7 +27,8 @@ from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, POINT_FORMAT, 
 
 IMAGE, LABEL, BOXES, POINTS = "image", "label", "xyxy", POINT_FORMAT
 BOXES_AND_CLASSES, ALPHA = "rows", "alpha"
-PLACES = (BOXES, BOXES_AND_CLASSES, POINTS, INSTANCES)  # what an op takes along by its mark alone, never by on=
+# What an op takes along by its mark alone, never by on=.
+PLACES = (BOXES, BOXES_AND_CLASSES, POINTS, INSTANCES)
 MATRICES = ((3, 3), (4, 4), (5, 5))  # of a camera or a pose, in data sets that have such
 COLOUR_OPS = (  # that change colours, and do not say so by ``takes_parts``
     "CLAHE", "GaussianNoise", "JpegArtefacts", "Normalize", "PerImageStandardization",
@@ -49,7 +50,7 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     Args:
         field: the field.
         image: the field of the image, as it is beside it.
-        roles: those that marks and ops gave to fields, by their names, see ``roles_before`` and ``roles_behind``.
+        roles: those that marks and ops gave to fields, by their names, see ``roles_behind``.
     """
     if field.is_marked or field.shape is None or field.name == image.name:
         return ""
@@ -70,7 +71,7 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
 
 
 def roles_before(spec: Spec, ops: Sequence[Op]) -> dict[str, str]:
-    """Return what fields of a source are, by their names: images of their own by a mark, ``"HWC"`` or ``"CHW"``.
+    """Return what fields of a source are, by their names: images by a mark, ``"HWC"`` or ``"CHW"``.
 
     Args:
         spec: the fields.
@@ -79,12 +80,18 @@ def roles_before(spec: Spec, ops: Sequence[Op]) -> dict[str, str]:
     roles = {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
     for op in ops:
         on = (op.on,) if isinstance(op.on, str) else op.on
-        roles = roles_behind(op, on or (LABEL if type(op).__name__ == "OneHot" else IMAGE,), spec, roles)
+        usual = LABEL if type(op).__name__ == "OneHot" else IMAGE
+        roles = roles_behind(op, on or (usual,), spec, roles)
     return {name: role for name, role in roles.items() if name in spec}
 
 
-def roles_behind(op: Op, on: Sequence[str], after: Spec, roles: Mapping[str, str]) -> dict[str, str]:
-    """Return what fields are behind an op, by their names: a label, a mask, an image with alpha or without.
+def roles_behind(
+    op: Op,
+    on: Sequence[str],
+    after: Spec,
+    roles: Mapping[str, str],
+) -> dict[str, str]:
+    """Return what fields are behind an op, by their names: a label, a mask, an image with alpha.
 
     Args:
         op: the op.
@@ -101,7 +108,8 @@ def roles_behind(op: Op, on: Sequence[str], after: Spec, roles: Mapping[str, str
     copies = {field.name: op.original(field.name, on) for field in after if field.name not in on}
     result |= {copy: roles[name] for copy, name in copies.items() if name in roles}
     is_function = op.calls_python or op.needs_dali  # of which nobody knows what it does with alpha
-    return {name: role for name, role in result.items() if role != ALPHA or not (is_function and name in on)}
+    unknown = on if is_function else ()
+    return {name: role for name, role in result.items() if role != ALPHA or name not in unknown}
 
 
 def changes_colours(op: Op) -> bool:
@@ -125,13 +133,14 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
         return
     name, white = field.name, np.iinfo(field.dtype).max if field.dtype.kind == "u" else 1
     remedy = (
-        f"keep the two apart: gl.ops.Copy({name!r}, to='alpha'), gl.ops.Python(lambda x: x[..., :3], on={name!r}) and "
-        f"gl.ops.Python(lambda x: x[..., 3:], on='alpha') before it, and on=({name!r}, 'alpha') for ops that move "
-        "pixels; gl.ops.Decode() leaves alpha out"
+        f"keep the two apart: gl.ops.Copy({name!r}, to='alpha'), "
+        f"gl.ops.Python(lambda x: x[..., :3], on={name!r}) and "
+        "gl.ops.Python(lambda x: x[..., 3:], on='alpha') before it, and "
+        f"on=({name!r}, 'alpha') for ops that move pixels; gl.ops.Decode() leaves alpha out"
     )
     if isinstance(culprit, Normalize):
-        numbers = [(*[number] * 3, last) for number, last in ((culprit.mean, 0), (culprit.std, white))]
-        remedy = f"give numbers for each channel: gl.ops.Normalize({numbers[0]}, {numbers[1]}, on={name!r})"
+        mean, std = (*[culprit.mean] * 3, 0), (*[culprit.std] * 3, white)
+        remedy = f"give numbers for each channel: gl.ops.Normalize({mean}, {std}, on={name!r})"
     raise SpecError(
         f"{op}: the fourth channel of field {name!r} is alpha, as gl.ops.Decode('RGBA') makes it",
         cause="the op would change what is transparent as if that were a colour",
@@ -140,7 +149,7 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
 
 
 def _changes_alpha(op: Op) -> Op | None:
-    """Return the op, or the first of its ops, that changes the fourth channel as a colour; None if none does."""
+    """Return the op, or the first of its ops, that changes the fourth channel as a colour."""
     inner: Sequence[Op] = getattr(op, "inner", ())
     if inner:
         return next(filter(None, map(_changes_alpha, inner)), None)

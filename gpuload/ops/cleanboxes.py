@@ -123,13 +123,13 @@ class CleanBoxes(Op):
         return is_left
 
     def _tell_of_parts(self, field: Field) -> None:
-        """Log, once for each field, that all boxes of a record are dropped that look like parts of their image."""
+        """Log, once for each field, that all boxes of a record are dropped, and look like parts."""
         token = object()
         # Several threads come here at once; `setdefault` is one step, so that one of them tells it.
         if self.__dict__.setdefault(f"parts in {field.name}", token) is token:
             log.warning(
-                "%s drops all boxes of a record: they lie in the first pixel of the image, and look like parts of its "
-                "width and height; remedy: source.mark(%s=%r), if they are",
+                "%s drops all boxes of a record: they lie in the first pixel of the image, and look like "
+                "parts of its width and height; remedy: source.mark(%s=%r), if they are",
                 *(self, field.name, f"{NORMALIZED}{field.kind}"),
             )
 

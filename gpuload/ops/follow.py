@@ -395,7 +395,7 @@ def check_units(name: Any, kind: str, corners: Boxes, size: Sizes, *, row: int) 
 
 
 def look_like_parts(kind: str, corners: Boxes) -> bool:
-    """Return True for several boxes of a record, in pixels by their kind, that all lie in its first pixel.
+    """Return True for several boxes of a record, in pixels by kind, that lie in its first pixel.
 
     Args:
         kind: of the field.
@@ -404,7 +404,8 @@ def look_like_parts(kind: str, corners: Boxes) -> bool:
     boxes_of_area = corners[(corners[:, 0] < corners[:, 2]) & (corners[:, 1] < corners[:, 3])]
     if kind.startswith(NORMALIZED) or len(boxes_of_area) < 2:
         return False
-    return bool(((boxes_of_area >= 0) & (boxes_of_area <= 1)).all() and (boxes_of_area % 1 != 0).any())
+    are_inside = ((boxes_of_area >= 0) & (boxes_of_area <= 1)).all()
+    return bool(are_inside and (boxes_of_area % 1 != 0).any())
 
 
 def _pixels_by_mark(name: Any, kind: str) -> tuple[str, str]:

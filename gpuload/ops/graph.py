@@ -101,14 +101,15 @@ class Graph:
         return max((op.group for op in self.ops if op.mixes), default=1)
 
     def label_mixers(self, ops: Sequence[Op], before: Sequence[Op]) -> list[int]:
-        """Return the places of the user's ops that mix labels which ``OneHot`` made, without ``on=``.
+        """Return the places of the user's ops that mix labels of ``OneHot`` without ``on=``.
 
         Args:
             ops: those that the graph was made of.
             before: the ops that made the records before them.
         """
         numbers = streams([*before, *ops])[len(before) :]
-        by_stream = {stream: op for op, stream in zip(self.ops, self.streams, strict=True) if op.mixes}
+        pairs = zip(self.ops, self.streams, strict=True)
+        by_stream = {stream: op for op, stream in pairs if op.mixes}
         places = [place for place, op in enumerate(ops) if op.mixes and not op.moves_pixels]
         return [place for place in places if by_stream[numbers[place]].on != ops[place].on]
 

@@ -144,9 +144,10 @@ class _Torchvision(_Policy):
 
     @property
     def meaning(self) -> int:
-        """See ``Op``: 2 where a threshold of Solarize that may be drawn was another one before `THRESHOLD_DIGITS`."""
+        """See ``Op``: 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
         levels = self._solarize_levels().tolist()
-        return 2 if any(self.argument("Solarize", level, ()) != math.ceil(255.0 * level) for level in levels) else 1
+        thresholds = [self.argument("Solarize", level, ()) for level in levels]
+        return 1 if thresholds == [math.ceil(255.0 * level) for level in levels] else 2
 
     def _solarize_levels(self) -> Levels:
         """Return the levels of Solarize that may be drawn."""

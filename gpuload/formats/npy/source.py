@@ -36,8 +36,8 @@ from gpuload.storage.files import Files, Paths, expand, look_at
 UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}
 CHANNELS = frozenset((1, 3, 4))
 SHORTEST_SIDE, WIDEST = 8, 4  # pixels, and times the shorter side: rows of features are longer, or fewer
-# Of two axes of numbers that are no bytes, which tables have, too: so many files, no more rows than columns, and few of
-# them, or the form of a camera or a square, as shards of embeddings have it rarely.
+# Of two axes of numbers that are no bytes, which tables have, too: so many files, no more rows
+# than columns, and few of them, or the form of a camera or a square, rare for shards of embeddings.
 MANY_FILES, FEW_ROWS, FORMS_OF_IMAGES = 8, range(16, 256), ((1, 1), (3, 4), (9, 16))
 log = logging.getLogger("gpuload")
 
@@ -177,7 +177,7 @@ def warn_of_images(call: str, num_files: int, dtype: np.dtype[Any], shape: tuple
 
 
 def _is_of_pixels(num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return True if an array, of one of so many files, looks like one image: HWC, CHW, or height and width."""
+    """Return True if the array of one of so many files looks like an image: HWC, CHW, or HW."""
     if dtype.kind not in "buif":
         return False
     if len(shape) == 3 and CHANNELS.intersection((shape[0], shape[-1])):
@@ -190,7 +190,7 @@ def _is_of_pixels(num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) 
 
 
 def _is_unlike_a_table(num_files: int, rows: int, columns: int) -> bool:
-    """Return True for arrays of two axes, in so many files, that are an image each rather than rows of features."""
+    """Return True for arrays of two axes, in so many files, that are rather images than tables."""
     if num_files < MANY_FILES or rows < FEW_ROWS.start or not rows <= columns <= 2 * rows:
         return False
     return rows in FEW_ROWS or any(rows * wide == columns * high for high, wide in FORMS_OF_IMAGES)
