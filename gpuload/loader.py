@@ -406,7 +406,15 @@ class Loader:
         """The fields that a state is compared by; computed at the first use, because the fingerprint reads data."""
         raw, ops = self.source.raw, (*self.source.ops, *self.ops)
         marks = compile_ops(raw.spec, ops).marks if any(field.is_marked for field in raw.spec) else ""
-        return state.identity(raw.fingerprint(), ops, self._plan, marks)
+        changed = [len(self.source.ops) + place for place in self._label_mixers()]
+        return state.identity(raw.fingerprint(), ops, self._plan, marks, changed)
+
+    def _label_mixers(self) -> list[int]:
+        """Return the places of the ops that mix labels which they left in earlier versions."""
+        if not any(op.mixes for op in self.ops):
+            return []
+        graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
+        return graph.label_mixers(self.ops, before=self.source.ops)
 
     def batch_at(self, step: int, epoch: int = 0) -> Batch:
         """Return the batch of a step of an epoch (counted from the epoch's beginning), made anew.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,13 @@ IDENTITY = {
 }
 
 
-def identity(fingerprint: str, ops: Sequence[object], plan: Plan, marks: str = "") -> dict[str, Any]:
+def identity(
+    fingerprint: str,
+    ops: Sequence[object],
+    plan: Plan,
+    marks: str = "",
+    changed: Collection[int] = (),
+) -> dict[str, Any]:
     """Return the values that must be the same for a state to be taken up again.
 
     Args:
@@ -48,13 +54,17 @@ def identity(fingerprint: str, ops: Sequence[object], plan: Plan, marks: str = "
         ops: the ops.
         plan: the order.
         marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are none.
+        changed: the places of ops that have another meaning than before on these fields alone.
     """
+    texts = [canonical_text(op) for op in ops]
+    for place in changed:
+        texts[place] = _with_meaning(texts[place])
     return {
         "source": fingerprint,
         "records": plan.length,
         "seed": plan.seed,
         "shuffle": canonical_text(plan.shuffle),
-        "ops": [*(_shortened(canonical_text(op)) for op in ops), *([_shortened(f"mark({marks})")] if marks else [])],
+        "ops": [*map(_shortened, texts), *([_shortened(f"mark({marks})")] if marks else [])],
     }
 
 
@@ -81,7 +91,8 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     if differing == ["ops"] and (ops := _changed_ops(fields.get("ops"), identity_fields["ops"])):
         raise StateError(
             f"the state was saved when {MEANING.sub('', ' and '.join(ops))} had another meaning",
-            cause="the op makes other pixels of the same images since then; its docstring has the formula of today",
+            cause="the op makes other pixels or labels of the same records since then; its docstring "
+            "has the formula of today",
             remedy="end that run with the version of gpuload that it began with, or begin a new run",
         )
     if differing:
@@ -136,6 +147,11 @@ def canonical_text(value: object) -> str:
     owner = value if hasattr(value, "__qualname__") else type(value)
     module = getattr(owner, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
     return f"{module}.{owner.__qualname__}"
+
+
+def _with_meaning(text: str) -> str:
+    """Return the text of an op whose meaning is 2."""
+    return f"{text[:-1]}{', ' if not text.endswith('()') else ''}meaning=2)"
 
 
 def _defaults(instance: Any) -> dict[str, object]:

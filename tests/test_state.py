@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,9 @@ EARLIER_EXAMPLES = {  # of ops whose state was written with another example than
     "CutMix": gl.ops.CutMix(alpha=1.0, on="image"),
     "MixUp": gl.ops.MixUp(alpha=0.2, on="image"),
 }
-OTHER_MEANINGS = {"2_masks": "Brightness"}  # states that are refused, and the op that came to mean something else
+OTHER_MEANINGS = {  # states that are refused, and the op that came to mean something else
+    "2_masks": "Brightness", "2_op_AutoAugment": "AutoAugment", "2_op_TrivialAugmentWide": "TrivialAugmentWide",
+}  # fmt: skip
 STATES = sorted((GOLDEN / "states").glob("*.json"))
 
 
@@ -330,3 +332,46 @@ def test_a_state_without_one_of_its_entries_is_refused(name):
 
 if __name__ == "__main__":
     write_states(GOLDEN / "states")
+
+
+SOLARIZE = [
+    2,
+    4,
+    6,
+    8,
+    16,
+    18,
+    20,
+    22,
+    24,
+    26,
+    28,
+]  # where 255 times the float32 level is a whole number and a millionth
+
+
+@pytest.mark.parametrize("magnitude", range(31))
+def test_policies_whose_threshold_changed_have_another_meaning_and_the_others_do_not(magnitude):
+    op = gl.ops.RandAugment(1, magnitude)
+    assert [op.meaning, gl.ops.Sometimes(0.5, [op]).inner[0].meaning] == [2 if magnitude in SOLARIZE else 1] * 2
+    assert ("meaning=2" in state.canonical_text(gl.ops.OneOf([op]))) == (magnitude in SOLARIZE)
+
+
+@pytest.mark.parametrize("name", ["cls", "label"])
+@pytest.mark.parametrize("op", [gl.ops.MixUp(), gl.ops.CutMix(0.5), gl.ops.OneOf([gl.ops.MixUp(), gl.ops.CutMix()])],
+                         ids=lambda op: type(op).__name__)  # fmt: skip
+def test_a_state_of_labels_that_were_left_when_it_was_saved_is_refused(name, op):
+    images = gl.arrays(image=np.zeros((8, 4, 4, 3), np.uint8), **{name: np.arange(8)})
+    chain = [gl.ops.OneHot(8, on=name), op]
+    loader = gl.Loader(images, 2, ops=chain, device="cpu")
+    saved = {**loader.state_dict(), "ops": [state.canonical_text(op) for op in chain]}  # as it was written then
+
+    if name == "label":  # which was mixed then, too
+        loader.load_state_dict(saved)
+    else:
+        with pytest.raises(StateError, match=rf"saved when {type(op).__name__}\(.*\) had another meaning"):
+            loader.load_state_dict(saved)
+    loader.load_state_dict(loader.state_dict())
+    behind = gl.Loader(loader.replace(ops=chain[:1]).to_source(), 2, ops=chain[1:], device="cpu")
+    behind.load_state_dict(behind.state_dict())
+    named = loader.replace(ops=[chain[0], replace(op, on=("image", name))])
+    assert "meaning" not in str(named.state_dict()["ops"])

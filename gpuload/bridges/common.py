@@ -101,7 +101,9 @@ def check_loader(name: str, loader: object, *, arguments: str = "") -> None:
 
 
 def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
-    """Warn of rows that only fill batches, where those who take the batches cannot tell them from records.
+    """Warn of rows that are not valid, where those who take the batches cannot tell them apart.
+
+    They fill batches, or stand for damaged records that are to be skipped.
 
     Args:
         name: of the function that hands them out.
@@ -116,6 +118,12 @@ def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
             "are trained and counted like records, and predict has rows for them, too. "
             'loader.replace(last_batch="partial") has none%s',
             *(name, num_rows, num_records, mark),
+        )
+    if loader.on_error == "skip":
+        log.warning(
+            'a %s of on_error="skip": where a record is damaged there is another one, which is trained '
+            'and counted like it; loader.replace(on_error="replace") says that it shall be so%s',
+            *(name, mark),
         )
 
 

@@ -2,10 +2,11 @@
 
 Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of its boxes do.
 Views         an op moves a copy of the image, and what belongs to the image stays, which is not handed out itself.
+By a function a function, or an operator of DALI, moves an image, and what belongs to it stays.
 Turned over   the axes of an image are reordered so that height and width are exchanged; what belongs to it stays.
 Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one, or the text that
               may be their label.
-Masks         an op blends numbers of pixels that look like those of a mask.
+Masks         an op blends numbers that look like those of a mask, or changes them as colours.
 Equal views   an op has one draw for several copies of an image, so that they stay equal.
 Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
 Slices        an op moves an array of three axes as an image whose channels are many.
@@ -17,10 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from gpuload.ops import beside, images
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
-from gpuload.spec import INSTANCES, MASK, NUMBERS, Field, Spec
+from gpuload.spec import INSTANCES, KINDS, MASK, NORMALIZED, NUMBERS, Field, Spec
+
+MOVERS = (  # functions of NumPy, and operators of DALI, that move pixels with any arguments
+    np.flip, np.fliplr, np.flipud, np.rot90,
+    "crop", "experimental.remap", "experimental.warp_perspective", "flip", "remap", "rotate",
+    "slice", "sphere", "warp_affine", "water",
+)  # fmt: skip
 
 
 def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
@@ -31,7 +40,7 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
         names: the fields of a batch.
     """
     lines = (_left_behind(graph, names), _moved_views(graph, names), _turned_over(graph, names))
-    yield from filter(None, (*lines, _left_unmixed(graph, names)))
+    yield from filter(None, (*lines, _moved_by_function(graph, names), _left_unmixed(graph, names)))
     yield from filter(None, (_equal_views(graph, names), _wrong_order(graph), _wrong_levels(graph)))
     yield from filter(None, (_unmarked_slices(graph), _blended_masks(graph)))
     for place, on in enumerate(graph.targets):
@@ -226,6 +235,46 @@ def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
     return None
 
 
+def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return a warning about the first function or operator of DALI that moves an image alone.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    functions = [op.calls_python or op.needs_dali for op in graph.ops]
+    pairs = zip(functions, graph.targets, strict=True)
+    by_function = {name for is_function, on in pairs if is_function for name in on}
+    for place, on in enumerate(graph.targets):
+        before, op = graph.before(place), graph.ops[place]
+        image = beside.image_name(before)
+        if not functions[place] or op.moves_pixels or image not in on:
+            continue
+        is_mover = getattr(op, "fn", None) in MOVERS
+        if not is_mover and not beside.is_resized(before[image], graph.specs[place][image]):
+            continue
+        fields = []
+        for field in before:
+            role = field.kind or beside.role(field, before[image], graph.roles)
+            is_meant = graph.choices[place]
+            if field.kind:  # a resize leaves what is in parts of the image
+                is_meant = not is_mover and field.kind.startswith(NORMALIZED)
+            is_handed_out = field.name in names and field.name not in by_function
+            if is_handed_out and not is_meant and _is_at_pixels(role):
+                fields.append(field.name)
+        if fields:
+            return (
+                f"{op} moves the pixels of field {image!r}, and {fields} beside it stay where they are; "
+                "cause: nothing says where it moves them; remedy: an op of gpuload in its place, which "
+                f"moves what is marked, or gl.ops.Python of one function for all, on={(image, *fields)}"
+            )
+    return None
+
+
+def _is_at_pixels(role: str) -> bool:
+    return role in (*beside.PLACES, MASK, *KINDS)
+
+
 def _form(role: str, fields: Sequence[Field], image: str) -> str:
     """Return how to say what some fields are of an image."""
     marks = {beside.BOXES: "xyxy", beside.POINTS: "xy", MASK: MASK, INSTANCES: INSTANCES}
@@ -237,6 +286,11 @@ def _form(role: str, fields: Sequence[Field], image: str) -> str:
     files = [field.name for field in fields if field.encoded]
     if files:
         return f"gl.ops.Decode(on={_on(files)}) before it, with source.mark({files[0]}='mask') if it is a mask"
+    if role == beside.BOXES_AND_CLASSES:
+        return (
+            f"two fields in place of {fields[0].name!r}, rows[..., :4] and rows[..., 4], if they are "
+            "boxes with their classes: source.mark(boxes='xyxy', classes='with boxes')"
+        )
     if role not in marks:
         return f"on={(image, *(field.name for field in fields))}"
     text = f"source.mark({', '.join(f'{field.name}={marks[role]!r}' for field in fields)}){alternatives.get(role, '')}"
@@ -261,9 +315,15 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
     """
     targets_of_mixes = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.mixes for name in on}
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        if not op.mixes or graph.choices[place]:
+        if not op.mixes or (graph.choices[place] and op.moves_pixels):
             continue
-        fields = [field for field in graph.before(place) if field.name in names and field.name not in targets_of_mixes]
+        before = graph.before(place)
+        fields = [field for field in before if field.name in names and field.name not in on]
+        if graph.choices[place]:  # on= says it, but for what is a label; two ops have two draws
+            is_image = beside.image_name(before) in on
+            fields = [field for field in fields if is_image and _is_label(graph, field)]
+        else:
+            fields = [field for field in fields if field.name not in targets_of_mixes]
         numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
         if op.moves_pixels:  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
             numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
@@ -319,8 +379,15 @@ def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: S
         yield f"gl.ops.Cast('float32', on={weights!r}) and on={(*targets, weights)}, for a number for each class"
     if mixable_names and not op.moves_pixels:
         yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
-    keep = f", or write on={_on(targets)}, to keep them" if beside.IMAGE in before else ""
+    can_say_it = beside.IMAGE in before and not graph.choices[place]
+    keep = f", or write on={_on(targets)}, to keep them" if can_say_it else ""
     yield f"leave those that are no target out of output={keep}"
+
+
+def _is_label(graph: Graph, field: Field) -> bool:
+    """Return True for what `OneHot` made, and for numbers that are called ``label``."""
+    is_number = len(field.shape or ()) < 2 and field.dtype.kind in NUMBERS
+    return (is_number and field.name == beside.LABEL) or (field.name, beside.LABEL) in graph.roles
 
 
 def _is_text(field: Field) -> bool:
@@ -332,21 +399,38 @@ def _on(names: Sequence[str]) -> str:
 
 
 def _blended_masks(graph: Graph) -> str | None:
-    """Return a warning about the first op that blends numbers of pixels which look like those of a mask, or None."""
+    """Return a warning about the first op that blends or colours what looks like a mask, or None."""
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before = graph.before(place)
         image = beside.image_name(before) or on[0]
-        for name in on:
-            if name not in before or image not in before or not _blends(op, name):
-                continue
-            is_map = (name, MASK) in graph.roles and not before[name].is_marked  # by Decode("LABELS")
-            if is_map or beside.role(before[name], before[image], graph.roles) == MASK:
+        for field in (before[name] for name in on if name in before and image in before):
+            is_map = (field.name, MASK) in graph.roles and not field.is_marked  # by Decode("LABELS")
+            is_mask = is_map or beside.role(field, before[image], graph.roles) == MASK
+            if is_mask and _blends(op, field.name):
                 only_mask = " beside its image, interpolation='nearest' for one alone" if op.moves_pixels else ""
                 return (
-                    f"{op} blends the numbers of field {name!r}, {before[name]}, which makes others of classes; cause: "
-                    f"nothing says whether they are a mask or an image; remedy: source.mark({name}='mask') for a mask"
-                    f"{only_mask}, source.mark({name}='HWC') for an image of its own"
+                    f"{op} blends the numbers of field {field.name!r}, {field}, which makes others of "
+                    "classes; cause: nothing says whether they are a mask or an image; remedy: "
+                    f"source.mark({field.name}='mask') for a mask{only_mask}, "
+                    f"source.mark({field.name}='HWC') for an image of its own"
                 )
+            is_left_as_it_is = field.kind == MASK and hasattr(op, "inner")  # see `choices`
+            changes = beside.changes_colours(op) or type(op).__name__ == "GaussianBlur"
+            # Floats are no classes: a loss tells of that, and the field may be an image.
+            keeps_dtype = graph.specs[place][field.name].dtype == field.dtype
+            changes = changes and (field.is_marked or keeps_dtype) and not is_left_as_it_is
+            if len(on) < 2 or not (is_mask or field.kind == MASK) or not changes:
+                continue
+            remedy = f"leave {field.name!r} out of on="
+            if op.moves_pixels:
+                remedy = "move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter"
+            form = f"; source.mark({field.name}='HWC') for an image of its own"
+            image_form = "" if field.is_marked else form
+            return (
+                f"{op} changes the numbers of field {field.name!r}, {field}, as colours, which makes "
+                "others of classes; cause: on= names it, and it is, or looks like, a mask; "
+                f"remedy: {remedy}{image_form}"
+            )
     return None
 
 
@@ -356,7 +440,7 @@ def _blends(op: Op, name: str) -> bool:
     interpolation = getattr(op, "interpolation", None)
     if isinstance(interpolation, dict):
         interpolation = None if name in interpolation else "linear"
-    makes_numbers = interpolation not in (None, "nearest") or type(op).__name__ == "MixUp"
+    makes_numbers = interpolation not in (None, "nearest") or type(op).__name__ in ("MixUp", "GaussianBlur")
     return makes_numbers or any(_blends(part, name) for part in inner)
 
 

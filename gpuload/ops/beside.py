@@ -7,6 +7,7 @@ pixels of images, mix records, or blend pixels:
     mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")`` makes
     masks    whole numbers ``[number, height, width]``, one mask for each object
     xyxy     four numbers, or rows of four: boxes
+    rows     rows of five: boxes, and the class of each
     xy       two numbers, rows of two, or rows of three: points, with their visibility
     label    what ``OneHot`` makes
 
@@ -15,14 +16,24 @@ Whoever means something else says it: by a mark (``"HWC"`` for an image of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
+from gpuload.errors import SpecError
 from gpuload.ops.base import Op
+from gpuload.ops.normalize import Normalize
 from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, POINT_FORMAT, Field, Shape, Spec
 
 IMAGE, LABEL, BOXES, POINTS = "image", "label", "xyxy", POINT_FORMAT
-PLACES = (BOXES, POINTS, INSTANCES)  # what an op takes along by its mark alone, never by on=
-MATRICES = ((3, 3), (4, 4))  # of a camera or a pose, in data sets that have such
+BOXES_AND_CLASSES, ALPHA = "rows", "alpha"
+# What an op takes along by its mark alone, never by on=.
+PLACES = (BOXES, BOXES_AND_CLASSES, POINTS, INSTANCES)
+MATRICES = ((3, 3), (4, 4), (5, 5))  # of a camera or a pose, in data sets that have such
+COLOUR_OPS = (  # that change colours, and do not say so by ``takes_parts``
+    "CLAHE", "GaussianNoise", "JpegArtefacts", "Normalize", "PerImageStandardization",
+    "AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide",
+)  # fmt: skip
 
 
 def image_name(spec: Spec) -> str | None:
@@ -39,7 +50,7 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     Args:
         field: the field.
         image: the field of the image, as it is beside it.
-        roles: those that marks and ops gave to fields, by their names, see ``roles_by_mark`` and ``role_by_op``.
+        roles: those that marks and ops gave to fields, by their names, see ``roles_behind``.
     """
     if field.is_marked or field.shape is None or field.name == image.name:
         return ""
@@ -59,17 +70,92 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     return _role_of_places(field)
 
 
-def roles_by_mark(spec: Spec) -> dict[str, str]:
-    """Return the fields of a source that are marked as images of their own, ``"HWC"`` or ``"CHW"``, with that role."""
-    return {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
+def roles_before(spec: Spec, ops: Sequence[Op]) -> dict[str, str]:
+    """Return what fields of a source are, by their names: images by a mark, ``"HWC"`` or ``"CHW"``.
+
+    Args:
+        spec: the fields.
+        ops: the ops that made them, of which one may have said what they are.
+    """
+    roles = {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
+    for op in ops:
+        on = (op.on,) if isinstance(op.on, str) else op.on
+        usual = LABEL if type(op).__name__ == "OneHot" else IMAGE
+        roles = roles_behind(op, on or (usual,), spec, roles)
+    return {name: role for name, role in roles.items() if name in spec}
 
 
-def role_by_op(op: Op) -> str:
-    """Return what the fields are that an op makes: a label, a mask, or "" where the op does not say it."""
-    name = type(op).__name__
-    if name == "Decode" and getattr(op, "mode", "") == "LABELS":
-        return MASK
-    return LABEL if name == "OneHot" else ""
+def roles_behind(
+    op: Op,
+    on: Sequence[str],
+    after: Spec,
+    roles: Mapping[str, str],
+) -> dict[str, str]:
+    """Return what fields are behind an op, by their names: a label, a mask, an image with alpha.
+
+    Args:
+        op: the op.
+        on: the fields that it acts on.
+        after: the fields behind it.
+        roles: the result for the fields before it.
+    """
+    result = dict(roles)
+    name, mode = type(op).__name__, getattr(op, "mode", "")
+    if name == "OneHot":
+        result |= dict.fromkeys(on, LABEL)
+    if name == "Decode" and mode in ("LABELS", "RGBA"):
+        result |= dict.fromkeys(on, MASK if mode == "LABELS" else ALPHA)
+    copies = {field.name: op.original(field.name, on) for field in after if field.name not in on}
+    result |= {copy: roles[name] for copy, name in copies.items() if name in roles}
+    is_function = op.calls_python or op.needs_dali  # of which nobody knows what it does with alpha
+    unknown = on if is_function else ()
+    return {name: role for name, role in result.items() if role != ALPHA or name not in unknown}
+
+
+def changes_colours(op: Op) -> bool:
+    """Return True if an op changes numbers of images as colours, or one of its ops does."""
+    inner: Sequence[Op] = getattr(op, "inner", ())
+    return op.takes_parts or type(op).__name__ in COLOUR_OPS or any(map(changes_colours, inner))
+
+
+def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str]) -> None:
+    """Raise ``SpecError`` for an op that would change the alpha of an image as if it were a colour.
+
+    Args:
+        op: the op.
+        on: the fields that it acts on.
+        spec: the fields before it.
+        roles: what these are, see ``roles_behind``.
+    """
+    field = next((spec[name] for name in on if roles.get(name) == ALPHA), None)
+    culprit = _changes_alpha(op) if field is not None else None
+    if field is None or culprit is None or field.is_marked:
+        return
+    name, white = field.name, np.iinfo(field.dtype).max if field.dtype.kind == "u" else 1
+    remedy = (
+        f"keep the two apart: gl.ops.Copy({name!r}, to='alpha'), "
+        f"gl.ops.Python(lambda x: x[..., :3], on={name!r}) and "
+        "gl.ops.Python(lambda x: x[..., 3:], on='alpha') before it, and "
+        f"on=({name!r}, 'alpha') for ops that move pixels; gl.ops.Decode() leaves alpha out"
+    )
+    if isinstance(culprit, Normalize):
+        mean, std = (*[culprit.mean] * 3, 0), (*[culprit.std] * 3, white)
+        remedy = f"give numbers for each channel: gl.ops.Normalize({mean}, {std}, on={name!r})"
+    raise SpecError(
+        f"{op}: the fourth channel of field {name!r} is alpha, as gl.ops.Decode('RGBA') makes it",
+        cause="the op would change what is transparent as if that were a colour",
+        remedy=remedy,
+    )
+
+
+def _changes_alpha(op: Op) -> Op | None:
+    """Return the op, or the first of its ops, that changes the fourth channel as a colour."""
+    inner: Sequence[Op] = getattr(op, "inner", ())
+    if inner:
+        return next(filter(None, map(_changes_alpha, inner)), None)
+    if isinstance(op, Normalize):  # a scale is one for all channels
+        return op if op.centers and not np.ndim(op.mean) else None
+    return op if changes_colours(op) or type(op).__name__ == "ChannelShuffle" else None
 
 
 def names_fields(op: Op, spec: Spec) -> bool:
@@ -78,6 +164,14 @@ def names_fields(op: Op, spec: Spec) -> bool:
     Where the image has another name than ``image``, ``on=`` is needed: then it says nothing of the fields beside it.
     """
     return op.on is not None and (IMAGE in spec or sum(not field.is_marked for field in spec) == 1)
+
+
+def is_resized(before: Field, after: Field) -> bool:
+    """Return True if height or width of an image are known to be others behind an op."""
+    first, second = _size(before), _size(after)
+    if first is None or second is None or len(first) != len(second):
+        return False
+    return any(None not in pair and pair[0] != pair[1] for pair in zip(first, second, strict=True))
 
 
 def _role_of_places(field: Field) -> str:
@@ -92,6 +186,8 @@ def _role_of_places(field: Field) -> str:
     is_of_objects = is_nested and shape[0] is None and shape[1] is not None and field.dtype != "uint8"
     if shape[-1] == 4 and (not is_nested or is_of_objects):
         return BOXES
+    if shape[-1] == 5 and len(shape) == 2:
+        return BOXES_AND_CLASSES
     if shape[-1] == 2 or (shape[-1] == 3 and (len(shape) == 2 or is_of_objects)):
         return POINTS
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments, boxes, follow
 from gpuload.ops.base import Boxes, Draw, Op, Sizes
-from gpuload.spec import Field, Spec
+from gpuload.spec import NORMALIZED, Field, Spec
 
+log = logging.getLogger("gpuload")
 OUTSIDE = 1e-3  # pixels by which a box may be outside: of float32 numbers, by way of width and height
 
 
@@ -115,7 +117,21 @@ class CleanBoxes(Op):
         sizes = np.broadcast_to(size, (len(values), 2))
         corners = boxes.to_corners(values, field.kind, sizes)
         follow.check_units(field.name, field.kind, corners, sizes, row=row)
-        return are_large(corners, sizes, self.min_size, self.min_area)
+        is_left = are_large(corners, sizes, self.min_size, self.min_area)
+        if not is_left.any() and follow.look_like_parts(field.kind, corners):
+            self._tell_of_parts(field)
+        return is_left
+
+    def _tell_of_parts(self, field: Field) -> None:
+        """Log, once for each field, that all boxes of a record are dropped, and look like parts."""
+        token = object()
+        # Several threads come here at once; `setdefault` is one step, so that one of them tells it.
+        if self.__dict__.setdefault(f"parts in {field.name}", token) is token:
+            log.warning(
+                "%s drops all boxes of a record: they lie in the first pixel of the image, and look like "
+                "parts of its width and height; remedy: source.mark(%s=%r), if they are",
+                *(self, field.name, f"{NORMALIZED}{field.kind}"),
+            )
 
 
 def are_large(corners: Boxes, size: Sizes, min_size: float, min_area: float) -> NDArray[np.bool_]:

@@ -73,7 +73,7 @@ def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
     Args:
         op: the op.
         spec: the fields before it.
-        roles: what fields are as ops made them, by their names, see `beside.role_by_op`.
+        roles: what fields are as ops made them, by their names, see `beside.roles_behind`.
     """
     if not op.mixes or op.moves_pixels or op.on is not None:
         return op
@@ -327,12 +327,13 @@ def check_boxes(
         is_inside = (left < width + EXTRA) & (top < height + EXTRA) & (right > -EXTRA) & (bottom > -EXTRA)
         is_flat: NDArray[np.bool_] = (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
         is_inside |= is_flat
-        is_part = ~is_flat & ((corners >= 0) & (corners <= 1)).all(axis=1) & (corners % 1 != 0).any(axis=1)
+        is_in_first_pixel = ~is_flat & ((corners >= 0) & (corners <= 1)).all(axis=1)
+        is_part = is_in_first_pixel & (corners % 1 != 0).any(axis=1)
     are_pixels = look_like_pixels(kind, corners, size) & ~is_flat
     bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside) | are_pixels)
     if is_part.any() and not kind.startswith(NORMALIZED):
         records = np.repeat(np.arange(len(lengths)), lengths)
-        num_others = np.bincount(records[~is_flat & ~is_part], minlength=len(lengths))
+        num_others = np.bincount(records[~is_flat & ~is_in_first_pixel], minlength=len(lengths))
         bad |= is_part & (num_others[records] == 0)  # all boxes of the record lie in its first pixel
     if not bad.any():
         return
@@ -391,6 +392,20 @@ def check_units(name: Any, kind: str, corners: Boxes, size: Sizes, *, row: int) 
         raise RowError(
             row, f"field {name!r}: box 0 is {parts} in parts of its image (xyxy)", cause=cause, remedy=remedy
         )
+
+
+def look_like_parts(kind: str, corners: Boxes) -> bool:
+    """Return True for several boxes of a record, in pixels by kind, that lie in its first pixel.
+
+    Args:
+        kind: of the field.
+        corners: pixels, as the kind says it, float64 ``[M, 4]``.
+    """
+    boxes_of_area = corners[(corners[:, 0] < corners[:, 2]) & (corners[:, 1] < corners[:, 3])]
+    if kind.startswith(NORMALIZED) or len(boxes_of_area) < 2:
+        return False
+    are_inside = ((boxes_of_area >= 0) & (boxes_of_area <= 1)).all()
+    return bool(are_inside and (boxes_of_area % 1 != 0).any())
 
 
 def _pixels_by_mark(name: Any, kind: str) -> tuple[str, str]:

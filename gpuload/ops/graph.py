@@ -100,6 +100,19 @@ class Graph:
         """The largest number of records that an op makes one of, 1 to 4."""
         return max((op.group for op in self.ops if op.mixes), default=1)
 
+    def label_mixers(self, ops: Sequence[Op], before: Sequence[Op]) -> list[int]:
+        """Return the places of the user's ops that mix labels of ``OneHot`` without ``on=``.
+
+        Args:
+            ops: those that the graph was made of.
+            before: the ops that made the records before them.
+        """
+        numbers = streams([*before, *ops])[len(before) :]
+        pairs = zip(self.ops, self.streams, strict=True)
+        by_stream = {stream: op for op, stream in pairs if op.mixes}
+        places = [place for place, op in enumerate(ops) if op.mixes and not op.moves_pixels]
+        return [place for place in places if by_stream[numbers[place]].on != ops[place].on]
+
     def before(self, place: int) -> Spec:
         """Return the fields before the op at a place."""
         return self.specs[place - 1] if place else self.spec_in
@@ -393,7 +406,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
     spec = follow.with_slices_of_masks(spec)
     entries: list[tuple[Op, tuple[str, ...], Spec, int]] = []
     now, by_mark, changed, choices = spec, set[str](), set[str](), list[bool]()
-    roles = beside.roles_by_mark(spec)
+    roles = beside.roles_before(spec, before)
     unsized: set[str] = set()  # images of varying size, known only once they are made
     for place, user_op in enumerate(ops):
         if not isinstance(user_op, Op):
@@ -417,6 +430,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             _check_sized(op, on, now, unsized)
             _check_beside(op, on, now, changed)
             _check_same_size(op, on, now)
+            beside.check_alpha(op, on, now, roles)
             now = op.spec_after(now)
             unsized = {
                 field.name for field in now if _loses_size(previous, field, op.original(field.name, on), unsized)
@@ -428,7 +442,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             raise error.within(f"ops[{place}]") from None
         entries.append((op, on, now, numbers[place]))
         choices.append(beside.names_fields(user_op, previous))
-        roles |= dict.fromkeys(on, role) if (role := beside.role_by_op(op)) else {}
+        roles = beside.roles_behind(op, on, now, roles)
         changed.update(on)
         by_mark.update(name for name in on if previous[name].is_marked and (op is not user_op or op.reads_marks))
     all_ops, all_targets, specs, all_streams = zip(*entries, strict=True) if entries else ((), (), (), ())

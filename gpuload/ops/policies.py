@@ -142,6 +142,17 @@ class _Torchvision(_Policy):
         arguments.choice(self, "interpolation", self.interpolation, INTERPOLATIONS)
         arguments.keep(self, fill=_checked_fill(self, self.fill))
 
+    @property
+    def meaning(self) -> int:
+        """See ``Op``: 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
+        levels = self._solarize_levels().tolist()
+        thresholds = [self.argument("Solarize", level, ()) for level in levels]
+        return 1 if thresholds == [math.ceil(255.0 * level) for level in levels] else 2
+
+    def _solarize_levels(self) -> Levels:
+        """Return the levels of Solarize that may be drawn."""
+        raise NotImplementedError
+
     def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
         """See ``_Policy``."""
         value = level
@@ -201,6 +212,9 @@ class RandAugment(_Torchvision):
         """Two for each layer."""
         return 2 * self.num_ops
 
+    def _solarize_levels(self) -> Levels:
+        return linspace(1.0, 0.0, self.num_magnitude_bins)[[self.magnitude]]
+
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``op`` and ``level``; see the module."""
         number = np.floor(u[:, : self.num_ops] * 14).astype(np.int32)
@@ -233,6 +247,9 @@ class TrivialAugmentWide(_Torchvision):
         super().__post_init__()
         bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2, largest=MOST_BINS)
         arguments.keep(self, num_magnitude_bins=bins)
+
+    def _solarize_levels(self) -> Levels:
+        return linspace(1.0, 0.0, self.num_magnitude_bins)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``op`` and ``level``; see the module."""
@@ -269,6 +286,11 @@ class AutoAugment(_Torchvision):
             demand, remedy = "a policy of torchvision's", f"write gl.ops.TimmAugment({self.policy!r}), which has timm's"
             raise arguments.refuse(self, "policy", self.policy, demand, remedy)
         arguments.choice(self, "policy", self.policy, AUTO_AUGMENT)
+
+    def _solarize_levels(self) -> Levels:
+        numbers, _, indices = _policy(self.policy)
+        steps: Levels = linspace(1.0, 0.0, 10)[indices[numbers == OPERATIONS.index("Solarize")]]
+        return steps
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``op`` and ``level``; see the module."""

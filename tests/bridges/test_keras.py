@@ -493,4 +493,18 @@ def test_padding_that_nothing_marks_is_told_of(caplog):
     gltf.dataset(padded.replace(last_batch="partial"))
     assert "fill batches" not in caplog.text
     gltf.dataset(padded)
-    assert caplog.text.count("12 rows an epoch for 10 records") == 1
+    gltf.distribute(padded, tf.distribute.get_strategy())
+    assert caplog.text.count("12 rows an epoch for 10 records") == 2
+
+
+def test_rows_in_place_of_damaged_records_that_nothing_marks_are_told_of(caplog):
+    source = gl.arrays(x=np.arange(10.0), y=np.arange(10))
+    skipping = gl.Loader(source, 5, output=("x", "y"), on_error="skip", device="cpu")
+
+    gltf.dataset(skipping, weights=True)
+    gltf.dataset(skipping.replace(on_error="replace"))
+    gltf.tensors(skipping)
+    assert 'of on_error="skip"' not in caplog.text
+    gltf.dataset(skipping)
+    gltf.distribute(skipping, tf.distribute.get_strategy())
+    assert caplog.text.count('of on_error="skip"') == 2

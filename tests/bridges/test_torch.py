@@ -746,3 +746,6 @@ def test_padding_that_nothing_marks_is_told_of(caplog):
         messages = [record.getMessage() for record in caplog.records if "fill batches" in record.getMessage()]
         assert len(messages) == count
         assert all("12 rows an epoch for 10 records" in message for message in messages)
+    caplog.clear()
+    gltorch.dataset(gl.Loader(source, 4, on_error="skip", device="cpu"))
+    assert 'of on_error="skip"' in caplog.text

@@ -330,3 +330,108 @@ def test_what_belongs_to_an_image_of_which_moved_copies_are_handed_out_is_told_o
     assert lines_of(caplog, views, output=("image", "first", "boxes"), **fields)[0] == []
     colours = [ops.Copy("image", to="first"), ops.Brightness(0.9, 1.1, on="first")]
     assert lines_of(caplog, colours, output=("first", "boxes"), **fields)[0] == []
+
+
+@pytest.mark.parametrize("op", [ops.MixUp(on="image"), ops.CutMix(on="image"), ops.OneOf([ops.MixUp()], on="image")],
+                         ids=lambda op: type(op).__name__)  # fmt: skip
+def test_a_label_beside_an_image_that_is_mixed_alone_is_told_of(caplog, op):
+    numbers = np.array([0, 1, 0, 1])
+    hot = [ops.OneHot(2, on="cls"), op]
+
+    (line,), batch = lines_of(caplog, hot, image=LEVELS, cls=numbers)
+
+    np.testing.assert_array_equal(batch["cls"], np.eye(2))
+    assert "on=('image', 'cls') for numbers to be mixed with it" in line
+    assert "to keep them" not in line
+    both = [hot[0], dataclasses.replace(op, on=("image", "cls"))]
+    assert lines_of(caplog, both, image=LEVELS, cls=numbers)[0] == []
+    for apart in ([*hot, ops.MixUp(on="cls")], [*both, op]):
+        (line,), _ = lines_of(caplog, apart, image=LEVELS, cls=numbers)
+        assert "['cls'] beside it stay those of one" in line
+    copied = [hot[0], ops.Copy("cls", to="target"), op]
+    assert "['target']" in lines_of(caplog, copied, output=("image", "target"), image=LEVELS, cls=numbers)[0][0]
+    (line,), _ = lines_of(caplog, [op], image=LEVELS, label=numbers)
+    assert "gl.ops.OneHot(10, on='label')" in line
+    assert lines_of(caplog, [op], output="image", image=LEVELS, label=numbers)[0] == []
+
+
+COLOURS = [
+    ops.Brightness(0.5, 1), ops.Equalize(), ops.GaussianNoise(0.1), ops.GaussianBlur(3), ops.CLAHE(),
+    ops.JpegArtefacts(50), ops.Normalize(0, 255), ops.PerImageStandardization(), ops.RandAugment(), ops.AutoAugment(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", COLOURS, ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("mark", ["", "mask"])
+def test_classes_of_a_mask_that_are_changed_as_colours_are_told_of(caplog, op, mark):
+    fields, marks = {"image": IMAGES, "seg": IMAGES[..., :1]}, {"seg": mark} if mark else {}
+
+    lines, batch = lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks=marks, **fields)
+
+    if batch["seg"].dtype == np.float32 and not mark:  # which no loss takes for classes
+        assert lines == []
+        return
+    (line,) = lines
+    assert "of field 'seg'" in line
+    assert ("source.mark(seg='HWC')" in line) == (not mark)
+    assert lines_of(caplog, [dataclasses.replace(op, on=("image", "seg"))], marks={"seg": "HWC"}, **fields)[0] == []
+    assert lines_of(caplog, [dataclasses.replace(op, on="seg")], marks={"seg": "mask"}, **fields)[0] == []
+
+
+def test_colours_within_a_choice_leave_a_marked_mask_and_nothing_is_told(caplog):
+    op = ops.OneOf([ops.RandomFlip(p=1.0), ops.Invert()])
+    lines, batch = lines_of(caplog, [op], marks={"seg": "mask"}, image=LEVELS, seg=LEVELS[..., :1])
+    assert lines == []
+    np.testing.assert_array_equal(batch["seg"], LEVELS[:2, ..., :1])
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (None, 5)])
+def test_boxes_with_their_classes_in_a_fifth_column_are_told_of(shape):
+    fields = Field("image", np.dtype("u1"), (8, 9, 3)), Field("targets", np.dtype("f4"), shape)
+    line = warning(compile_ops(Spec(fields), [ops.RandomFlip()]), ["image", "targets"])
+    assert "rows[..., :4] and rows[..., 4]" in (line or "")
+    assert "source.mark(boxes='xyxy', classes='with boxes')" in (line or "")
+    assert warning(compile_ops(Spec(fields), [ops.RandomFlip(on="image")]), ["image", "targets"]) is None
+    table = Field("row", np.dtype("f4"), (5,))
+    assert warning(compile_ops(Spec((fields[0], table)), [ops.RandomFlip()]), ["image", "row"]) is None
+
+
+def test_labels_of_records_behind_ops_are_mixed(caplog):
+    source = gl.arrays(image=LEVELS, cls=np.array([0, 1, 0, 1]))
+    hot = gl.Loader(source, 2, ops=[ops.OneHot(2, on="cls")], device="cpu").to_source()
+    caplog.clear()
+    batch = gl.Loader(hot, 2, ops=[ops.MixUp()], device="cpu", seed=3).batch_at(0)
+    share = batch["image"][:, 0, 0, 0] / 250
+    np.testing.assert_allclose(batch["cls"], np.stack([1 - share, share], axis=1), atol=0.5 / 250 + 1e-6)
+    assert not caplog.records
+
+
+def fewer_rows(image):
+    return image[::2]
+
+
+def both(image, boxes):
+    return image[:, ::-1], boxes
+
+
+@pytest.mark.parametrize(
+    ("op", "is_told"),
+    [
+        (ops.Python(np.fliplr), True), (ops.Python(fewer_rows, out={"shape": (4, 9, 3)}), True),
+        (ops.Dali("flip", horizontal=1), True), (ops.Python(np.negative), False),
+        (ops.Dali("gaussian_blur", sigma=1.0), False), (ops.Python(both, on=("image", "boxes")), False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_functions_that_are_known_to_move_an_image_alone_are_told_of(op, is_told):
+    image, boxes = Field("image", np.dtype("u1"), (8, 9, 3)), Field("boxes", np.dtype("f4"), (None, 4))
+    for kind in ("", "xyxy"):
+        spec = Spec((image, boxes.with_(kind=kind), Field("label", np.dtype("i8"), ())))
+        line = warning(compile_ops(spec, [op]), ["image", "boxes", "label"])
+        assert (line is not None) == is_told
+        assert not is_told or "['boxes'] beside it stay" in line
+        by_hand = compile_ops(spec, [op, ops.Python(np.negative, on="boxes")])
+        assert warning(by_hand, ["image", "boxes", "label"]) is None
+    parts = Spec((image, boxes.with_(kind="normalized xyxy")))
+    resize = compile_ops(parts, [ops.Python(fewer_rows, out={"shape": (4, 9, 3)})])
+    assert warning(resize, ["image", "boxes"]) is None

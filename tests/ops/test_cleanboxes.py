@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -145,3 +146,24 @@ def test_images_of_unknown_size_beside_boxes_are_refused_early():
         gl.Loader(source, 2, ops=[gl.ops.CleanBoxes()], device="cpu")
     loader = gl.Loader(source, 2, ops=[gl.ops.Brightness(0.9, 1.1), gl.ops.CleanBoxes(min_size=4)], device="cpu")
     assert loader.batch_at(0)["boxes"].lengths.tolist() == [1, 1]
+
+
+def rows_of(boxes, numbers):
+    return {"boxes": [boxes[number % 2] for number in numbers]}
+
+
+@pytest.mark.parametrize("form", ["xyxy", "cxcywh"])
+def test_boxes_in_parts_that_are_marked_as_pixels_are_told_of_once_where_all_are_dropped(caplog, form):
+    parts = [np.array([[0.2, 0.3, 0.3, 0.4], [0.5, 0.5, 0.6, 0.9]], "f4"), np.zeros((0, 4), "f4")]
+    small = [np.array([[0.2, 0.3, 0.4, 0.5], [9, 9, 9.5, 9.5], [2, 2, 8, 8]], "f4"), np.array([[0, 0, 0.5, 0.5]], "f4")]
+    for boxes, mark, is_told in ((parts, form, True), (parts, f"normalized {form}", False), (small, form, False)):
+        caplog.clear()
+        # Two for each record; of records in one batch and in the next.
+        values = gl.records(4, functools.partial(rows_of, boxes), fields={"boxes": FIELDS["boxes"]})
+        source = gl.zip(gl.arrays(image=IMAGES[:4]), values).mark(boxes=mark)
+        with gl.Loader(source, 2, ops=[ops.CleanBoxes()], device="cpu") as loader:
+            lengths = [len(rows) for step in range(2) for rows in loader.batch_at(step)["boxes"]]
+
+        lines = [record.getMessage() for record in caplog.records]
+        assert [f"source.mark(boxes='normalized {form}')" in line for line in lines] == [True] * is_told
+        assert (sum(lengths) == 0) == is_told

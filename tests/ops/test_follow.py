@@ -347,6 +347,13 @@ def test_boxes_in_parts_that_are_marked_as_pixels_name_the_mark(form):
     loader.batch_at(1)  # the second box lies in the first pixel, and the other one does not
 
 
+def test_a_box_of_the_whole_image_in_parts_is_no_box_in_pixels_beside_others_in_parts():
+    parts = np.array([[[0, 0, 1, 1], [0.2, 0.3, 0.4, 0.5]]], np.float32)
+    source = gl.arrays(image=np.zeros((1, 40, 48, 3), np.uint8), boxes=parts).mark(boxes="xyxy")
+    with pytest.raises(RecordError, match=r"source.mark\(boxes='normalized xyxy'\)"):
+        gl.Loader(source, 1, ops=[ops.RandomFlip(p=1)], device="cpu").batch_at(0)
+
+
 def test_a_box_of_the_first_pixel_is_no_part():
     source = gl.arrays(image=IMAGES, boxes=np.tile(np.float32([0, 0, 1, 1]), (len(IMAGES), 1, 1))).mark(boxes="xyxy")
 
@@ -505,7 +512,7 @@ def test_whole_numbers_cannot_be_parts_of_an_image():
 
 @pytest.mark.parametrize(
     ("name", "shape", "is_told"),
-    [("boxes", (None, 4), True), ("bboxes", (3, 4), True), ("label", (4,), False), ("boxes", (None, 5), False)],
+    [("boxes", (None, 4), True), ("bboxes", (3, 4), True), ("label", (4,), False), ("boxes", (None, 6), False)],
 )
 def test_boxes_that_nobody_marked_and_that_stay_are_told_of_once(name, shape, is_told):
     image, boxes = Field("image", np.dtype("u1"), (9, 9, 3)), Field(name, np.dtype("f4"), shape)

@@ -126,6 +126,7 @@ def test_a_record_of_other_levels_can_be_left_out():
         ([ops.Invert(), ops.Python(np.flipud), ops.Invert()], "float32", [0, 3]),
         ([ops.GaussianNoise(0.1, clip=False), ops.Normalize(0.5, 0.2), ops.GaussianBlur(3)], "float32", []),
         ([ops.Cast("float32"), ops.Gamma(1, 1)], "float64", [1]),
+        ([ops.OneOf([ops.Cast("float32"), ops.Cast("float32")]), ops.Invert()], "uint8", [1]),
     ],
 )
 def test_nothing_is_asked_where_levels_are_known_and_once_where_not(chain, dtype, expected):

@@ -600,6 +600,24 @@ def test_files_that_look_like_images_are_told_of_once_where_nobody_said_what_a_r
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "is_image"),
+    [
+        ((28, 28), "f4", True), ((24, 32), "f8", True), ((20, 30), "f4", True), ((480, 640), "f4", True),
+        ((512, 512), "i4", True), ((100, 64), "f4", False), ((64, 200), "f4", False), ((1024, 768), "f4", False),
+        ((512, 768), "f2", False), ((256, 1024), "f4", False), ((8, 4), "f4", False), ((10, 12), "f4", False),
+    ],
+)  # fmt: skip
+def test_of_two_axes_of_wide_numbers_those_that_are_no_table_are_told_of(tmp_path, caplog, shape, dtype, is_image):
+    for number in range(8):
+        np.save(tmp_path / f"{number}.npy", np.zeros(shape, dtype))
+
+    assert len(npy(f"{tmp_path}/*.npy")) == 8 * shape[0]
+    npy(sorted(tmp_path.glob("*.npy"))[1:])  # fewer may be the shards of a table
+
+    assert ['record="file"' in record.message for record in caplog.records] == [True] * is_image
+
+
 def test_files_of_images_of_other_sizes_are_no_choice(tmp_path, caplog):
     for number in range(3):
         np.save(tmp_path / f"{number}.npy", np.zeros((32 + number, 32, 3), "u1"))

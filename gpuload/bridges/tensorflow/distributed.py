@@ -54,6 +54,7 @@ def distribute(loader: Loader, strategy: Any) -> Any:
             remedy=f"make it without num_shards=, and with a batch_size that is a multiple of {num_replicas}",
         )
     names, nest = checked_nest(loader)
+    common.warn_of_padding("distribute", loader)
     per_replica = loader.batch_size // num_replicas
 
     def shards_of(context: Any) -> list[Loader]:
