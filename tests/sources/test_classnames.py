@@ -139,7 +139,8 @@ def test_a_folder_without_an_image_is_no_class_and_the_log_names_it(tmp_path, li
 
 
 PARTS = [("train", "val", "test"), ("training", "testing"), ("Train", "Valid"), ("train",), ("dev", "test")]
-PARTS += [("train2017", "val2017"), ("test_set", "training_set")]
+PARTS += [("train2017", "val2017"), ("test_set", "training_set"), ("seg_test", "seg_train"), ("fold_0", "fold_1")]
+PARTS += [("images_train", "images_val"), ("x-test", "x-train"), ("Fold1", "Fold2"), ("cv 0", "cv 1")]
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -157,6 +158,38 @@ def test_parts_of_a_data_set_are_refused_with_the_form_to_write(tmp_path, parts)
         source = eval(call, space)
         assert (source.classes, labels_of(source)) == (("cat", "dog"), [0, 1])
     assert len(gl.images(tmp_path, labels=None)) == 2 * len(parts)
+
+
+@pytest.mark.parametrize(
+    ("folders", "inner", "is_told"),
+    [
+        (("amazon", "dslr", "webcam"), ("bike", "mouse"), True),
+        (("color", "gray"), ("apple", "rice"), True),
+        (("bullet_train", "steam_train"), ("images",), False),
+        (("n01443537", "n01629819"), ("images",), False),
+        (("bullet_train", "tram"), ("side", "front"), True),
+        (("1", "2"), ("images", "masks"), True),
+    ],
+)
+def test_class_folders_that_hold_the_same_folders_are_told_once(tmp_path, lines, folders, inner, is_told):
+    write(tmp_path, *(f"{folder}/{name}/0.png" for folder in folders for name in inner))
+
+    assert gl.images(tmp_path).classes == folders
+    warnings = [line for line in lines(logging.WARNING) if "hold the same folders" in line]
+    assert len(warnings) == is_told
+    if is_told:
+        (form,) = re.findall(r"gl\.images\(.*?\)", warnings[0])
+        assert eval(form, {"gl": gl}).classes == tuple(sorted(inner))
+        assert gl.images(tmp_path, classes=list(folders)).classes == folders
+    assert not [line for line in lines(logging.WARNING) if "hold the same folders" in line]
+
+
+def test_class_folders_with_folders_of_different_names_are_classes(tmp_path, lines):
+    write(tmp_path, "cat/old/0.png", "cat/new/0.png", "dog/a/0.png", "dog/old/0.png", "dog/b/1.png", "cat/c/1.png")
+    write(tmp_path, "fold_paper/a/0.png", "unfold/a/0.png", "cat/0.png")
+
+    assert gl.images(tmp_path).classes == ("cat", "dog", "fold_paper", "unfold")
+    assert lines(logging.WARNING) == []
 
 
 def test_parts_beside_another_folder_are_refused_where_they_hold_the_same_folders(tmp_path):
