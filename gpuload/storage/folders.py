@@ -34,6 +34,7 @@ from gpuload.storage.files import (
     open_error,
     read_bytes,
 )
+from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.stores import Remote, is_remote
 
 SPLITS = (
@@ -77,7 +78,7 @@ KINDS = (PARQUET, ARROW, CSV)
 
 def is_hidden(name: str) -> bool:
     """Return True for the name of a file or folder that is no part of a table; ``_x=1`` is a value of column ``_x``."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+    return is_hidden_name(name) or (name.startswith("_") and "=" not in name)
 
 
 def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:

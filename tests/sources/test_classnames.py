@@ -563,3 +563,44 @@ def test_a_file_of_classes_that_says_something_else_is_not_used(tmp_path, lines,
 
     assert gl.open(root).classes == ("ant", "cat")
     assert "classes.json is no list of the class folders beside it" in lines(logging.WARNING)[0]
+
+
+# --- folders of systems
+
+SYSTEM = ["@eaDir", "__MACOSX", "$RECYCLE.BIN", "lost+found", "System Volume Information", ".thumbnails", "#recycle"]
+
+
+@pytest.mark.parametrize("name", SYSTEM)
+def test_folders_of_the_system_are_no_classes_and_hold_no_images(tmp_path, lines, name):
+    write(tmp_path, "cat/0.png", "dog/0.png", f"{name}/cat/0.png", f"cat/{name}/0.png/THUMB.png")
+    forms = (f"{tmp_path}/**/*.png", f"{tmp_path}/*/**/*.png", f"{tmp_path}/*/*.png")
+
+    source = gl.images(tmp_path)
+
+    assert (source.classes, len(source)) == (("cat", "dog"), 2)
+    assert lines(logging.WARNING) == []
+    assert [len(gl.images(form, labels=None)) for form in forms] == [2, 2, 2]
+    assert len(gl.images(tmp_path / name, labels=None)) == 1  # named, it is a folder as any other
+    assert [list(findings := gl.check(tmp_path)), findings.num_records] == [[], 2]
+
+
+def test_a_table_in_a_folder_of_the_system_is_no_part_of_a_table(tmp_path):
+    for folder in ("", "@eaDir", "lost+found"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "a.csv").write_text("x\n1\n")
+
+    assert len(gl.csv(tmp_path)) == 1
+
+
+def test_a_link_to_a_folder_above_is_not_followed(tmp_path, lines):
+    root = write(tmp_path / "data", "cat/0.png", "dog/0.png")
+    write(tmp_path, "other/0.png", "0.png")
+    (root / "up").symlink_to(tmp_path)
+    (root / "self").symlink_to(root)
+    (root / "cat" / "up").symlink_to("../..")
+    (root / "bee").symlink_to(tmp_path / "other")  # a folder that lies elsewhere is a class as any other
+
+    source = gl.images(root)
+
+    assert (source.classes, len(source)) == (("bee", "cat", "dog"), 3)
+    assert "links to a folder above it are not followed" in "\n".join(lines(logging.WARNING))

@@ -4,7 +4,8 @@
     ["x/ant/1.jpg", "y/bee/2.jpg"]              gl.images([...])           ant, bee: the last folder of each file
 
 Classes  the folders that hold an image, in the order of `sources/classnames.py`. A folder without one
-         (``__MACOSX``, notes) is no class, and the log names it: stores and git have no empty folders, and
+         (``__MACOSX``, notes) is no class, and the log names it. Folders of the system
+         (`storage/hidden.py`), such as ``@eaDir``, are none either: stores and git have no empty folders, and
          the same images have the same classes there.
 Splits   where all folders are called as parts of a data set are, ``train``, ``val``, ``test``, and hold
          folders themselves, those are the classes, and the parts are opened one by one. So are ``seg_train``
@@ -27,6 +28,7 @@ from gpuload.sources.classnames import MOST_NAMES, in_order, log_order, numbers_
 from gpuload.sources.leaf import Indices
 from gpuload.storage.files import is_folder
 from gpuload.storage.folders import SPLITS
+from gpuload.storage.hidden import SYSTEM_FOLDERS
 from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, path_of
@@ -199,7 +201,7 @@ class ClassFolders:
         with os.scandir(self.root) as entries:
             present = {entry.name for entry in entries if not entry.name.startswith(".") and is_folder(entry)}
         unused = sorted(present - {*classes, *(names or ())})
-        empty = [name for name in unused if _is_empty(os.path.join(self.root, name))]
+        empty = [name for name in unused if name not in SYSTEM_FOLDERS and _is_empty(os.path.join(self.root, name))]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)
             log.warning(
@@ -208,7 +210,7 @@ class ClassFolders:
             )  # fmt: skip
             unused = [name for name in unused if name not in empty]
         if unused:
-            log.info("%s: passed over, as they hold no image: %s", self.root, shorten(unused))
+            log.info("%s: passed over, as they hold no image or are of the system: %s", self.root, shorten(unused))
 
 
 def _shared(inner: Mapping[str, set[str]], names: Sequence[str]) -> set[str]:

@@ -50,6 +50,7 @@ from gpuload.storage.files import (
     open_error,
     read_bytes,
 )
+from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, like, path_of
 
@@ -290,6 +291,7 @@ def _images_below(root: str) -> tuple[list[str], str]:
         return _remote_images_below(root), ""
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
+    loops = list[str]()
     broken_links = list[str]()  # which may have been class folders; one that is called as an image is an error later
     # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
@@ -306,6 +308,11 @@ def _images_below(root: str) -> tuple[list[str], str]:
                 else:
                     other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
             folders = list(_first_visits(inner, visited))
+            outer = {folder for folder in folders if _is_above(folder, root)}
+            folders = [folder for folder in folders if folder not in outer]
+            loops += [below(root, folder) for folder in outer]
+    if loops:
+        log.warning("%s: links to a folder above it are not followed: %s", root, shorten(sorted(loops)))
     if broken_links:
         log.warning("%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links)))
     if not paths:
@@ -346,7 +353,7 @@ def _entries_of(folders: list[str], progress: Progress) -> Iterator[os.DirEntry[
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
+            return [entry for entry in entries if not is_hidden_name(entry.name)]
     except OSError as error:
         raise open_error(folder, error) from None
 
@@ -358,6 +365,14 @@ def _first_visits(folders: list[str], visited: set[str]) -> Iterator[str]:
         if real not in visited:
             visited.add(real)
             yield folder
+
+
+def _is_above(folder: str, root: str) -> bool:
+    """Return True for a link to a folder in which the root lies, of which the images are not all below the root."""
+    if not os.path.islink(folder):
+        return False
+    outer = os.path.join(os.path.realpath(folder), "")
+    return os.path.realpath(root).startswith(outer)
 
 
 def _check_file(path: str, size: int, head: bytes) -> None:
