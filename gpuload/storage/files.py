@@ -136,11 +136,11 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
     check_named_once(files)
     if not is_quiet:
-        _warn_of_missing_shards(files)
+        warn_of_missing_shards(files)
     return files
 
 
-def _warn_of_missing_shards(files: Sequence[str]) -> None:
+def warn_of_missing_shards(files: Sequence[str]) -> None:
     """Warn of files that are numbered as x-00001-of-00003 where one of these numbers is nowhere.
 
     Shards that lie in the folder and were not named are left out on purpose, and nothing is said.
@@ -192,7 +192,7 @@ def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one folder")
     check_named_once(folders)
     if not is_quiet:
-        _warn_of_missing_shards([folder.rstrip("/") for folder in folders])
+        warn_of_missing_shards([folder.rstrip("/") for folder in folders])
     return folders
 
 

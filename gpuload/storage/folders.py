@@ -33,6 +33,7 @@ from gpuload.storage.files import (
     join,
     open_error,
     read_bytes,
+    warn_of_missing_shards,
 )
 from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.stores import Remote, is_remote
@@ -105,6 +106,7 @@ def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
             new_files, new_inner = expand_tables([item], kind)
         else:
             new_files = table_files(folder, kind)
+            warn_of_missing_shards(new_files)
             new_inner = [_inner(file, join(folder, "")) for file in new_files]
         files += new_files
         inner += new_inner

@@ -48,7 +48,16 @@ from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
 from gpuload.storage import manifest, objects, open_storage
-from gpuload.storage.files import Paths, exists, expand_folders, files_below, join, look_at, names_in
+from gpuload.storage.files import (
+    Paths,
+    exists,
+    expand_folders,
+    files_below,
+    join,
+    look_at,
+    names_in,
+    warn_of_missing_shards,
+)
 from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
 from gpuload.threads import parallel_map
 
@@ -110,6 +119,7 @@ def zarr(
         groups, stores = _open_folders(expand_folders(paths), arguments["fields"], group, fill)
     else:
         groups = from_manifest(listing, arguments["fields"], group)
+        warn_of_missing_shards([folder.rstrip("/") for folder in groups.folders])
         stores = [folder_store(folder) for folder in groups.folders]
     storage = open_storage(groups.files)
     places = list[list[Place]]()
