@@ -47,6 +47,7 @@ from gpuload.formats.zarr.metadata import FILES, Node, chunk_counts, chunk_place
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
+from gpuload.sources.furtherfields import log_further_fields
 from gpuload.storage import manifest, objects, open_storage
 from gpuload.storage.files import (
     Paths,
@@ -152,6 +153,9 @@ def _open_folders(
     """Return the groups in folders, and what reads them for zarr."""
     groups = [_Group.open(folder, fields, group, fill) for folder in folders]
     paths = {name: entry.path for name, entry in groups[0].arrays.items()}
+    if fields is None:
+        others = {item.folder: list(item.arrays) for item in groups[1:]}
+        log_further_fields(CALL, groups[0].folder, list(paths), others)
     groups = [item if fields else item.only(paths) for item in groups]
     path_list = [path for item in groups for path in item.files]
     files, _ = look_at(path_list, 0, lambda path, size, head: None)
