@@ -297,11 +297,11 @@ def columns_of_files(
 
 def _log_further_columns(call: str, tables: Sequence[Any], names: Sequence[str]) -> None:
     """Log the columns of files that the first file does not have."""
-    others = dict[str, list[str]]()
+    later_fields = dict[str, list[str]]()
     for table in tables[1:]:
         members = [member for member in table.schema if not INDEX.fullmatch(member.name)]
-        others[table.path] = list(_paths_by_name(dict(_leaves((), members))))
-    log_further_fields(call, tables[0].path, names, others)
+        later_fields[table.path] = list(_paths_by_name(dict(_leaves((), members))))
+    log_further_fields(call, tables[0].path, names, later_fields)
 
 
 def without_index(schema: Any) -> tuple[tuple[str, ...] | None, dict[str, None]]:

@@ -10,16 +10,18 @@ from gpuload.sources.classnames import shorten
 log = logging.getLogger("gpuload")
 
 
-def log_further_fields(call: str, first: str, names: Collection[str], others: Mapping[str, Collection[str]]) -> None:
+def log_further_fields(
+    call: str, first: str, names: Collection[str], later_fields: Mapping[str, Collection[str]]
+) -> None:
     """Warn of fields that no record has, since the first file does not hold them.
 
     Args:
         call: the reader, ``"gl.parquet"``.
         first: the path of the first file.
         names: of its fields, which are those of the records.
-        others: the names of the fields of other files, by their paths.
+        later_fields: the names of the fields of other files, by their paths.
     """
-    for path, fields in others.items():
+    for path, fields in later_fields.items():
         further = [name for name in fields if name not in names]
         if further:
             log.warning(

@@ -256,7 +256,7 @@ def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
     ``1.png`` is not the image of ``2_mask.png``: that is None. ``cat.jpg`` may be that of ``mask_3.png``.
     """
     words, second_words = (_words(names.stems[0]) for names in (first, second))
-    numbers, second_numbers = ({word for word in each if word.isdigit()} for each in (words, second_words))
+    numbers, second_numbers = ({word for word in side if word.isdigit()} for side in (words, second_words))
     if numbers and second_numbers and numbers.isdisjoint(second_numbers):
         return None
     has_numbers = numbers and second_numbers and _is_part(numbers, second_numbers)
@@ -286,7 +286,7 @@ def _weak_match(first: RecordNames, second: RecordNames, form: NameForm) -> Name
     )
     if not shared - second_shared or not second_shared - shared:
         return NameMatch()
-    texts = [" and ".join(sorted(each.elements())) for each in (shared, second_shared)]
+    texts = [" and ".join(sorted(counts.elements())) for counts in (shared, second_shared)]
     return NameMatch(doubt=f"all names of the first hold {texts[0]}, and those of the second {texts[1]}")
 
 

@@ -121,14 +121,14 @@ def _read_files(
     """Return the paths of datasets by the names of fields, and of each file these datasets."""
     pairs, table = _read_file(files, 0, storage, fields, group, order)
 
-    others = dict[str, list[str]]()
-    further = others if fields is None else None
+    later_fields = dict[str, list[str]]()
+    further = later_fields if fields is None else None
 
     def read(chunk: Sequence[int]) -> list[list[Dataset]]:
         return [_read_file(files, number, storage, pairs, group, order, further)[1] for number in chunk]
 
     tables = [table, *by_chunks(read, range(1, len(files)))]
-    log_further_fields(CALL, files.paths[0], list(pairs), others)
+    log_further_fields(CALL, files.paths[0], list(pairs), later_fields)
     return pairs, tables
 
 
@@ -139,9 +139,12 @@ def _read_file(
     fields: Mapping[str, str] | None,
     group: str,
     order: str | None,
-    others: dict[str, list[str]] | None = None,
+    later_fields: dict[str, list[str]] | None = None,
 ) -> tuple[Mapping[str, str], list[Dataset]]:
-    """Return the datasets of a file that are fields; None: all of the group. ``others`` gets the names of the rest."""
+    """Return the datasets of a file that are fields (None: all of the group).
+
+    The names of those that are none go into ``later_fields``, by the path of the file.
+    """
     path = files.paths[number]
 
     def read(file: Any) -> tuple[Mapping[str, str], list[Dataset]]:
@@ -153,8 +156,8 @@ def _read_file(
                 table.append(read_dataset(place, file, order))
             except (SpecError, MissingPackageError) as error:
                 raise within(place, [] if fields else list(pairs), error) from None
-        if others is not None:
-            others[path] = further_names(file, path, group, pairs)
+        if later_fields is not None:
+            later_fields[path] = further_names(file, path, group, pairs)
         return pairs, table
 
     return read_file(files, number, read, lambda error: refusal(files, number, f"{path} is damaged", error))

@@ -154,8 +154,8 @@ def _open_folders(
     groups = [_Group.open(folder, fields, group, fill) for folder in folders]
     paths = {name: entry.path for name, entry in groups[0].arrays.items()}
     if fields is None:
-        others = {item.folder: list(item.arrays) for item in groups[1:]}
-        log_further_fields(CALL, groups[0].folder, list(paths), others)
+        later_fields = {item.folder: list(item.arrays) for item in groups[1:]}
+        log_further_fields(CALL, groups[0].folder, list(paths), later_fields)
     groups = [item if fields else item.only(paths) for item in groups]
     path_list = [path for item in groups for path in item.files]
     files, _ = look_at(path_list, 0, lambda path, size, head: None)
