@@ -94,18 +94,19 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
         names: of the records.
         values: of a column, by number.
     """
-    texts = list(values.values())
-    is_named = [bool(text) and names.contain(_stems(text)[-1]) for text in texts]
-    if not texts or sum(is_named) < SHARE * len(texts):
+    if not values:
         return None
+    texts = list(values.values())
     places = dict.fromkeys(values, -1)
-    places.update({number: number for number, text in values.items() if _is_name(text, names.stems[number])})
+    places.update({number: number for number, text in values.items() if _is_name(text, names.stem(number))})
     num_beside = sum(place >= 0 for place in places.values())
     # Records may stand in several rows, if their order is that of the rows.
-    if len(set(texts)) < len(texts):
+    if num_beside == len(texts) or len(set(texts)) < len(texts):
         return places if num_beside >= SHARE * len(texts) else None
-    if num_beside == len(texts):
-        return places
+    rest = [values[number] for number, place in places.items() if place < 0]
+    num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest)
+    if num_beside + num_named < SHARE * len(texts):
+        return None
     bases = {stem.rpartition("/")[2] for text in texts for stem in _stems(text)}
     records: dict[str, list[int]] = {}
     for record, stem in enumerate(names.stems):

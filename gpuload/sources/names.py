@@ -141,6 +141,11 @@ class RecordNames:
         """Return the name of one record."""
         return self.paths[number][len(self.folder) :]
 
+    def stem(self, number: int) -> str:
+        """Return the name of one record without its suffix."""
+        text = self.text(number)
+        return os.path.splitext(text)[0] if self.has_suffixes else text
+
     def contain(self, text: str) -> bool:
         """Return True if the path of a record contains a text, as far as a quick look says."""
         return text.rpartition("/")[2] in self._line
