@@ -190,16 +190,17 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
             return of_parts
     if by is None and agree_at_once(first.names, side.names):
         return NameMatch()
-    if by is None and len(first.names) == len(side.names) == 1:
+    is_of_same_files = _is_of_same_files(first.names, side.names)
+    if by is None and len(first.names) == len(side.names) == 1 and not is_of_same_files:
         single = match_single(first.names, side.names)
         if single is not None:
             return single
-    if by is not None or not _is_of_same_files(first.names, side.names):
+    if by is not None or not is_of_same_files:
         return match(first.names, side.names)
     if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
         return NameMatch()
     result = match(first.names, side.names)
-    return result if result.is_exact else NameMatch()
+    return NameMatch(result.partners, result.lonely) if result.is_exact else NameMatch()
 
 
 def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:

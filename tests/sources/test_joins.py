@@ -514,3 +514,12 @@ def test_names_that_stand_in_one_order_and_differ_in_their_numbers_are_told(tmp_
     caplog.clear()
     gl.zip(a, b, by="place")
     assert not caplog.records
+
+
+@pytest.mark.parametrize("names", [["cat", "dog"], ["p1_s1", "p1_s2", "p2_s1", "p2_s2"]])
+def test_parts_of_one_source_are_joined_without_a_warning(tmp_path, caplog, names):
+    frames = files(tmp_path / "a", [f"{name}.png" for name in names])
+    half = len(names) // 2
+
+    assert len(gl.zip(frames[:half], frames[half:].rename(a="next"))) == half
+    assert not caplog.records
