@@ -30,6 +30,7 @@ from gpuload.storage.files import (
     check_named_once,
     expand,
     files_below,
+    is_folder,
     join,
     open_error,
     read_bytes,
@@ -209,16 +210,25 @@ def _names_below(folder: str) -> Iterator[str]:
         except OSError as error:
             raise open_error(os.path.join(folder, inner), error) from None
         for entry in entries:
-            is_folder = entry.is_dir()
-            if is_folder and not inner and entry.name in FORMATS_OF_VERSIONS:
+            is_inner = is_folder(entry)
+            if is_inner and not inner and entry.name in FORMATS_OF_VERSIONS:
                 _check_versions(folder, entry.name, os.listdir(entry.path))
             if is_hidden(entry.name):
                 continue
             path = f"{inner}/{entry.name}" if inner else entry.name
-            if is_folder:
+            if is_inner and not _is_above(entry.path, folder):
                 folders.append(path)
+            elif is_inner:
+                log.warning("%s: a link to a folder above it is not followed: %s", folder, path)
             else:
                 yield path
+
+
+def _is_above(path: str, folder: str) -> bool:
+    """Return True for a link to a folder, or to one above it: other tables may lie there."""
+    if not os.path.islink(path):
+        return False
+    return os.path.realpath(folder).startswith(os.path.join(os.path.realpath(path), ""))
 
 
 def _check_versions(folder: str, name: str, names: Sequence[str]) -> None:

@@ -169,6 +169,7 @@ def test_parts_of_a_data_set_are_refused_with_the_form_to_write(tmp_path, parts)
         (("n01443537", "n01629819"), ("images",), False),
         (("bullet_train", "tram"), ("side", "front"), True),
         (("1", "2"), ("images", "masks"), True),
+        (("cat", "dog"), ("day1", "day2"), False),
     ],
 )
 def test_class_folders_that_hold_the_same_folders_are_told_once(tmp_path, lines, folders, inner, is_told):

@@ -268,3 +268,20 @@ def test_the_remedy_for_a_folder_of_another_format_opens_it(tmp_path):
 
     assert error.value.remedy.startswith(f"gl.open({str(tmp_path)!r})")
     assert len(gl.open(tmp_path)) == 3
+
+
+def test_links_to_folders_above_are_told_and_not_followed(tmp_path, caplog):
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for path in (folder / "a.csv", tmp_path / "other.csv"):
+        path.write_text("x\n1\n")
+    for name, place in (("loop", "loop"), ("up", ".."), ("itself", ".")):
+        (folder / name).symlink_to(place)
+
+    assert len(gl.csv(folder)) == 1
+    up, loop = [record.getMessage() for record in caplog.records]
+    assert up.endswith("table: a link to a folder above it is not followed: up")
+    assert loop.endswith("1 of its files are no CSV and are left out, loop for instance")
+    (folder / "b.csv").symlink_to("gone")
+    with pytest.raises(MissingFileError, match="is a link to gone, which is not there"):
+        gl.csv(folder)

@@ -163,7 +163,10 @@ class ClassFolders:
         """Log that all class folders hold the same folders, which may be the classes."""
         if 2 * len(shared) <= max(map(len, inner.values())):
             return
-        log.warning(
+        # Folders that differ in a number alone, as day1 and day2, are seldom classes.
+        are_numbered = len({re.sub(r"\d+", "", name) for name in shared}) == 1
+        log.log(
+            logging.INFO if are_numbered else logging.WARNING,
             "%s: the class folders %s hold the same folders, %s: the label of an image says in which of the first it "
             "lies. If the others are the classes, open the first one by one: gl.images(%r); classes=%s says that they "
             "are not",
