@@ -51,6 +51,7 @@ from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.storage.files import Paths, as_folder, files_below, look_at, open_error, read_bytes
 from gpuload.storage.folders import find_kind, table_files
+from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.manifest import call_of
 from gpuload.storage.retries import StoreError
 from gpuload.storage.stores import is_remote
@@ -283,7 +284,7 @@ def _below(folder: str) -> Iterator[str]:
         yield from (path for path in files_below(folder) if not path.rpartition("/")[2].startswith("."))
         return
     for inner, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not is_hidden_name(name)]
         yield from (os.path.join(inner, name) for name in names if not name.startswith("."))
 
 

@@ -514,6 +514,12 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
     for field in source.spec:
         if note := writer.notes(field):
             log.info("%s: field %s is %s", path, field, note)
+    if source.classes and not writer.holds_classes(source.spec):
+        log.info(
+            "%s: the names of the classes are not stored, and labels stay numbers; json.dump(source.classes, file) "
+            "keeps them, and source.classes of the new files is empty",
+            path,
+        )
     folder, pattern = os.path.split(path)
     _make_folder(folder)
     about = {

@@ -956,3 +956,29 @@ def test_a_batch_and_arrays_are_refused_with_the_form_that_works(tmp_path):
     assert os.listdir(tmp_path) == []
     gl.convert(gl.arrays(**batch), tmp_path / "a.npy")
     assert np.load(tmp_path / "a.npy").tolist() == [1, 2]
+
+
+def test_parquet_keeps_the_names_of_classes_and_other_formats_say_that_they_do_not(tmp_path, caplog):
+    caplog.set_level("INFO", logger="gpuload")
+    for name in ("ant", "bee", "c d é"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + name.encode())
+    source = gl.images(tmp_path / "in")
+    rename = source.rename(label="kind").select([2, 0, 1])
+
+    for records in (source, rename, gl.zip(source, gl.arrays(size=[3, 1, 2]))):
+        back = eval(gl.convert(records, tmp_path / "a.parquet", overwrite=True).call, {"gl": gl})
+        assert back.classes == source.classes == ("ant", "bee", "c d é")
+    assert "names of the classes" not in caplog.text
+    table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "a.parquet")
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features == {"label": {"_type": "ClassLabel", "names": ["ant", "bee", "c d é"]}}  # as `datasets` has it
+    twice = gl.zip(rename, gl.arrays(size=[3, 1, 2]))  # which of the two has the classes?
+    for path, records in (("b.parquet", twice), ("b.tfrecord", source), ("b.h5", source)):
+        caplog.clear()
+        back = eval(gl.convert(records, tmp_path / path).call, {"gl": gl})
+        assert back.classes == ()
+        assert "the names of the classes are not stored" in caplog.text
+    caplog.clear()
+    gl.convert(gl.arrays(label=[1, 2]), tmp_path / "c.parquet")
+    assert "names of the classes" not in caplog.text

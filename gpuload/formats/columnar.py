@@ -58,6 +58,7 @@ from gpuload.sources.classnames import common_classes
 from gpuload.sources.columns import differing_files
 from gpuload.sources.defaults import UnfitDefault, convert_default, example_default, plain_default
 from gpuload.sources.dtypes import UnfitValue, common_dtype, convert_values
+from gpuload.sources.furtherfields import log_further_fields
 from gpuload.sources.leaf import UINT8, Indices, gather_pieces
 from gpuload.sources.partitions import check_partitions
 from gpuload.sources.zones import check_zones
@@ -262,7 +263,18 @@ def columns_of_files(
             "%s: %s: the labels of rows of pandas (%s) are left out; fields=%s has them, too",
             *(call, tables[0].path, ", ".join(index_columns), [*(c.field.name for c in columns[0]), *index_columns]),
         )
+    if not arguments["fields"]:
+        _log_further_columns(call, tables, [column.field.name for column in columns[0]])
     return _with_common_fields(call, [table.path for table in tables], columns)
+
+
+def _log_further_columns(call: str, tables: Sequence[Any], names: Sequence[str]) -> None:
+    """Log the columns of files that the first file does not have."""
+    later_fields = dict[str, list[str]]()
+    for table in tables[1:]:
+        members = [member for member in table.schema if not INDEX.fullmatch(member.name)]
+        later_fields[table.path] = list(_paths_by_name(dict(_leaves((), members))))
+    log_further_fields(call, tables[0].path, names, later_fields)
 
 
 def without_index(schema: Any) -> tuple[tuple[str, ...] | None, dict[str, None]]:

@@ -204,9 +204,9 @@ def source_of(
         for member, first in zip(table, tables[0], strict=True):
             if member.spec != first.spec:
                 error = differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
-                field, other = first.spec.fields[0], member.spec.fields[0]
-                if len(member.spec) == len(first.spec) == 1 and field.with_(dtype=other.dtype) == other:
-                    error.remedy = joining(call, field.name, field.dtype, other.dtype)
+                field, rival = first.spec.fields[0], member.spec.fields[0]
+                if len(member.spec) == len(first.spec) == 1 and field.with_(dtype=rival.dtype) == rival:
+                    error.remedy = joining(call, field.name, field.dtype, rival.dtype)
                 raise error
     cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
     leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]

@@ -87,6 +87,7 @@ class Writer:
         beside: the small files that stand beside a file: from the suffix behind its name to their bytes.
         about: the arguments on which its files depend besides the records, for the record of a conversion.
         notes: returns how a field is stored, if that differs from the source; "" else.
+        holds_classes: returns whether the files hold the names of the classes that labels are numbers of.
     """
 
     refusal: Callable[[Field], Refusal | None]
@@ -96,6 +97,7 @@ class Writer:
     beside: Callable[[str, Records], Mapping[str, bytes]] = lambda name, records: {}
     about: Mapping[str, Any] = field(default_factory=dict)
     notes: Callable[[Field], str] = lambda field: ""
+    holds_classes: Callable[[Spec], bool] = lambda spec: False
 
 
 @dataclass(frozen=True)

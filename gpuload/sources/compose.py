@@ -43,8 +43,8 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
     Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the folder of all of
     their files. Records that have one name belong together: without suffixes, and without what all names of a source
     share, as ``_mask`` of ``1_mask.png``. Where names stand in another order, the records of the other sources are
-    put into that of the first. Sources that know no names are joined by place. So are parts of one source, as
-    ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
+    put into that of the first. Sources that know no names are joined by place, unless a column of theirs has the names
+    in another order. So are parts of one source, as ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
 
     Args:
         sources: sources of one length, unless ``missing="drop"`` leaves records out.
@@ -57,8 +57,8 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
             ``by="place"``.
 
     Raises:
-        SpecError: lengths or names differ, two records have one name, two fields have one name, or one of the sources
-            is none.
+        SpecError: lengths or names differ, two records have one name, a column has the names in another order, two
+            fields have one name, or one of the sources is none.
     """
     _check_sources("zip", sources)
     joins = signalsafe.import_package("gpuload.sources.joins")

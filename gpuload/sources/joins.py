@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.errors import SpecError, add_note
+from gpuload.errors import SpecError
+from gpuload.functions import call_function
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
+from gpuload.sources.namecolumns import misplaced
 from gpuload.sources.names import (
     NameMatch,
     RecordNames,
@@ -26,7 +28,7 @@ from gpuload.sources.names import (
     match,
     match_keys,
     match_parts,
-    may_be_partners,
+    match_single,
     misnumbered,
 )
 
@@ -43,6 +45,7 @@ FUNCTIONS: dict[str, Callable[[str], Hashable]] = {  # of names that often belon
     "name[:8]": lambda name: name[:8],
 }
 DROP_REMEDY = f"gl.zip(..., missing={DROP!r}) leaves out those without a partner"
+BY_NOTE = "gl.zip: the function of by= was given"  # a note for its exceptions
 MOST_EXAMPLES = 3  # names in a message
 CAUSE = "records are joined by the names of their files, without suffixes and what all names of a source share"
 
@@ -102,6 +105,8 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
         )
     if len(sides) == 1 < len(sources):
         _tell_of_order(sides[0])
+    if sides and len(sides) < len(sources):
+        _check_columns(sides[0], sources)
     if len(sides) < 2:
         return sources
     first, matches = sides[0], [NameMatch()]
@@ -109,6 +114,13 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
     for side, result in zip(sides, matches, strict=True):
         if result.repeat or (missing == RAISE and not result.is_exact):
             raise _error(first, side, result, by)
+    for side, result in zip(sides, matches, strict=True):
+        if result.doubt and by is None:
+            log.warning(
+                "gl.zip: %s stands beside %s in the order of the names, which differ: %s; if they belong together, "
+                "by='place' says so",
+                first.describe(0), side.describe(0), result.doubt,
+            )  # fmt: skip
     if all(result.partners is None for result in matches):
         return sources
     if len(sides) < len(sources) or any(source.endless for source in sources):
@@ -128,6 +140,25 @@ def _tell_of_order(side: Side) -> None:
             "by='place' says that they are in this one",
             *(side.source._line(), side.names.text(number - 1), side.names.text(number)),
         )
+
+
+def _check_columns(side: Side, sources: Sequence[Source]) -> None:
+    """Raise ``SpecError`` if a column of a table has the names of a side in another order."""
+    if side.source.endless:
+        return
+    for number, source in enumerate(sources):
+        if source._record_names() is not None or source.endless:
+            continue
+        if (wrong := misplaced(side.names, source)) is not None:
+            raise SpecError(
+                f"gl.zip: record {wrong.record} of source {number} has {wrong.column} = {wrong.value!r}, and is joined "
+                f"with {side.describe(wrong.record)}",
+                cause=f"column {wrong.column!r} has the names of the files of source {side.number} in another order, "
+                "and a table knows no names: record i is joined with record i",
+                remedy=f"open the files in the order of the table: names = table.read(range(len(table)), "
+                f"fields={wrong.column!r})[{wrong.column!r}]; gl.images([f'photos/{{name}}' for name in names], "
+                f"labels=None); {PLACE_REMEDY}",
+            )
 
 
 def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
@@ -167,26 +198,24 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
             return of_parts
     if by is None and agree_at_once(first.names, side.names):
         return NameMatch()
-    are_single = len(first.names) == len(side.names) == 1
-    if by is None and are_single and not is_part and may_be_partners(first.names, side.names):
-        return NameMatch()
-    if by is not None or not _is_of_same_files(first.names, side.names):
+    is_of_same_files = _is_of_same_files(first.names, side.names)
+    if by is None and len(first.names) == len(side.names) == 1 and not (is_part or is_of_same_files):
+        single = match_single(first.names, side.names)
+        if single is not None:
+            return single
+    if by is not None or not is_of_same_files:
         return match(first.names, side.names)
     if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
         return NameMatch()
     result = match(first.names, side.names)
-    return result if result.is_exact else NameMatch()
+    return NameMatch(result.partners, result.lonely) if result.is_exact else NameMatch()
 
 
 def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:
     """Return what the user's function makes of each name."""
     keys = list[Hashable]()
-    for number, text in enumerate(side.names.texts):
-        try:
-            keys.append(function(text))
-        except Exception as error:
-            add_note(error, f"gl.zip: the function of by= was given {side.describe(number)}")
-            raise
+    for text in side.names.texts:
+        keys.append(call_function(function, text, note=lambda: f"{BY_NOTE} {side.describe(len(keys))}"))
     for number, key in enumerate(keys):
         if not _is_hashable(key):
             raise SpecError(

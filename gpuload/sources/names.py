@@ -22,6 +22,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -140,6 +141,15 @@ class RecordNames:
         """Return the name of one record."""
         return self.paths[number][len(self.folder) :]
 
+    def stem(self, number: int) -> str:
+        """Return the name of one record without its suffix."""
+        text = self.text(number)
+        return os.path.splitext(text)[0] if self.has_suffixes else text
+
+    def contain(self, text: str) -> bool:
+        """Return True if the path of a record contains a text, as far as a quick look says."""
+        return text.rpartition("/")[2] in self._line
+
     # --- All names in one text, on which few calls of C do what takes a million calls of Python.
 
     @cached_property
@@ -178,11 +188,13 @@ class NameMatch:
         partners: int64 ``[len(first)]``, the record of the other source, or -1; None: all stand beside their partners.
         lonely: int64, the records of the other source that are no partner.
         repeat: a name that two records of one source have; "" if there is none.
+        doubt: why the names do not say that the records belong together, though they stand in one order; "" if they do.
     """
 
     partners: Indices | None = None
     lonely: Indices | None = None
     repeat: str = ""
+    doubt: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -215,7 +227,7 @@ def match(first: RecordNames, second: RecordNames) -> NameMatch:
     best = _no_match(first, second)
     for form in _forms(first, second):
         if form.left == form.right and len(set(form.left)) == len(set(first.texts)) == len(set(second.texts)):
-            return NameMatch()
+            return _weak_match(first, second, form) if form.is_weak else NameMatch()
         if form.is_weak:
             continue
         result = match_keys(form.left, form.right)
@@ -243,15 +255,48 @@ def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> NameMat
     return NameMatch(partners, np.flatnonzero(counts == 0))
 
 
-def may_be_partners(first: RecordNames, second: RecordNames) -> bool:
-    """Return False if the numbers in the names of two single records say that they do not belong together.
+def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
+    """Return that two single records belong together, in doubt if no word and number of their names says so.
 
-    ``1.png`` is not the image of ``2_mask.png``, while ``photo.jpg`` may be that of ``mask_3.png``.
+    ``1.png`` is not the image of ``2_mask.png``: that is None. ``cat.jpg`` may be that of ``mask_3.png``.
     """
-    numbers, second_numbers = (
-        {int(digits) for digits in re.findall(r"\d+", names.stems[0])} for names in (first, second)
+    words, second_words = (_words(names.stems[0]) for names in (first, second))
+    numbers, second_numbers = ({word for word in side if word.isdigit()} for side in (words, second_words))
+    if numbers and second_numbers and numbers.isdisjoint(second_numbers):
+        return None
+    has_numbers = numbers and second_numbers and _is_part(numbers, second_numbers)
+    if has_numbers or _is_part(words, second_words):
+        return NameMatch()
+    return NameMatch(doubt="each has one record, and neither name has all words or all numbers of the other")
+
+
+def _words(stem: str) -> set[str]:
+    """Return the words and the numbers of a name, without zeros in front: ``cat 3`` of ``Cat_003``."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", stem)
+    words = re.findall(r"\d+|[^\W\d_]+", spaced)
+    return {word.lstrip("0") or "0" for word in words if word.isdecimal()} | {
+        word.casefold() for word in words if not word.isdecimal()
+    }
+
+
+def _is_part(first: set[str], second: set[str]) -> bool:
+    """Return True if one of two sets holds the other, and no set is empty."""
+    return bool(first and second) and (first <= second or second <= first)
+
+
+def _weak_match(first: RecordNames, second: RecordNames, form: NameForm) -> NameMatch:
+    """Return that all stand beside their partners, in doubt if each source has another number in all of its names."""
+    shared, second_shared = (
+        _numbers_of(names.stems[0]) - _numbers_of(rest[0]) for names, rest in ((first, form.left), (second, form.right))
     )
-    return not numbers or not second_numbers or not numbers.isdisjoint(second_numbers)
+    if not shared - second_shared or not second_shared - shared:
+        return NameMatch()
+    texts = [" and ".join(sorted(counts.elements())) for counts in (shared, second_shared)]
+    return NameMatch(doubt=f"all names of the first hold {texts[0]}, and those of the second {texts[1]}")
+
+
+def _numbers_of(stem: str) -> Counter[str]:
+    return Counter(digits.lstrip("0") or "0" for digits in re.findall(r"(?a)\d+", stem))
 
 
 def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
@@ -274,7 +319,7 @@ def match_parts(first: RecordNames, second: RecordNames) -> NameMatch | None:
     records[second_numbers] = np.arange(len(second))
     result = records[partners[numbers]]
     if np.array_equal(result, np.arange(len(second))):
-        return NameMatch()
+        return NameMatch(doubt=whole.doubt)
     is_partner = np.zeros(len(second), np.bool_)
     is_partner[result[result >= 0]] = True
     return NameMatch(result, np.flatnonzero(~is_partner))

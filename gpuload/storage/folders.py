@@ -36,6 +36,7 @@ from gpuload.storage.files import (
     read_bytes,
     warn_of_missing_shards,
 )
+from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.stores import Remote, is_remote
 
 SPLITS = (
@@ -79,7 +80,7 @@ KINDS = (PARQUET, ARROW, CSV)
 
 def is_hidden(name: str) -> bool:
     """Return True for the name of a file or folder that is no part of a table; ``_x=1`` is a value of column ``_x``."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+    return is_hidden_name(name) or (name.startswith("_") and "=" not in name)
 
 
 def expand_tables(paths: Paths, kind: TableKind) -> tuple[list[str], list[str]]:
@@ -209,16 +210,25 @@ def _names_below(folder: str) -> Iterator[str]:
         except OSError as error:
             raise open_error(os.path.join(folder, inner), error) from None
         for entry in entries:
-            has_entries = is_folder(entry)
-            if has_entries and not inner and entry.name in FORMATS_OF_VERSIONS:
+            is_inner = is_folder(entry)
+            if is_inner and not inner and entry.name in FORMATS_OF_VERSIONS:
                 _check_versions(folder, entry.name, os.listdir(entry.path))
             if is_hidden(entry.name):
                 continue
             path = f"{inner}/{entry.name}" if inner else entry.name
-            if has_entries:
+            if is_inner and not _is_above(entry.path, folder):
                 folders.append(path)
+            elif is_inner:
+                log.warning("%s: a link to a folder above it is not followed: %s", folder, path)
             else:
                 yield path
+
+
+def _is_above(path: str, folder: str) -> bool:
+    """Return True for a link to a folder, or to one above it: other tables may lie there."""
+    if not os.path.islink(path):
+        return False
+    return os.path.realpath(folder).startswith(os.path.join(os.path.realpath(path), ""))
 
 
 def _check_versions(folder: str, name: str, names: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from gpuload import signalsafe
 from gpuload.errors import FileError, FormatError, MissingFileError, SpecError
 from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import (
+    MOST_SHARDS,
     Files,
     Handle,
     Paths,
@@ -39,6 +40,7 @@ from gpuload.storage.files import (
     open_error,
     open_handle,
     read_at,
+    warn_of_missing_shards,
 )
 from gpuload.storage.paths import PackedPaths, Texts
 from gpuload.storage.stores import ObjectURL, Remote, check_shareable, is_remote, path_of, remote_of
@@ -119,6 +121,8 @@ def load(paths: Paths, form: str | None = None) -> Manifest | None:
         return None
     content, about = _read(path)
     manifest = _parse(path, content, about)
+    if len(manifest.files) <= MOST_SHARDS:
+        warn_of_missing_shards(manifest.files.paths)
     if form not in (None, manifest.format):
         raise SpecError(
             f"{path} is a manifest of files of gl.{manifest.format}",

@@ -39,6 +39,7 @@ from gpuload.errors import (
 )
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
+from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.retries import LEAST_BYTES, EmptyRangeError, OddKeyError, ShortError, StoreError, request
 from gpuload.storage.stores import (
     WEB,
@@ -117,9 +118,9 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
         return not patterns and not names
     [pattern, *rest] = patterns
     if pattern != "**":
-        is_shown = pattern.startswith(".") or not names[0].startswith(".")
+        is_shown = pattern[:1] == names[0][:1] or not is_hidden_name(names[0])
         return is_shown and fnmatch.fnmatchcase(names[0], pattern) and _matches(names[1:], rest)
-    depths = itertools.takewhile(lambda depth: not depth or not names[depth - 1].startswith("."), range(len(names) + 1))
+    depths = itertools.takewhile(lambda depth: not depth or not is_hidden_name(names[depth - 1]), range(len(names) + 1))
     # A `**` at the end means each object below.
     return any(_matches(names[depth:], rest or ["*"]) for depth in depths)
 

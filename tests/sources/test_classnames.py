@@ -139,7 +139,8 @@ def test_a_folder_without_an_image_is_no_class_and_the_log_names_it(tmp_path, li
 
 
 PARTS = [("train", "val", "test"), ("training", "testing"), ("Train", "Valid"), ("train",), ("dev", "test")]
-PARTS += [("train2017", "val2017"), ("test_set", "training_set")]
+PARTS += [("train2017", "val2017"), ("test_set", "training_set"), ("seg_test", "seg_train"), ("fold_0", "fold_1")]
+PARTS += [("images_train", "images_val"), ("x-test", "x-train"), ("Fold1", "Fold2"), ("cv 0", "cv 1")]
 
 
 def test_what_servers_put_beside_images_is_no_class_and_no_image(tmp_path, lines):
@@ -149,8 +150,7 @@ def test_what_servers_put_beside_images_is_no_class_and_no_image(tmp_path, lines
 
     assert source.classes == ("a", "b")
     assert [source.where(number) for number in range(len(source))] == ["a/1.png", "b/1.png"]
-    names = "['#recycle', '@eaDir', 'a/@eaDir']"
-    assert lines() == [f"{tmp_path}: folders of the system are left out: {names}"]
+    assert lines() == [f"{tmp_path}: passed over, as they hold no image or are of the system: ['#recycle', '@eaDir']"]
 
 
 @pytest.mark.parametrize("names", [("data/a", "data/b"), ("images/train", "images/val/x")])
@@ -192,6 +192,39 @@ def test_parts_of_a_data_set_are_refused_with_the_form_to_write(tmp_path, parts)
         source = eval(call, space)
         assert (source.classes, labels_of(source)) == (("cat", "dog"), [0, 1])
     assert len(gl.images(tmp_path, labels=None)) == 2 * len(parts)
+
+
+@pytest.mark.parametrize(
+    ("folders", "inner", "is_told"),
+    [
+        (("amazon", "dslr", "webcam"), ("bike", "mouse"), True),
+        (("color", "gray"), ("apple", "rice"), True),
+        (("bullet_train", "steam_train"), ("images",), False),
+        (("n01443537", "n01629819"), ("images",), False),
+        (("bullet_train", "tram"), ("side", "front"), True),
+        (("1", "2"), ("images", "masks"), True),
+        (("cat", "dog"), ("day1", "day2"), False),
+    ],
+)
+def test_class_folders_that_hold_the_same_folders_are_told_once(tmp_path, lines, folders, inner, is_told):
+    write(tmp_path, *(f"{folder}/{name}/0.png" for folder in folders for name in inner))
+
+    assert gl.images(tmp_path).classes == folders
+    warnings = [line for line in lines(logging.WARNING) if "hold the same folders" in line]
+    assert len(warnings) == is_told
+    if is_told:
+        (form,) = re.findall(r"gl\.images\(.*?\)", warnings[0])
+        assert eval(form, {"gl": gl}).classes == tuple(sorted(inner))
+        assert gl.images(tmp_path, classes=list(folders)).classes == folders
+    assert not [line for line in lines(logging.WARNING) if "hold the same folders" in line]
+
+
+def test_class_folders_with_folders_of_different_names_are_classes(tmp_path, lines):
+    write(tmp_path, "cat/old/0.png", "cat/new/0.png", "dog/a/0.png", "dog/old/0.png", "dog/b/1.png", "cat/c/1.png")
+    write(tmp_path, "fold_paper/a/0.png", "unfold/a/0.png", "cat/0.png")
+
+    assert gl.images(tmp_path).classes == ("cat", "dog", "fold_paper", "unfold")
+    assert lines(logging.WARNING) == []
 
 
 def test_parts_beside_another_folder_are_refused_where_they_hold_the_same_folders(tmp_path):
@@ -566,3 +599,44 @@ def test_a_file_of_classes_that_says_something_else_is_not_used(tmp_path, lines,
 
     assert gl.open(root).classes == ("ant", "cat")
     assert "classes.json is no list of the class folders beside it" in lines(logging.WARNING)[0]
+
+
+# --- folders of systems
+
+SYSTEM = ["@eaDir", "__MACOSX", "$RECYCLE.BIN", "lost+found", "System Volume Information", ".thumbnails", "#recycle"]
+
+
+@pytest.mark.parametrize("name", SYSTEM)
+def test_folders_of_the_system_are_no_classes_and_hold_no_images(tmp_path, lines, name):
+    write(tmp_path, "cat/0.png", "dog/0.png", f"{name}/cat/0.png", f"cat/{name}/0.png/THUMB.png")
+    forms = (f"{tmp_path}/**/*.png", f"{tmp_path}/*/**/*.png", f"{tmp_path}/*/*.png")
+
+    source = gl.images(tmp_path)
+
+    assert (source.classes, len(source)) == (("cat", "dog"), 2)
+    assert lines(logging.WARNING) == []
+    assert [len(gl.images(form, labels=None)) for form in forms] == [2, 2, 2]
+    assert len(gl.images(tmp_path / name, labels=None)) == 1  # named, it is a folder as any other
+    assert [list(findings := gl.check(tmp_path)), findings.num_records] == [[], 2]
+
+
+def test_a_table_in_a_folder_of_the_system_is_no_part_of_a_table(tmp_path):
+    for folder in ("", "@eaDir", "lost+found"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "a.csv").write_text("x\n1\n")
+
+    assert len(gl.csv(tmp_path)) == 1
+
+
+def test_a_link_to_a_folder_above_is_not_followed(tmp_path, lines):
+    root = write(tmp_path / "data", "cat/0.png", "dog/0.png")
+    write(tmp_path, "other/0.png", "0.png")
+    (root / "up").symlink_to(tmp_path)
+    (root / "self").symlink_to(root)
+    (root / "cat" / "up").symlink_to("../..")
+    (root / "bee").symlink_to(tmp_path / "other")  # a folder that lies elsewhere is a class as any other
+
+    source = gl.images(root)
+
+    assert (source.classes, len(source)) == (("bee", "cat", "dog"), 3)
+    assert "links to a folder above it are not followed" in "\n".join(lines(logging.WARNING))

@@ -357,3 +357,20 @@ def test_a_shard_that_is_missing_in_a_folder_is_told_once(tmp_path, caplog, suff
     write(folder / f"part-00001-of-00003{suffix}", [1])
     assert len(call(folder)) == 3
     assert "missing" not in caplog.text
+
+
+def test_links_to_folders_above_are_told_and_not_followed(tmp_path, caplog):
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for path in (folder / "a.csv", tmp_path / "other.csv"):
+        path.write_text("x\n1\n")
+    for name, place in (("loop", "loop"), ("up", ".."), ("itself", ".")):
+        (folder / name).symlink_to(place)
+
+    assert len(gl.csv(folder)) == 1
+    up, loop = [record.getMessage() for record in caplog.records]
+    assert up.endswith("table: a link to a folder above it is not followed: up")
+    assert loop.endswith("1 of its files are no CSV and are left out, loop for instance")
+    (folder / "b.csv").symlink_to("gone")
+    with pytest.raises(MissingFileError, match="is a link to gone, which is not there"):
+        gl.csv(folder)

@@ -416,7 +416,7 @@ def fail(error):
     raise error
 
 
-@pytest.mark.parametrize("error", [ValueError("no number"), StopIteration(3), KeyError("x")])
+@pytest.mark.parametrize("error", [ValueError("no number"), KeyError("x")])
 def test_an_exception_of_the_function_comes_as_itself_and_says_for_which_name(tmp_path, error):
     a, b = write(tmp_path / "a", "{}.npy", (1, 2)), write(tmp_path / "b", "{}_mask.npy", (1, 2))
 
@@ -425,6 +425,15 @@ def test_an_exception_of_the_function_comes_as_itself_and_says_for_which_name(tm
 
     assert caught.value is error
     assert error.__notes__ == ["gl.zip: the function of by= was given 2_mask.npy of source 1"]
+
+
+def test_a_stop_iteration_of_the_function_is_no_end_of_the_names(tmp_path):
+    a, b = write(tmp_path / "a", "{}.npy", (1, 2)), write(tmp_path / "b", "{}_mask.npy", (1, 2))
+
+    with pytest.raises(RuntimeError) as caught:
+        gl.zip(a, b, by=lambda name: fail(StopIteration(3)))
+
+    assert isinstance(caught.value.__cause__, StopIteration)
 
 
 def test_what_cannot_be_looked_up_is_named_also_inside_of_a_tuple(tmp_path):
@@ -464,3 +473,125 @@ def test_a_single_record_of_a_part_needs_the_name_of_its_partner(tmp_path):
 
     with pytest.raises(SpecError, match="without partner"):
         gl.zip(photos[:1], masks)
+
+
+def files(folder, names):
+    """Write empty files with the heads of PNG images, and return their source."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\x89PNG\r\n\x1a\n")
+    return gl.images(folder, labels=None).rename(image=folder.name)
+
+
+def table(path, **columns):
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("\n".join(",".join(map(str, row)) for row in [tuple(columns), *rows]) + "\n")
+    return gl.csv(path)
+
+
+PETS = ["bird", "cat", "dog", "fox"]
+OTHER_ORDER = ["dog", "bird", "fox", "cat"]
+
+
+@pytest.mark.parametrize("form", ["{}", "{}.jpg", "photos/{}.jpg", "C:\\photos\\{}.jpg", " {}.png"])
+def test_a_column_with_the_names_of_the_files_in_another_order_is_refused(tmp_path, form):
+    photos = files(tmp_path / "photos", [f"{name}.png" for name in PETS])
+    right = table(tmp_path / "a.csv", label=[0, 1, 0, 1], file=map(form.format, PETS))
+    wrong = table(tmp_path / "b.csv", label=[0, 1, 0, 1], file=map(form.format, OTHER_ORDER))
+
+    with pytest.raises(SpecError, match=r"record 0 of source 1 has file = '.*dog.*', and is joined with bird\.png"):
+        gl.zip(photos, wrong)
+    with pytest.raises(SpecError, match="record 0 of source 0 has file"):
+        gl.zip(wrong, photos)
+    with pytest.raises(SpecError, match="record 0 of source 2 has file"):
+        gl.zip(photos, files(tmp_path / "masks", [f"{name}.png" for name in PETS]), wrong)
+    assert len(gl.zip(photos, right)) == len(gl.zip(photos, wrong, by="place")) == 4
+
+
+@pytest.mark.parametrize(
+    "write_table",
+    [
+        lambda path, texts: gl.arrays(name=texts),
+        lambda path, texts: gl.arrays(name=np.array(texts, "S")),
+        lambda path, texts: np.savez(path, name=np.array(texts)) or gl.npz(path),
+    ],
+)
+def test_texts_of_all_formats_are_compared_with_the_names(tmp_path, write_table):
+    photos = files(tmp_path / "photos", [f"{name}.png" for name in PETS])
+
+    assert len(gl.zip(photos, write_table(tmp_path / "a.npz", PETS))) == 4
+    with pytest.raises(SpecError, match="another order"):
+        gl.zip(photos, write_table(tmp_path / "b.npz", OTHER_ORDER))
+
+
+def test_two_lines_that_changed_places_among_many_are_refused(tmp_path):
+    names = [f"{number:03}" for number in range(200)]
+    photos = files(tmp_path / "photos", [f"{name}.png" for name in names])
+    columns = {"file": [f"{name}.png" for name in names], "age": list(range(200))}
+
+    assert len(gl.zip(photos, table(tmp_path / "a.csv", **columns))) == 200
+    columns["file"][150:152] = columns["file"][151:149:-1]
+    with pytest.raises(SpecError, match=r"record 150 of source 1 has file = '151\.png'"):
+        gl.zip(photos, table(tmp_path / "b.csv", **columns))
+
+
+def test_columns_that_are_no_names_of_the_files_are_joined_by_place(tmp_path, caplog):
+    photos = files(tmp_path / "photos", [f"{name}/{number}.png" for name in PETS for number in range(5)])
+    names = [f"{name}/{number}.png" for name in PETS for number in range(5)]
+    columns = {
+        "label": [name for name in PETS for _ in range(5)],  # the name of a folder
+        "next": [*names[1:], names[0]],
+        "file": names,
+        "mask": [f"{name}_mask" for name in names],
+        "caption": [f"a {name} that sits" for name in names],
+        "split": ["train", "test"] * 10,
+        "patient": [f"P{number}" for number in range(20, 0, -1)],
+    }
+
+    assert len(gl.zip(photos, table(tmp_path / "a.csv", **columns))) == 20
+    del columns["next"], columns["file"]
+    assert len(gl.zip(photos, table(tmp_path / "b.csv", **columns))) == 20
+    numbers = [3, 3, 0, 7]  # a file in several rows
+    assert len(gl.zip(photos.select(numbers), table(tmp_path / "c.csv", file=[names[n] for n in numbers]))) == 4
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_told"),
+    [
+        (["a"], ["b_mask"], True),
+        (["photo"], ["mask"], True),
+        (["2020_01"], ["2020_02"], True),
+        (["a"], ["a_mask"], False),
+        (["Cat"], ["maskCat"], False),
+        (["img_007"], ["mask_7"], False),
+        (["aachen_000000_000019_leftImg8bit"], ["aachen_000000_000019_gtFine_labelIds"], False),
+        (["2020_01", "2020_02"], ["2021_01", "2021_02"], True),
+        (["p1_s1", "p1_s2"], ["p2_s1", "p2_s2"], True),
+        (["a_v1", "b_v1"], ["a_v2", "b_v2"], False),
+        (["2007_000032", "2007_000033"], ["2007_000032_seg", "2007_000033_seg"], False),
+        (["0801", "0802"], ["0801x4", "0802x4"], False),
+        (["0001TP_006690", "0001TP_006720"], ["0001TP_006690_L", "0001TP_006720_L"], False),
+        (["2020_01", "2020_02"], ["01", "02"], False),
+    ],
+)
+def test_names_that_stand_in_one_order_and_differ_in_their_numbers_are_told(tmp_path, caplog, first, second, is_told):
+    a, b = (
+        files(tmp_path / folder, [f"{name}.png" for name in names]) for folder, names in (("a", first), ("b", second))
+    )
+
+    assert len(gl.zip(a, b)) == len(first)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * is_told
+    caplog.clear()
+    gl.zip(a, b, by="place")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("names", [["cat", "dog"], ["p1_s1", "p1_s2", "p2_s1", "p2_s2"]])
+def test_parts_of_one_source_are_joined_without_a_warning(tmp_path, caplog, names):
+    frames = files(tmp_path / "a", [f"{name}.png" for name in names])
+    half = len(names) // 2
+
+    assert len(gl.zip(frames[:half], frames[half:].rename(a="next"))) == half
+    assert not caplog.records

@@ -588,6 +588,54 @@ def test_shards_that_are_nowhere_are_counted_and_the_first_is_named(tmp_path, ca
     assert caplog.text.count("shards are missing") == 1
 
 
+def write_table(path):
+    pa = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(pa.table({"x": [1, 2]}), path)
+
+
+def write_arrow(path):
+    pa = pytest.importorskip("pyarrow")
+    with pa.ipc.new_file(path, pa.schema([("x", pa.int64())])) as file:
+        file.write_table(pa.table({"x": [1, 2]}))
+
+
+def write_group(path):
+    zarr = pytest.importorskip("zarr", "3")
+    zarr.open_group(path, mode="w").create_array("x", data=np.arange(2))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "call", "write"),
+    [
+        ("parquet", gl.parquet, write_table),
+        ("arrow", gl.arrow, write_arrow),
+        ("csv", gl.csv, lambda path: path.write_text("x\n1\n2\n")),
+        ("npy", gl.npy, lambda path: np.save(path, np.arange(2))),
+        ("zarr", gl.zarr, write_group),
+    ],
+)
+def test_missing_shards_of_folders_and_manifests_are_told_once(tmp_path, caplog, suffix, call, write):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    names = [folder / f"x-{number:05}-of-00003.{suffix}" for number in range(3)]
+    for path in (names[0], names[2]):
+        write(path)
+    is_table = suffix in ("parquet", "arrow", "csv")
+    source = call(folder if is_table else f"{folder}/*")
+    source.index(tmp_path / "train.manifest")
+    assert caplog.text.count("1 of 3 shards are missing") == 1
+
+    for open_source in (call, gl.open):
+        caplog.clear()
+        assert len(open_source(tmp_path / "train.manifest")) == 4
+        assert caplog.text.count(f"1 of 3 shards are missing, the first is {names[1]}") == 1
+    write(names[1])
+    caplog.clear()
+    call(folder if is_table else f"{folder}/*").index(tmp_path / "train.manifest")
+    call(tmp_path / "train.manifest")
+    assert "missing" not in caplog.text
+
+
 def test_shards_are_counted_from_one_by_some_and_other_names_are_no_shards(tmp_path, caplog):
     for name in ("y-1-of-2.npy", "y-2-of-2.npy", "10-of-12-monkeys.npy", "best-of-2020.npy", "2-of-a-kind.npy"):
         np.save(tmp_path / name, np.arange(3))

@@ -522,9 +522,17 @@ def test_a_folder_of_images_in_s3(bucket: tuple[str, Callable[..., object]]) -> 
         assert len(pickle.loads(pickle.dumps(source))) == len(files)
     put("classes.json", b'["dog", "emu", "cat"]')
     assert gl.images(f"{url}/set/", classes=f"{url}/classes.json").classes == ("dog", "emu", "cat")
-    for name in ("data/train/cat/0.jpg", "data/val/cat/0.jpg", "n/10/0.jpg", "n/2/0.jpg", "n/__MACOSX/._0.jpg"):
+    for name in (
+        "data/train/cat/0.jpg",
+        "data/val/cat/0.jpg",
+        "n/10/0.jpg",
+        "n/2/0.jpg",
+        "n/__MACOSX/._0.jpg",
+        "n/2/@eaDir/0.jpg",
+    ):
         put(name, files[0].read_bytes())
     assert gl.images(f"{url}/n/").classes == ("2", "10")
+    assert len(gl.images(f"{url}/n/")) == len(gl.images(f"{url}/n/*/*.jpg", labels=None)) == 2
     with pytest.raises(SpecError, match="parts of a data set") as error:
         gl.images(f"{url}/data/")
     calls = re.findall(r"gl\.images\('(.*?)'", error.value.remedy)

@@ -7,8 +7,9 @@ Links   soft links are followed; external links are refused by name: h5py would 
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -159,6 +160,18 @@ def names_in(file: Any, path: str, group: str) -> list[str]:
             remedy="name the group, group='train', or the datasets: fields={'x': 'train/x'}",
         )
     return names
+
+
+def further_names(file: Any, path: str, group: str, names: Collection[str]) -> list[str]:
+    """Return the names of the datasets of a group that have an axis, and are none of these."""
+    result = list[str]()
+    for name in find(file, path, group):
+        if name in names:
+            continue
+        with contextlib.suppress(GpuloadError):  # a link to nothing, say
+            if getattr(find(file, path, f"{group}/{name}"), "shape", ()):
+                result.append(name)
+    return result
 
 
 def find(file: Any, path: str, place: str) -> Any:

@@ -23,11 +23,12 @@ from typing import Any, Literal
 from gpuload.errors import FormatError, GpuloadError, MissingPackageError, SpecError
 from gpuload.formats import members
 from gpuload.formats.hdf5.datasets import HDF5, Dataset, Kind, Place, check_filters, member_of, read_dataset, within
-from gpuload.formats.hdf5.library import CALL, import_h5py, names_in, read_file, refusal
+from gpuload.formats.hdf5.library import CALL, further_names, import_h5py, names_in, read_file, refusal
 from gpuload.formats.hdf5.listing import from_manifest, to_manifest
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
+from gpuload.sources.furtherfields import log_further_fields
 from gpuload.storage import manifest, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at
@@ -120,16 +121,30 @@ def _read_files(
     """Return the paths of datasets by the names of fields, and of each file these datasets."""
     pairs, table = _read_file(files, 0, storage, fields, group, order)
 
-    def read(chunk: Sequence[int]) -> list[list[Dataset]]:
-        return [_read_file(files, number, storage, pairs, group, order)[1] for number in chunk]
+    later_fields = dict[str, list[str]]()
+    further = later_fields if fields is None else None
 
-    return pairs, [table, *by_chunks(read, range(1, len(files)))]
+    def read(chunk: Sequence[int]) -> list[list[Dataset]]:
+        return [_read_file(files, number, storage, pairs, group, order, further)[1] for number in chunk]
+
+    tables = [table, *by_chunks(read, range(1, len(files)))]
+    log_further_fields(CALL, files.paths[0], list(pairs), later_fields)
+    return pairs, tables
 
 
 def _read_file(
-    files: Files, number: int, storage: Storage, fields: Mapping[str, str] | None, group: str, order: str | None
+    files: Files,
+    number: int,
+    storage: Storage,
+    fields: Mapping[str, str] | None,
+    group: str,
+    order: str | None,
+    later_fields: dict[str, list[str]] | None = None,
 ) -> tuple[Mapping[str, str], list[Dataset]]:
-    """Return the datasets of a file that are fields; None: all of the group."""
+    """Return the datasets of a file that are fields (None: all of the group).
+
+    The names of those that are none go into ``later_fields``, by the path of the file.
+    """
     path = files.paths[number]
 
     def read(file: Any) -> tuple[Mapping[str, str], list[Dataset]]:
@@ -141,6 +156,8 @@ def _read_file(
                 table.append(read_dataset(place, file, order))
             except (SpecError, MissingPackageError) as error:
                 raise within(place, [] if fields else list(pairs), error) from None
+        if later_fields is not None:
+            later_fields[path] = further_names(file, path, group, pairs)
         return pairs, table
 
     return read_file(files, number, read, lambda error: refusal(files, number, f"{path} is damaged", error))

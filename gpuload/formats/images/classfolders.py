@@ -4,10 +4,12 @@
     ["x/ant/1.jpg", "y/bee/2.jpg"]              gl.images([...])           ant, bee: the last folder of each file
 
 Classes  the folders that hold an image, in the order of `sources/classnames.py`. A folder without one
-         (``__MACOSX``, notes) is no class, and the log names it: stores and git have no empty folders, and
+         (``__MACOSX``, notes) is no class, and the log names it. Folders of the system
+         (`storage/hidden.py`), such as ``@eaDir``, are none either: stores and git have no empty folders, and
          the same images have the same classes there.
 Splits   where all folders are called as parts of a data set are, ``train``, ``val``, ``test``, and hold
-         folders themselves, those are the classes, and the parts are opened one by one.
+         folders themselves, those are the classes, and the parts are opened one by one. So are ``seg_train``
+         and ``fold_0``, if they hold the same folders. Of others that do, the log tells.
 Cost     names are looked at folder by folder; of each image one look-up.
 """
 
@@ -16,16 +18,17 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources.classnames import in_order, log_order, numbers_of, shorten
+from gpuload.sources.classnames import MOST_NAMES, in_order, log_order, numbers_of, shorten
 from gpuload.sources.leaf import Indices
 from gpuload.storage.files import is_folder
 from gpuload.storage.folders import SPLITS
+from gpuload.storage.hidden import SYSTEM_FOLDERS
 from gpuload.storage.manifest import Manifest
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, path_of
@@ -35,9 +38,9 @@ SPLIT = re.compile(  # the name of a part of a data set, also as train_set, val2
     r"([-_ ]?(set|split|data|images|imgs|\d+))*",
     re.IGNORECASE | re.ASCII,
 )
-# That file systems and NAS servers make: thumbnails and what was deleted. Images in them are copies of others.
-SYSTEM_FOLDERS = frozenset(
-    {"@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
+PART = re.compile(  # the same behind another word, and parts of a cross-validation: seg_train, images-val, fold_0
+    rf"(.*[-_. ])?({SPLIT.pattern}|(fold|split|cv)[-_ ]?\d+)",
+    re.IGNORECASE | re.ASCII | re.DOTALL,
 )
 CLASSES = "classes.json"  # that `folder.py` writes beside class folders
 BESIDE = "pass classes=[...] to state the classes and their order"
@@ -107,8 +110,8 @@ class ClassFolders:
         """
         classes = in_order(self.names)
         if self.is_root:
-            if names is None or not any(map(SPLIT.fullmatch, names)):
-                self._check_splits(classes)
+            if names is None or not any(map(PART.fullmatch, names)):
+                self._check_splits(classes, names)
             self._log_unused_folders(classes, names)
             if names is None and len(classes) == 1:
                 self._tell_of_inner_folders(classes[0])
@@ -131,36 +134,66 @@ class ClassFolders:
 
         return numbers_of(names, classes, place_of, "open the images of the classes alone")[self.folder_of]
 
-    def _check_splits(self, classes: Sequence[str]) -> None:
-        """Raise ``SpecError`` if the folders are parts of a data set."""
-        inner: dict[str, set[str]] = {name: set() for name in classes if SPLIT.fullmatch(name)}
-        if not inner:
-            return
+    def _check_splits(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
+        """Raise ``SpecError`` if the folders are parts of a data set; log if they may be."""
+        inner: dict[str, set[str]] = {name: set() for name in classes}
         for folder in self.folders:
             name, _, rest = folder.partition("/")
-            if rest and name in inner:
+            if rest:
                 inner[name].add(rest.partition("/")[0])
-        deep = [name for name, folders in inner.items() if folders]
+        splits = [name for name in classes if SPLIT.fullmatch(name)]
+        deep = [name for name in splits if inner[name]]
         # Of classes that are called train and val, as vehicles may be, not all have the name of a part.
-        are_all = len(inner) == len(classes)
-        share = len(deep) > 1 and bool(set.intersection(*(inner[name] for name in deep)))
-        if deep and (are_all or share):
-            first = next((name for name in deep if name.lower().startswith("train")), deep[0])
-            second = min((name for name in deep if name != first), key=_is_test, default=None)
-            form = f'gl.images({self._path(first)!r}, labels="folder")'
-            if second is not None:
-                form = f'train = {form}; gl.images({self._path(second)!r}, labels="folder", classes=train)'
-            raise SpecError(
-                f"{self.root}: its folders {shorten(list(inner))} are parts of a data set, and no classes",
-                cause=f"{first} holds folders of its own, {shorten(in_order(inner[first]))}, which are the classes",
-                remedy=f"open the parts one by one: {form}; labels=None opens all images without labels",
-            )
+        are_all = bool(splits) and len(splits) == len(classes)
+        if deep and (are_all or (len(deep) > 1 and _shared(inner, deep))):
+            raise self._split_error(splits, deep, inner)
+        parts = [name for name in classes if inner[name] and PART.fullmatch(name)]
+        # Classes that are called steam_train and bullet_train may each have a folder "images".
+        if len(parts) > 1 and len(_shared(inner, parts)) > 1:
+            raise self._split_error(parts, parts, inner)
         if are_all and len(classes) > 1:
             log.warning(
                 "%s: the class folders are called %s, as parts of a data set are: the label of an image says which; "
                 "labels=None opens images without labels",
                 self.root, " and ".join(classes),
             )  # fmt: skip
+        shared = _shared(inner, classes)
+        if names is None and len(classes) > 1 and shared and min(map(len, inner.values())) > 1:
+            self._log_shared(classes, inner, shared)
+
+    def _log_shared(self, classes: Sequence[str], inner: Mapping[str, set[str]], shared: set[str]) -> None:
+        """Log that all class folders hold the same folders, which may be the classes."""
+        if 2 * len(shared) <= max(map(len, inner.values())):
+            return
+        # Folders that differ in a number alone, as day1 and day2, are seldom classes.
+        are_numbered = len({re.sub(r"\d+", "", name) for name in shared}) == 1
+        log.log(
+            logging.INFO if are_numbered else logging.WARNING,
+            "%s: the class folders %s hold the same folders, %s: the label of an image says in which of the first it "
+            "lies. If the others are the classes, open the first one by one: gl.images(%r); classes=%s says that they "
+            "are not",
+            self.root, shorten(classes), shorten(in_order(shared)), self._path(classes[0]),
+            repr(list(classes)) if len(classes) <= MOST_NAMES else "[...]",
+        )  # fmt: skip
+
+    def _split_error(self, parts: Sequence[str], deep: Sequence[str], inner: Mapping[str, set[str]]) -> SpecError:
+        """Return the error for folders that are parts of a data set.
+
+        Args:
+            parts: their names.
+            deep: those of them that hold folders.
+            inner: the names of the folders in each.
+        """
+        first = next((name for name in deep if "train" in name.lower()), deep[0])
+        second = min((name for name in deep if name != first), key=_is_test, default=None)
+        form = f'gl.images({self._path(first)!r}, labels="folder")'
+        if second is not None:
+            form = f'train = {form}; gl.images({self._path(second)!r}, labels="folder", classes=train)'
+        return SpecError(
+            f"{self.root}: its folders {shorten(parts)} are parts of a data set, and no classes",
+            cause=f"{first} holds folders of its own, {shorten(in_order(inner[first]))}, which are the classes",
+            remedy=f"open the parts one by one: {form}; labels=None opens all images without labels",
+        )
 
     def _tell_of_inner_folders(self, name: str) -> None:
         """Warn if the only class folder holds several folders, which may be the classes that are meant."""
@@ -181,8 +214,8 @@ class ClassFolders:
             return
         with os.scandir(self.root) as entries:
             present = {entry.name for entry in entries if not entry.name.startswith(".") and is_folder(entry)}
-        unused = sorted(present - {*classes, *(names or ()), *SYSTEM_FOLDERS})
-        empty = [name for name in unused if _is_empty(os.path.join(self.root, name))]
+        unused = sorted(present - {*classes, *(names or ())})
+        empty = [name for name in unused if name not in SYSTEM_FOLDERS and _is_empty(os.path.join(self.root, name))]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)
             log.warning(
@@ -191,11 +224,16 @@ class ClassFolders:
             )  # fmt: skip
             unused = [name for name in unused if name not in empty]
         if unused:
-            log.info("%s: passed over, as they hold no image: %s", self.root, shorten(unused))
+            log.info("%s: passed over, as they hold no image or are of the system: %s", self.root, shorten(unused))
+
+
+def _shared(inner: Mapping[str, set[str]], names: Sequence[str]) -> set[str]:
+    """Return the names of folders that lie in each of some folders."""
+    return set.intersection(*(inner[name] for name in names)) if names else set()
 
 
 def _is_test(name: str) -> bool:
-    return name.lower().startswith("test")
+    return "test" in name.lower()
 
 
 def _is_empty(folder: str) -> bool:

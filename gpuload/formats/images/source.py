@@ -1,9 +1,9 @@
 """Image files: encoded images of any format that is decoded, a file a record, with the class of each as its label.
 
 Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and depth, hidden ones
-        and those of SYSTEM_FOLDERS left out, sorted by path; formats may stand side by side. A folder to which
-        links lead is read once. The log lists the other files; images of formats that
-        are not decoded are a warning. A list is taken in its order, a wildcard is sorted; they may name images with
+        and those of systems (`storage/hidden.py`) left out, sorted by path; formats may stand side by side. A folder to
+        which links lead is read once. The log lists the other files; images of formats that are not decoded are a
+        warning. A list is taken in its order, a wildcard is sorted; they may name images with
         another suffix. The first bytes of a file decide how it is read, not its suffix.
 Labels  the number of the folder that an image lies in: of those in a root folder, or of the last ones that the files of
         a list lie in (`classfolders.py`). Others: `labels.py`.
@@ -28,7 +28,6 @@ import numpy as np
 
 from gpuload.errors import FormatError, MissingFileError
 from gpuload.formats.images.classfolders import (
-    SYSTEM_FOLDERS,
     ClassFolders,
     below,
     check_rule,
@@ -59,6 +58,7 @@ from gpuload.storage.files import (
     open_error,
     read_bytes,
 )
+from gpuload.storage.hidden import is_hidden_name
 from gpuload.storage.paths import PackedPaths
 from gpuload.storage.stores import is_remote, like, path_of
 
@@ -284,8 +284,6 @@ def _common_folder(paths: list[str]) -> str:
 def _remote_images_below(root: str) -> list[str]:
     """Return the URLs of all images in a folder of a store and its folders, sorted."""
     paths = [url for url in objects.names_of(like(root, f"{root}/**")) if url.lower().endswith(SUFFIXES)]
-    if any(f"/{name}/" in url for name in SYSTEM_FOLDERS for url in paths):
-        paths = [url for url in paths if SYSTEM_FOLDERS.isdisjoint(below(root, url).split("/"))]
     if not paths:
         raise MissingFileError(
             f"{root} holds no image",
@@ -301,7 +299,7 @@ def _images_below(root: str) -> tuple[list[str], str]:
         return _remote_images_below(root), ""
     paths: list[str] = []
     other_suffixes: Counter[str] = Counter()
-    system_folders, repeats = list[str](), list[str]()  # as seen from the root; of the second, links
+    repeats, loops = list[str](), list[str]()  # as seen from the root; links
     broken_links = list[str]()  # which may have been class folders; one that is called as an image is an error later
     # By real paths: a link to a folder above would be followed for ever, and another to the same folder counted twice.
     folders, visited = [root], {os.path.realpath(root)}
@@ -309,9 +307,7 @@ def _images_below(root: str) -> tuple[list[str], str]:
         while folders:
             inner: list[str] = []
             for entry in _entries_of(folders, progress):
-                if entry.name in SYSTEM_FOLDERS:
-                    system_folders.append(below(root, entry.path))
-                elif is_folder(entry):
+                if is_folder(entry):
                     inner.append(entry.path)
                 elif entry.name.lower().endswith(SUFFIXES):
                     paths.append(entry.path)
@@ -321,12 +317,15 @@ def _images_below(root: str) -> tuple[list[str], str]:
                     other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
             folders = list(_first_visits(inner, visited))
             repeats += [below(root, folder) for folder in sorted(set(inner) - set(folders))]
-    if system_folders:
-        log.info("%s: folders of the system are left out: %s", root, shorten(sorted(system_folders)))
+            outer = {folder for folder in folders if _is_above(folder, root)}
+            folders = [folder for folder in folders if folder not in outer]
+            loops += [below(root, folder) for folder in outer]
     if repeats:
         log.warning(
             "%s: folders that are read already under another name, a link, are left out: %s", root, shorten(repeats)
         )
+    if loops:
+        log.warning("%s: links to a folder above it are not followed: %s", root, shorten(sorted(loops)))
     if broken_links:
         log.warning("%s: links lead nowhere, and are left out: %s", root, shorten(sorted(broken_links)))
     if not paths:
@@ -367,7 +366,7 @@ def _entries_of(folders: list[str], progress: Progress) -> Iterator[os.DirEntry[
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
+            return [entry for entry in entries if not is_hidden_name(entry.name)]
     except OSError as error:
         raise open_error(folder, error) from None
 
@@ -379,6 +378,14 @@ def _first_visits(folders: list[str], visited: set[str]) -> Iterator[str]:
         if real not in visited:
             visited.add(real)
             yield folder
+
+
+def _is_above(folder: str, root: str) -> bool:
+    """Return True for a link to a folder in which the root lies, of which the images are not all below the root."""
+    if not os.path.islink(folder):
+        return False
+    outer = os.path.join(os.path.realpath(folder), "")
+    return os.path.realpath(root).startswith(outer)
 
 
 def _check_file(path: str, size: int, head: bytes) -> None:

@@ -319,7 +319,7 @@ def _array_of(pieces: Pieces, name: str, by_name: Mapping[str, Member]) -> Array
     try:
         return array_of(pieces, by_name[name])
     except FormatError as error:
-        if arrays := [other for other in by_name if other != name and _is_array(pieces, by_name[other])]:
+        if arrays := [key for key in by_name if key != name and _is_array(pieces, by_name[key])]:
             error.remedy += f"; or name the arrays that are wanted: gl.npz(..., fields=[...]) of {_list_names(arrays)}"
         raise
 

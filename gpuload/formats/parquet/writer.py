@@ -5,11 +5,13 @@ Arrays   become lists of fixed size, one in the other for each axis; `Ragged` be
          their unit.
 Text     is UTF-8; that of a fixed length is read again as text of any length. Parquet has no times in seconds: they are
          stored in milliseconds.
+Classes  their names stand in the metadata as `datasets` writes them.
 Refused  fields of several varying axes, text of a fixed length with axes, text of bytes, complex numbers.
 """
 
 from __future__ import annotations
 
+import json
 from functools import reduce
 from typing import Any
 
@@ -20,8 +22,9 @@ from gpuload.formats.parquet.source import parquet
 from gpuload.formats.writing import Records, Refusal, Writer, check_texts, differs
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Values
-from gpuload.spec import ENCODED_BYTES, LARGEST_REAL_BYTES, Field
+from gpuload.spec import ENCODED_BYTES, LARGEST_REAL_BYTES, Field, Spec
 
+LABEL = "label"
 UNITS = ("s", "ms", "us", "ns")  # of Arrow's times
 
 
@@ -33,6 +36,7 @@ def writer() -> Writer:
         differs=_differs,
         call=lambda path, spec: f"gl.parquet({path!r})",
         notes=_note,
+        holds_classes=lambda spec: _class_field(spec) is not None,
     )
 
 
@@ -65,12 +69,29 @@ def _write(path: str, records: Records) -> None:
             for name in [field.name for field in records.spec if field.dtype.kind == "U"]:
                 check_texts(records.source, numbers.tolist(), np.asarray(fields[name]).tolist())
             columns = [_array(arrow, field, fields[field.name], numbers.size) for field in records.spec]
-            table = arrow.Table.from_arrays(columns, names=list(records.spec.names))
+            table = arrow.Table.from_arrays(columns, names=list(records.spec.names), metadata=_metadata(records))
             file = file or arrow.parquet.ParquetWriter(path, table.schema, write_page_checksum=True)
             file.write_table(table, row_group_size=max(numbers.size, 1))
     finally:
         if file is not None:
             file.close()
+
+
+def _class_field(spec: Spec) -> str | None:
+    """Return the field of the labels: "label", or the only whole number of a record; None if that is not clear."""
+    names = [field.name for field in spec if field.shape == () and field.dtype.kind in "iu"]
+    if LABEL in names:
+        return LABEL
+    return names[0] if len(names) == 1 else None
+
+
+def _metadata(records: Records) -> dict[bytes, bytes] | None:
+    """Return the names of classes in the form of `datasets`, which reads them, too; None without."""
+    name = _class_field(records.source.spec)
+    if not records.source.classes or name not in records.spec.names:
+        return None
+    features = {name: {"names": list(records.source.classes), "_type": "ClassLabel"}}
+    return {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
 
 
 def _differs(path: str, records: Records) -> str:

@@ -49,9 +49,19 @@ from gpuload.formats.zarr.metadata import FILES, Node, chunk_counts, chunk_place
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
 from gpuload.sources.filesource import Entries, Opening
+from gpuload.sources.furtherfields import log_further_fields
 from gpuload.storage import manifest, objects, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Paths, exists, expand_folders, files_below, join, look_at, names_in
+from gpuload.storage.files import (
+    Paths,
+    exists,
+    expand_folders,
+    files_below,
+    join,
+    look_at,
+    names_in,
+    warn_of_missing_shards,
+)
 from gpuload.storage.stores import WEB, ObjectURL, is_remote, place_of, remote_of
 from gpuload.threads import parallel_map
 
@@ -114,6 +124,7 @@ def zarr(
         groups, stores = _open_folders(expand_folders(paths), arguments["fields"], group, fill)
     else:
         groups = from_manifest(listing, arguments["fields"], group)
+        warn_of_missing_shards([folder.rstrip("/") for folder in groups.folders])
         stores = [folder_store(folder) for folder in groups.folders]
     storage = open_storage(groups.files)
     places = list[list[Place]]()
@@ -158,6 +169,9 @@ def _open_folders(
     """Return the groups in folders, and what reads them for zarr."""
     groups = [_Group.open(folder, fields, group, fill) for folder in folders]
     paths = {name: entry.path for name, entry in groups[0].arrays.items()}
+    if fields is None:
+        later_fields = {item.folder: list(item.arrays) for item in groups[1:]}
+        log_further_fields(CALL, groups[0].folder, list(paths), later_fields)
     groups = [item if fields else item.only(paths) for item in groups]
     path_list = [path for item in groups for path in item.files]
     files, _ = look_at(path_list, 0, lambda path, size, head: None)

@@ -1,0 +1,136 @@
+"""Columns of names: tables that are joined by place with files whose names one of their columns holds.
+
+    photos            table               gl.zip(photos, table)
+    bird.png          file      label
+    cat.png           dog.png   0         an error: the column has the names of the files in another order
+    dog.png           cat.png   1
+
+Rule    a column of texts holds the names of files if nearly all of its values, which are different ones, are names of
+        files, with or without folders and suffix. If one column has them in the order of the files, all is well.
+Cost    the texts of a few records are read, and of as many as SPREAD where these are names of files in their order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuload.errors import GpuloadError
+from gpuload.sources.base import Source
+from gpuload.sources.leaf import Indices
+from gpuload.sources.names import RecordNames
+from gpuload.spec import Field
+
+FIRST = 16  # records that tell whether a column may hold names
+SPREAD = 256  # records over the whole of a source that tell whether they are in the order of the files
+SHARE = 0.9  # of the values of a column that holds names: some files may be called otherwise
+LONGEST = 4096  # characters of a path
+
+
+@dataclass(frozen=True)
+class Misplaced:
+    """A value of a column that is the name of another record.
+
+    Attributes:
+        column: the name of the field.
+        record: that has the value.
+        value: the name of another record.
+    """
+
+    column: str
+    record: int
+    value: str
+
+
+def misplaced(names: RecordNames, source: Source) -> Misplaced | None:
+    """Return a value of a column that holds the names in another order; None if there is no such column."""
+    if len(source) != len(names) or len(names) < 2:
+        return None
+    result: Misplaced | None = None
+    for field in filter(_is_text, source.spec):
+        values = _values(source, field.name, np.arange(min(FIRST, len(names))))
+        places = _places(names, values)
+        if places is None:
+            continue
+        if all(place in (number, -1) for number, place in places.items()):
+            spread = np.unique(np.linspace(0, len(names) - 1, SPREAD).astype(np.int64))
+            values = _values(source, field.name, spread)
+            places = _places(names, values)
+        if places is None:
+            continue
+        wrong = (number for number, place in places.items() if place not in (number, -1))
+        record = next(wrong, None)
+        if record is None:
+            return None
+        result = result or Misplaced(field.name, record, values[record])
+    return result
+
+
+def _is_text(field: Field) -> bool:
+    return field.shape == () and (field.dtype.kind in "US" or bool(field.text))
+
+
+def _values(source: Source, name: str, numbers: Indices) -> dict[int, str]:
+    """Return the texts of some records, by number; {} if they cannot be read, which a loader tells."""
+    try:
+        values = source.read(numbers, fields=name)[name]
+    except GpuloadError:
+        return {}
+    texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in values]
+    return {
+        number: text.strip().replace("\\", "/")
+        for number, text in zip(numbers.tolist(), texts, strict=True)
+        if len(text) <= LONGEST
+    }
+
+
+def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None:
+    """Return the number of the record that each value names, or -1; None if they are no names of records.
+
+    Args:
+        names: of the records.
+        values: of a column, by number.
+    """
+    if not values:
+        return None
+    texts = list(values.values())
+    places = dict.fromkeys(values, -1)
+    places.update({number: number for number, text in values.items() if _is_name(text, names.stem(number))})
+    num_beside = sum(place >= 0 for place in places.values())
+    # Records may stand in several rows, if their order is that of the rows.
+    if num_beside == len(texts) or len(set(texts)) < len(texts):
+        return places if num_beside >= SHARE * len(texts) else None
+    rest = [values[number] for number, place in places.items() if place < 0]
+    num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest)
+    if num_beside + num_named < SHARE * len(texts):
+        return None
+    bases = {stem.rpartition("/")[2] for text in texts for stem in _stems(text)}
+    records: dict[str, list[int]] = {}
+    for record, stem in enumerate(names.stems):
+        base = stem.rpartition("/")[2]
+        if base in bases:
+            records.setdefault(base, []).append(record)
+    for number, text in values.items():
+        if places[number] < 0:
+            candidates = [
+                record
+                for stem in _stems(text)
+                for record in records.get(stem.rpartition("/")[2], ())
+                if _is_name(text, names.stems[record])
+            ]
+            places[number] = candidates[0] if candidates else -1
+    num_names = sum(place >= 0 for place in places.values())
+    return places if num_names >= SHARE * len(texts) else None
+
+
+def _stems(text: str) -> Sequence[str]:
+    """Return what a text may be as a path without suffix: ``v1.2`` may have one, or none."""
+    return text, os.path.splitext(text)[0]
+
+
+def _is_name(text: str, stem: str) -> bool:
+    """Return True if a text is a path to a record, from any folder, with or without suffix."""
+    return any(path == stem or path.endswith(f"/{stem}") or stem.endswith(f"/{path}") for path in _stems(text))
