@@ -144,10 +144,9 @@ def with_checks(graph: Graph) -> Graph:
         before = graph.before(place)
         fields = [before[name] for name in on if name not in names] if _takes_parts(op) else []
         floats = tuple(field.name for field in fields if field.dtype.kind == "f" and not field.is_marked)
-        if floats:
-            name = floats[0] if len(floats) == 1 else floats
-            tolerance = TOLERANCE + max(overshoots.get(name, 0.0) for name in floats)
-            entries.append((CheckLevels(op, tolerance, on=name), floats, before, STREAM, True))
+        for name in floats:  # one for each, so that the error names the field
+            check = CheckLevels(op, TOLERANCE + overshoots.get(name, 0.0), on=name)
+            entries.append((check, (name,), before, STREAM, True))
         names = _names_behind(op, on, before, after, names.union(floats))
         overshoots = _overshoots_behind(op, on, after, overshoots)
         places[place] = len(entries)

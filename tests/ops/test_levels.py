@@ -183,6 +183,20 @@ def test_a_card_finds_them(chain):
             load.batch_at(1)
 
 
+@pytest.mark.parametrize(("image", "right"), [(PARTS, IMAGES), (IMAGES, PARTS)])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_of_several_fields_the_error_names_the_one(device, image, right, monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=5) if device == "gpu" else None
+    source, name = gl.arrays(image=image, right=right), "right" if image is PARTS else "image"
+    load = gl.Loader(source, 3, ops=[ops.Invert(on=("image", "right"))], device=device)
+    load.batch_at(0)
+    with pytest.raises(RecordError, match=rf"record 4(.|\n)*field '{name}'(.|\n)*on='{name}'"):
+        load.batch_at(1)
+    gc.collect()
+    if sim is not None:
+        sim.finish()
+
+
 def read_sizes(numbers):
     return {"image": [IMAGES[number, : 5 + number] for number in numbers]}
 
