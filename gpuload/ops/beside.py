@@ -12,9 +12,9 @@ pixels of images, mix records, or blend pixels:
     xy       two numbers, rows of two, or rows of three: points, with their visibility
     label    what ``OneHot`` makes
 
-Rows may have one axis more, for objects: ``[people, 17, 3]``, of a fixed number or of any. Numbers
-that lie flat, ``[51]`` say, rows of other lengths and single numbers may be anything: of them nothing
-is told.
+Rows may have one axis more, for objects: ``[people, 17, 3]``, of a fixed number or of any. Of all
+else nothing is told, since it may be anything: flat numbers, ``[51]`` say, rows of other lengths,
+single numbers.
 
 Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by ``on="image"``, by ``output=``.
 """
