@@ -11,6 +11,7 @@ import numpy as np
 from gpuload import device, signalsafe
 from gpuload.batch import names_in
 from gpuload.errors import SpecError
+from gpuload.ops.cast import exact_cast
 from gpuload.order import Position
 
 if TYPE_CHECKING:
@@ -204,11 +205,10 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
 def _cast_of_dates(field: Field) -> str:
     """Return the remedy for a field of dates or times: numbers of its own unit, or of one that it names."""
     unit = np.datetime_data(field.dtype)[0]
-    if unit in ("D", "h", "m", "s", "ms", "us", "ns"):
-        return (
-            f"put gl.ops.Cast('int64', on={field.name!r}) into ops=: numbers of {unit!r}, or of those that unit= says"
-        )
-    return f"put gl.ops.Cast('int64', unit='s', on={field.name!r}) into ops="
+    call = exact_cast(field)
+    if "unit=" in call:
+        return f"put {call} into ops="
+    return f"put {call} into ops=: numbers of {unit!r}, or of those that unit= says"
 
 
 def is_text(field: Field) -> bool:

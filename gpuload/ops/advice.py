@@ -291,12 +291,30 @@ def _form(role: str, fields: Sequence[Field], image: str) -> str:
             f"two fields in place of {fields[0].name!r}, rows[..., :4] and rows[..., 4], if they are "
             "boxes with their classes: source.mark(boxes='xyxy', classes='with boxes')"
         )
+    if role == beside.SCALED:
+        return _form_of_scaled(fields, image)
     if role not in marks:
         return f"on={(image, *(field.name for field in fields))}"
     text = f"source.mark({', '.join(f'{field.name}={marks[role]!r}' for field in fields)}){alternatives.get(role, '')}"
     flat = next((field for field in fields if role == MASK and len(field.shape or ()) == 2), None)
     reshape = f", with {images.to_three_axes(flat)} before it" if flat is not None else ""
     return text + reshape if role != MASK else f"{text}{reshape}, or on={(image, *(field.name for field in fields))}"
+
+
+def _form_of_scaled(fields: Sequence[Field], image: str) -> str:
+    """Return how to move maps and images of another size with an image."""
+    with_colours = [field.name for field in fields if (field.shape or ())[2:] in ((3,), (4,))]
+    maps = [field for field in fields if field.name not in with_colours]
+    forms = []
+    if with_colours:
+        on = (image, *with_colours)
+        forms.append(f"gl.ops.Python of one function for all, on={on}, in the place of the op")
+    for field in maps:
+        are_many = (field.shape or ())[2:] not in ((), (1,))
+        mark = INSTANCES if are_many else MASK
+        form = f"source.mark({field.name}={mark!r})"
+        forms.append(f"{field.name!r} in the size of the image, and {form}")
+    return "; ".join(forms)
 
 
 def _as_meant(spec: Spec, image: str, fields: Sequence[str]) -> str:

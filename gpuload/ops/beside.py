@@ -5,11 +5,16 @@ pixels of images, mix records, or blend pixels:
 
     image    another image: an encoded file; numbers of the image's height and width
     mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")`` makes
-    masks    whole numbers ``[number, height, width]``, one mask for each object
+    masks    numbers ``[number, height, width]``, one mask for each object, or more than four maps
+    scaled   numbers along the image's height and width, divided or multiplied by 2, 3, 4, 8 or 16
     xyxy     four numbers, or rows of four: boxes
     rows     rows of five: boxes, and the class of each
     xy       two numbers, rows of two, or rows of three: points, with their visibility
     label    what ``OneHot`` makes
+
+Rows may have one axis more, for objects: ``[people, 17, 3]``, of a fixed number or of any. Of all
+else nothing is told, since it may be anything: flat numbers, ``[51]`` say, rows of other lengths,
+single numbers.
 
 Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by ``on="image"``, by ``output=``.
 """
@@ -22,14 +27,16 @@ import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.ops.base import Op
-from gpuload.ops.normalize import Normalize
 from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, POINT_FORMAT, Field, Shape, Spec
 
 IMAGE, LABEL, BOXES, POINTS = "image", "label", "xyxy", POINT_FORMAT
-BOXES_AND_CLASSES, ALPHA = "rows", "alpha"
+BOXES_AND_CLASSES, ALPHA, SCALED = "rows", "alpha", "scaled"
 # What an op takes along by its mark alone, never by on=.
 PLACES = (BOXES, BOXES_AND_CLASSES, POINTS, INSTANCES)
 MATRICES = ((3, 3), (4, 4), (5, 5))  # of a camera or a pose, in data sets that have such
+SCALES = (2, 3, 4, 8, 16)  # of maps that networks make of images, and of pairs for super-resolution
+SHORTEST_SIDE = 8  # of such maps
+SHORTEST_IMAGE = 28  # of numbers other than uint8; with a shorter side they are rows of objects
 COLOUR_OPS = (  # that change colours, and do not say so by ``takes_parts``
     "CLAHE", "GaussianNoise", "JpegArtefacts", "Normalize", "PerImageStandardization",
     "AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide",
@@ -64,6 +71,8 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     size = _size(image)
     if _are_masks(field, size):
         return INSTANCES
+    if _is_scaled(field, size):
+        return SCALED
     if size is not None and _size(field, len(size)) == size:
         is_mask = stated_role != IMAGE and field.dtype.kind in "bui" and _num_channels(field, len(size)) == 1
         return MASK if is_mask else IMAGE
@@ -138,8 +147,9 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
         "gl.ops.Python(lambda x: x[..., 3:], on='alpha') before it, and "
         f"on=({name!r}, 'alpha') for ops that move pixels; gl.ops.Decode() leaves alpha out"
     )
-    if isinstance(culprit, Normalize):
-        mean, std = (*[culprit.mean] * 3, 0), (*[culprit.std] * 3, white)
+    if type(culprit).__name__ == "Normalize":
+        mean, std = (getattr(culprit, name) for name in ("mean", "std"))
+        mean, std = (*[mean] * 3, 0), (*[std] * 3, white)
         remedy = f"give numbers for each channel: gl.ops.Normalize({mean}, {std}, on={name!r})"
     raise SpecError(
         f"{op}: the fourth channel of field {name!r} is alpha, as gl.ops.Decode('RGBA') makes it",
@@ -153,8 +163,8 @@ def _changes_alpha(op: Op) -> Op | None:
     inner: Sequence[Op] = getattr(op, "inner", ())
     if inner:
         return next(filter(None, map(_changes_alpha, inner)), None)
-    if isinstance(op, Normalize):  # a scale is one for all channels
-        return op if op.centers and not np.ndim(op.mean) else None
+    if type(op).__name__ == "Normalize":  # a scale is one for all channels
+        return op if op.centers and not np.ndim(getattr(op, "mean", 0)) else None
     return op if changes_colours(op) or type(op).__name__ == "ChannelShuffle" else None
 
 
@@ -181,28 +191,55 @@ def _role_of_places(field: Field) -> str:
         return ""
     if field.name == LABEL and len(shape) == 1:  # of two classes, or four
         return ""
-    # Of three axes they are rows of each object, ``[number, 17, 3]``; else an image has three channels, or four.
     is_nested = len(shape) == 3
-    is_of_objects = is_nested and shape[0] is None and shape[1] is not None and field.dtype != "uint8"
-    if shape[-1] == 4 and (not is_nested or is_of_objects):
+    are_of_objects = is_nested and _are_of_objects(field)
+    if shape[-1] == 4 and (not is_nested or are_of_objects):
         return BOXES
     if shape[-1] == 5 and len(shape) == 2:
         return BOXES_AND_CLASSES
-    if shape[-1] == 2 or (shape[-1] == 3 and (len(shape) == 2 or is_of_objects)):
+    if shape[-1] == 2 or (shape[-1] == 3 and (len(shape) == 2 or are_of_objects)):
         return POINTS
     return ""
+
+
+def _are_of_objects(field: Field) -> bool:
+    """Return True for rows of three or four numbers of each object, ``[number, 17, 3]``.
+
+    An image has three channels, or four: it varies in both sides, is of uint8, or has longer sides.
+    """
+    number, num_rows, _ = field.shape or ()
+    if num_rows is None or field.dtype == "uint8" or (field.shape or ())[1:] in MATRICES:
+        return False
+    return number is None or (number != num_rows and min(number, num_rows) < SHORTEST_IMAGE)
 
 
 def _are_masks(field: Field, size: Shape | None) -> bool:
     """Return True for masks of objects, ``[number, height, width]``, in an image of a size."""
     shape = field.shape or ()
-    if size is None or len(size) != 2 or len(shape) != 3 or field.axes or field.dtype.kind not in "bui":
+    if size is None or len(size) != 2 or len(shape) != 3 or field.axes:
         return False
     if shape[-1] is not None and shape[-1] <= MOST_CHANNELS:
         return False
     number, *sides = shape
+    if field.dtype.kind == "f" and number is not None and number <= MOST_CHANNELS:
+        return False  # an image whose channels come first
+    if shape == (None, None, None):
+        return field.dtype.kind in "bui"
     # An image of so many channels as the mask is wide would have its height and width first.
-    return (tuple(sides) == size and number != size[0]) or shape == (None, None, None)
+    return tuple(sides) == size and number != size[0]
+
+
+def _is_scaled(field: Field, size: Shape | None) -> bool:
+    """Return True for a mask, map or image whose sides are a part or a multiple of an image's."""
+    shape = field.shape or ()
+    if size is None or len(size) != 2 or None in size or len(shape) not in (2, 3) or shape[-1] == 2:
+        return False
+    height, width = (side or 0 for side in size)
+    larger = [(height * scale, width * scale) for scale in SCALES]
+    smaller = [(height / scale, width / scale) for scale in SCALES]  # no sides if there is a rest
+    ends = (shape[:2], shape[-2:])
+    scaled = [sides for sides in ends if sides in larger or sides in smaller]
+    return any(min(filter(None, sides)) >= SHORTEST_SIDE for sides in scaled)
 
 
 def _size(field: Field, num_sides: int | None = None) -> Shape | None:

@@ -63,6 +63,20 @@ ROUND = f"""
 BOUND = "to[channel] = (Out)(value < (In)LOW ? (In)LOW : value > (In)HIGH ? (In)HIGH : value);"
 
 
+def exact_cast(field: Field) -> str:
+    """Return the op, as text, that makes numbers of dates or times and leaves out no part of them.
+
+    Of a unit shorter than a nanosecond the text says what is left out.
+    """
+    unit = np.datetime_data(field.dtype)[0]
+    if unit in UNITS:
+        return f"gl.ops.Cast('int64', on={field.name!r})"
+    if unit in (*CALENDAR, "W"):  # whole days
+        return f"gl.ops.Cast('int64', unit='D', on={field.name!r})"
+    call = f"gl.ops.Cast('int64', unit='ns', on={field.name!r})"
+    return f"{call}, which leaves out parts of a nanosecond"
+
+
 @dataclass(frozen=True)
 class Cast(Op):
     """Convert to another dtype; integers are rounded to, halves away from zero, and saturate.
@@ -141,7 +155,7 @@ class Cast(Op):
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype {field.dtype}",
                 cause=f"numbers of that unit would have no common meaning; units are {list(UNITS)}",
-                remedy=f"say the unit: gl.ops.Cast('int64', unit='s', on={field.name!r})",
+                remedy=f"say the unit: {exact_cast(field)}",
             )
         return field.with_(dtype=np.dtype(np.int64))
 
@@ -219,11 +233,15 @@ class Cast(Op):
                 remedy="give missing dates a value when the source is opened: "
                 "defaults={'day': numpy.datetime64('1970-01-01')}; or leave the record out with source.select(...)",
             )
+        unit = np.datetime_data(value.dtype)[0]
+        remedy = "mend the record, or leave it out with source.select(...)"
+        if unit in UNITS and self.unit not in (None, unit):
+            remedy = f"leave unit= out: numbers of {unit!r}, as the field has them, hold it"
         return RowError(
             row,
             f"{self}: {value} is too far away",
             cause=f"int64 does not hold it in the unit {self.unit!r}",
-            remedy="use a coarser unit, as unit='s'",
+            remedy=remedy,
         )
 
     def _flat(self, xp: ModuleType, x: Any) -> Any:

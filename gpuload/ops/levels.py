@@ -1,14 +1,18 @@
-"""Levels: images of floating-point numbers that go to 255, before an op that takes 1 for white.
+"""Levels: images of floating-point numbers not from 0 to 1, before an op that takes 1 for white.
 
-Such an op would make nearly all of the image white. Where the numbers come from the source or from a function, only
-they themselves tell their levels: ``with_checks`` puts a ``CheckLevels`` before the first such op, whose question
-executors ask as any other (`executors.checks`), on a GPU without a wait. Where ops of gpuload made the numbers, they
-are known to end at 1, or a loader tells of it (`ops.advice`), and nothing is asked.
+Such an op would make white of nearly all of an image that goes to 255, and black of what is below
+0. Where the numbers come from the source or from a function, only they tell their levels:
+``with_checks`` puts a ``CheckLevels`` before the first such op, whose question executors ask as any
+other (`executors.checks`), on a GPU without a wait. Where ops of gpuload made the numbers, they are
+known to be from 0 to 1, or a loader tells of it (`ops.advice`), and nothing is asked.
 
-Dark    An image whose largest level is 2 or less may be nearly black, or an image from 0 to 1: it
-        passes. The first brighter record of such data ends the run, or is counted as a bad one.
-Cost    one comparison with each value of such images: 15 us of one of 224 x 224 x 3, for which ``Brightness`` takes
-        80 us. Of uint8 nothing is asked.
+Bounds  0 and 1, with a rounding's tolerance. Filters with negative weights overshoot both at edges:
+        behind those of gpuload an image may go as far beyond as they can take it, and the op cuts
+        that off, as torchvision's does.
+nan     A level that is not a number is refused, as inf is: AutoContrast would make all of the image
+        nan.
+Cost    one look at each value of such images: 13 us of one of 224 x 224 x 3, for which
+        ``Brightness`` takes 80 us; 50 us if one of them is below 0. Of uint8 nothing is asked.
 """
 
 from __future__ import annotations
@@ -25,19 +29,24 @@ from gpuload.ops.base import VARYING, Draw, Op, streams
 from gpuload.ops.graph import Graph
 from gpuload.spec import Field, Spec
 
-# Beyond 1 lie overshoots of a filter and highlights of a camera, which such an op cuts off as it should.
-LARGEST = 2.0
+TOLERANCE = 1e-3  # more than a step of float16 beside 1
+# What one filter adds at most beyond 0 and 1: Lanczos, 6 values wide, in both directions.
+OVERSHOOT = 0.7
+OVERSHOOTING = ("cubic", "lanczos")
+UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}  # by the bytes of a number
 
 
 @dataclass(frozen=True)
 class CheckLevels(Op):
-    """Refuse images of floating-point numbers beyond white, and leave the others as they are.
+    """Refuse images of floating-point numbers beyond black or white, and leave others as they are.
 
     Args:
         op: the op behind it, which takes 0 for black and 1 for white.
+        tolerance: how far levels may lie below 0 and above 1.
     """
 
     op: Op
+    tolerance: float = TOLERANCE
 
     any_size: ClassVar[bool] = True
     checks: ClassVar[bool] = True
@@ -56,26 +65,57 @@ class CheckLevels(Op):
         return field
 
     def check(self, xp: ModuleType, x: Any) -> Any:
-        """Return the rows with a level beyond white; a level that is not a number is none."""
+        """Return the rows with a level beyond black or white, or one that is not a number."""
         if not len(x):
             return xp.zeros(0, bool)
         if isinstance(x, VARYING):
-            return xp.stack([(x[row] > LARGEST).any() for row in range(len(x))])
-        return (x > LARGEST).reshape(len(x), -1).any(axis=1)
+            return xp.concatenate([self._are_beyond(xp, x[row][None]) for row in range(len(x))])
+        return self._are_beyond(xp, x)
+
+    def _are_beyond(self, xp: ModuleType, x: Any) -> Any:
+        """Return the same of images of one size."""
+        least, greatest = -self.tolerance, 1 + self.tolerance
+        axes = tuple(range(1, x.ndim))
+        if not x.size or (xp is np and _are_between_0_and(greatest, x)):
+            return xp.zeros(len(x), bool)
+        if xp is np:  # whose extremes are nan where a number is
+            return ~((x.min(axis=axes) >= least) & (x.max(axis=axes) <= greatest))
+        return ~((x >= least) & (x <= greatest)).all(axis=axes)
 
     def complaint(self, value: Any) -> RowError:
         """Return the error that says how far the levels go."""
         levels = value if isinstance(value, np.ndarray) else value.get()
-        largest = float(np.nanmax(levels))
-        white = 255 if largest <= 255 else 65535
         name = self.on if isinstance(self.on, str) else "image"
+        numbers = levels[~np.isnan(levels)]
+        has_nan = numbers.size < levels.size
+        least = float(numbers.min(initial=np.inf))
+        greatest = float(numbers.max(initial=-np.inf))
+        extent = f"levels from {least:g} to {greatest:g}" if numbers.size else "no levels"
+        extent += ", and nan" if has_nan else ""
         return RowError(
             0,
-            f"{self.op}: the image of floating-point numbers has levels up to {largest:g}",
-            cause="the op takes 0 for black and 1 for white, and would make white of all that is beyond",
-            remedy=f"put gl.ops.Normalize(0, {white}, on={name!r}) before it, which divides by white; if 1 is white, "
-            f"gl.ops.Python(lambda x: x.clip(0, 1), on={name!r})",
+            f"{self.op}: the image of floating-point numbers, field {name!r}, has {extent}",
+            cause="the op takes 0 for black and 1 for white, and would cut off what lies beyond",
+            remedy=self._remedy(name, least, greatest, has_nan),
         )
+
+    def _remedy(self, name: str, least: float, greatest: float, has_nan: bool) -> str:
+        """Return the lines to write for an image with such levels."""
+        clip = f"gl.ops.Python(lambda x: x.clip(0, 1), on={name!r})"
+        if has_nan or not np.isfinite([least, greatest]).all():
+            numbers = f"gl.ops.Python(lambda x: numpy.nan_to_num(x).clip(0, 1), on={name!r})"
+            return f"mend the record, or put {numbers} before it, which makes black of nan"
+        if least < -self.tolerance:
+            remedy = f"put {type(self.op).__name__} before what normalises the image"
+            if getattr(self.op, "clip", False):
+                remedy += "; or write clip=False"
+            if least >= -1 - TOLERANCE and greatest <= 1 + TOLERANCE:
+                scaled = f"gl.ops.Python(lambda x: (x + 1) / 2, on={name!r})"
+                remedy += f"; if -1 is black, put {scaled} before it"
+            return f"{remedy}; if 0 is black and 1 is white, {clip}"
+        white = next((number for number in (2, 255, 65535) if greatest <= number), 65535)
+        divided = f"gl.ops.Normalize(0, {white}, on={name!r})"
+        return f"put {divided} before it, which divides by white; if 1 is white, {clip}"
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the images as they are."""
@@ -98,15 +138,17 @@ def with_checks(graph: Graph) -> Graph:
     entries: list[tuple[Op, tuple[str, ...], Spec, int, bool]] = []
     places: dict[int | None, int | None] = {None: None}  # of the ops, by those in the graph
     names: set[str] = set()  # the fields of which nothing is to be asked
+    overshoots: dict[str, float] = {}  # of fields, how far ops take them beyond 0 and 1
     columns = zip(graph.ops, graph.targets, graph.specs, graph.streams, graph.choices, strict=True)
     for place, (op, on, after, stream, is_choice) in enumerate(columns):
         before = graph.before(place)
         fields = [before[name] for name in on if name not in names] if _takes_parts(op) else []
         floats = tuple(field.name for field in fields if field.dtype.kind == "f" and not field.is_marked)
-        if floats:
-            name = floats[0] if len(floats) == 1 else floats
-            entries.append((CheckLevels(op, on=name), floats, before, STREAM, True))
+        for name in floats:  # one for each, so that the error names the field
+            check = CheckLevels(op, TOLERANCE + overshoots.get(name, 0.0), on=name)
+            entries.append((check, (name,), before, STREAM, True))
         names = _names_behind(op, on, before, after, names.union(floats))
+        overshoots = _overshoots_behind(op, on, after, overshoots)
         places[place] = len(entries)
         entries.append((op, on, after, stream, is_choice))
     if len(entries) == len(graph.ops):
@@ -142,11 +184,56 @@ def _names_behind(op: Op, on: Sequence[str], before: Spec, after: Spec, names: s
         if op.calls_python or op.needs_dali or after[name].dtype.kind != "f":
             is_known = False
         elif has_white:
-            is_known = _white(op, before[name]) <= LARGEST
+            is_known = _makes_parts(op, before[name])
         elif op.centers or (type(op).__name__ == "Cast" and before[name].dtype.kind in "uib"):
             is_known = True  # a loader tells of it, see `advice`
         result = result | {name} if is_known else result - {name}
     return result
+
+
+def _overshoots_behind(
+    op: Op,
+    on: Sequence[str],
+    after: Spec,
+    overshoots: dict[str, float],
+) -> dict[str, float]:
+    """Return how far fields may lie beyond 0 and 1 behind an op, by filters alone.
+
+    Args:
+        op: the op.
+        on: the fields that it acts on.
+        after: the fields behind it.
+        overshoots: the result for the fields before it.
+    """
+    origins = {field.name: op.original(field.name, on) for field in after}
+    result = {name: overshoots[first] for name, first in origins.items() if first in overshoots}
+    for name in on:
+        if op.calls_python or op.needs_dali:
+            result.pop(name, None)
+        elif _overshoots(op):
+            result[name] = result.get(name, 0.0) + OVERSHOOT
+    return result
+
+
+def _overshoots(op: Op) -> bool:
+    """Return True if an op resizes by a filter with negative weights, or one of its ops does."""
+    inner: Sequence[Op] = getattr(op, "inner", ())
+    interpolation = getattr(op, "interpolation", None)
+    filters = interpolation.values() if isinstance(interpolation, dict) else (interpolation,)
+    return any(name in OVERSHOOTING for name in filters) or any(map(_overshoots, inner))
+
+
+def _are_between_0_and(greatest: float, x: Any) -> bool:
+    """Return True if all numbers are from 0 to a bound; False also if that takes longer to know.
+
+    Of numbers that are not negative the bits, as a whole number, grow with the number. Those of
+    negative numbers and of nan are greater. So one maximum answers, in a third of the time that the
+    least and the greatest level take.
+    """
+    if x.dtype.itemsize not in UNSIGNED:
+        return False
+    unsigned: Any = UNSIGNED[x.dtype.itemsize]
+    return bool(x.view(unsigned).max() <= np.array(greatest, x.dtype).view(unsigned))
 
 
 def _takes_parts(op: Op) -> bool:
@@ -165,9 +252,11 @@ def _scales(op: Op) -> bool:
     return op.centers or op.calls_python or type(op).__name__ in ("Normalize", "Cast")
 
 
-def _white(op: Op, field: Field) -> float:
-    """Return what ``Normalize`` makes of the largest whole number of a field; infinity if it is not known."""
+def _makes_parts(op: Op, field: Field) -> bool:
+    """Return True if ``Normalize`` is known to make 0 to 1 of the whole numbers of a field."""
     if field.dtype.kind not in "ui" or field.dtype.itemsize > 2:
-        return np.inf
+        return False
     mean, std = (np.asarray(getattr(op, name), np.float64) for name in ("mean", "std"))
-    return float(((np.iinfo(field.dtype).max - mean) / std).max())
+    limits = np.iinfo(field.dtype)
+    least, greatest = (limits.min - mean) / std, (limits.max - mean) / std
+    return bool(least.min() >= -TOLERANCE and greatest.max() <= 1 + TOLERANCE)

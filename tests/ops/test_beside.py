@@ -435,3 +435,66 @@ def test_functions_that_are_known_to_move_an_image_alone_are_told_of(op, is_told
     parts = Spec((image, boxes.with_(kind="normalized xyxy")))
     resize = compile_ops(parts, [ops.Python(fewer_rows, out={"shape": (4, 9, 3)})])
     assert warning(resize, ["image", "boxes"]) is None
+
+
+def line_beside(image, dtype, shape, op=None):
+    """Return the warning about a field of a dtype and a shape beside an image of 32 x 48, or of a shape."""
+    fields = Field("image", np.dtype("u1"), image), Field("x", np.dtype(dtype), shape)
+    return warning(compile_ops(Spec(fields), [op or ops.RandomFlip()]), ["image", "x"])
+
+
+@pytest.mark.parametrize("number", [None, 2, 40])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i2"])
+@pytest.mark.parametrize(("rows", "mark"), [((17, 3), "xy"), ((3, 4), "xyxy"), ((17, 2), "xy"), ((32, 48), "masks")])
+def test_rows_of_objects_are_told_of_however_many_they_are(number, dtype, rows, mark):
+    if number == 2 and mark == "masks" and dtype in ("f4", "f8"):
+        mark = "HWC"  # an image of two channels
+    for op in (ops.RandomFlip(), ops.Resize(16, 16), ops.RandomCrop(8, 8)):
+        line = line_beside((32, 48, 3), dtype, (number, *rows), op)
+        form = "on=('image', 'x')" if mark == "HWC" else f"source.mark(x={mark!r})"
+        assert form in (line or "")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "form"),
+    [
+        ("u1", (16, 24), "source.mark(x='mask')"), ("i8", (16, 24, 1), "source.mark(x='mask')"),
+        ("?", (8, 12), "source.mark(x='mask')"), ("f4", (64, 96), "source.mark(x='mask')"),
+        ("f4", (17, 8, 12), "source.mark(x='masks')"), ("f4", (None, 16, 24), "source.mark(x='masks')"),
+        ("f4", (96, 144, 3), "gl.ops.Python of one function for all, on=('image', 'x')"),
+        ("u1", (16, 24, 3), "gl.ops.Python of one function for all, on=('image', 'x')"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_maps_and_images_of_another_size_are_told_of(dtype, shape, form):
+    line = line_beside((32, 48, 3), dtype, shape)
+    assert form in (line or "")
+    assert "on='image', if that is what you mean" in (line or "")
+    assert line_beside((32, 48, 3), dtype, shape, ops.RandomFlip(on="image")) is None
+    assert line_beside((None, None, 3), dtype, shape) is None  # whose size nobody knows
+
+
+def test_a_mask_of_the_image_s_size_can_be_marked_as_the_line_about_a_smaller_one_says(caplog):
+    fields = {"image": np.zeros((4, 32, 32, 3), np.uint8), "seg": np.zeros((4, 16, 16, 1), np.uint8)}
+    assert len(lines_of(caplog, [ops.RandomFlip()], **fields)[0]) == 1
+    fields["seg"] = fields["seg"].repeat(2, axis=1).repeat(2, axis=2)
+    assert lines_of(caplog, [ops.RandomFlip()], marks={"seg": "mask"}, **fields)[0] == []
+    pairs = {"image": fields["image"], "low": fields["image"][:, ::2, ::2]}
+    assert len(lines_of(caplog, [ops.RandomFlip()], **pairs)[0]) == 1
+    both = ops.Python(lambda image, low: (image[:, ::-1], low[:, ::-1]), on=("image", "low"))
+    lines, batch = lines_of(caplog, [both], **pairs)
+    assert lines == []
+    assert batch["low"].shape == (2, 16, 16, 3)
+
+
+QUIET = [
+    (768,), (10,), (51,), (5,), (6,), (8,), (3,), (1,), (), (100, 6), (100, 12), (77, 768), (1, 8), (5, 8),
+    (3, 3), (4, 4), (2, 3, 3), (2, 4, 4), (32, 32), (7, 7), (4, 6), (13, 13), (64, 64, 3), (48, 32, 3), (30, 30, 4),
+    (None, 6), (None, 8), (None, 51), (None, 128), (None, 3, 3), (None, 4, 4), (None, None, 3), (None, None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", QUIET, ids=str)
+def test_numbers_that_may_be_anything_are_not_told_of(shape):
+    assert line_beside((32, 48, 3), "f4", shape) is None
+    assert line_beside((224, 224, 3), "f4", shape) is None

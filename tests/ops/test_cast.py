@@ -8,6 +8,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import DeviceError, RecordError, RowError, SpecError
 from gpuload.ops import Cast, Normalize, cast
+from gpuload.ops.cast import exact_cast
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, numbers, uniform, varying
@@ -240,6 +241,33 @@ def test_a_date_that_no_number_stands_for_is_refused_with_its_row(values, unit, 
         Cast("int64", unit=unit).array_batch(np, values, {})
 
     assert error.value.row == row
+
+
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns"])
+def test_the_call_that_errors_print_for_dates_loses_no_part_of_them(unit):
+    dates = np.array([1, 7, 50], f"M8[{unit}]")
+    call = exact_cast(Field("x", dates.dtype, ()))
+    op = eval(call, {"gl": gl})
+    numbers_unit = op.unit or unit
+
+    numbers = op.array_batch(np, dates, {})
+
+    np.testing.assert_array_equal(numbers.astype(f"M8[{numbers_unit}]").astype(dates.dtype), dates)
+    if op.unit is not None:
+        with pytest.raises(SpecError) as error:
+            Cast("int64", on="x").field_after(Field("x", dates.dtype, ()))
+        assert call in str(error.value)
+
+
+def test_parts_that_no_unit_holds_are_named():
+    call = exact_cast(Field("x", np.dtype("M8[ps]"), ()))
+    assert call == "gl.ops.Cast('int64', unit='ns', on='x'), which leaves out parts of a nanosecond"
+
+
+def test_a_date_beyond_a_unit_is_answered_by_the_unit_that_holds_it():
+    with pytest.raises(RowError) as error:
+        Cast("int64", unit="ns").array_batch(np, DATES, {})
+    assert error.value.remedy.startswith("leave unit= out: numbers of 'ms', as the field has them")
 
 
 def test_a_loader_names_the_record_of_a_missing_date():

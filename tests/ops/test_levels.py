@@ -18,7 +18,7 @@ from tests import simdevice
 PARTS = np.random.default_rng(0).random((6, 12, 14, 3), np.float32)
 IMAGES = PARTS.copy()
 IMAGES[4] *= 255
-WORDS = r"record 4(.|\n)*levels up to 25\d(.|\n)*gl.ops.Normalize\(0, 255, on='image'\)"
+WORDS = r"record 4(.|\n)*levels from 0.* to 25\d(.|\n)*gl.ops.Normalize\(0, 255, on='image'\)"
 TAKERS = [
     ops.Brightness(1, 1), ops.Contrast(1, 1), ops.Saturation(1, 1), ops.Hue(0, 0), ops.Gamma(1, 1), ops.Sharpness(1, 1),
     ops.ColorJitter(0.4), ops.Invert(), ops.Posterize(4), ops.Solarize(0.5), ops.AutoContrast(), ops.Equalize(),
@@ -36,6 +36,106 @@ def test_levels_beyond_white_are_an_error_that_names_the_record_and_parts_are_ta
     with pytest.raises(RecordError, match=WORDS):
         loader([ops.RandomFlip(), op]).batch_at(1)
     assert loader([op], PARTS).batch_at(1)["image"].shape == (3, 12, 14, 3)
+
+
+def beyond(*levels):
+    """Return images of which that of record 4 has these levels in a corner."""
+    images = PARTS.copy()
+    images[4, 0, : len(levels), 0] = levels
+    return images
+
+
+BEYOND = {
+    "-1 to 1": (PARTS * 2 - 1, 0, r"levels from -0\.99.* to 0\.99.*"),
+    "below black": (beyond(-0.01), 4, r"levels from -0\.01 to 0\.99"),
+    "2": (beyond(2.0), 4, r"levels from 0.* to 2(.|\n)*Normalize\(0, 2, "),
+    "nan": (beyond(np.nan), 4, r"levels from 0.* to 0\.99.*, and nan"),
+    "nan alone": (np.full_like(PARTS, np.nan), 0, "no levels, and nan"),
+    "-inf": (beyond(-np.inf), 4, r"levels from -inf to 0\.99"),
+    "inf": (beyond(np.inf), 4, r"levels from 0.* to inf"),
+    "65535": (beyond(300.0), 4, r"Normalize\(0, 65535, "),
+}
+
+
+@pytest.mark.parametrize("case", BEYOND)
+@pytest.mark.parametrize("op", [*TAKERS, ops.Shuffle([ops.Invert()])], ids=lambda op: type(op).__name__)
+def test_all_levels_but_those_from_0_to_1_are_refused(op, case):
+    images, record, words = BEYOND[case]
+    with pytest.raises(RecordError, match=rf"record {record}(.|\n)*field 'image', has (.|\n)*{words}"):
+        list(loader([op], images))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_rounding_beyond_0_and_1_is_none_of_them(device, monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=5) if device == "gpu" else None
+    images = beyond(-5e-4, 1.0005, -0.0, 1e-45)
+    load = loader([ops.Brightness(1, 1)], images, device=device)
+    batch = load.batch_at(1)
+    pixels = batch["image"] if device == "cpu" else batch["image"].get()
+    np.testing.assert_array_equal(pixels, images[3:].clip(0, 1))
+    for bad in (np.nan, -0.002, 1.002):
+        with pytest.raises(RecordError, match="record 4"):
+            loader([ops.Brightness(1, 1)], beyond(bad), device=device).batch_at(1)
+    del batch
+    gc.collect()
+    if sim is not None:
+        sim.finish()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_floats_of_other_widths_are_asked(dtype):
+    op = CheckLevels(ops.Invert())
+    for bad in (np.nan, -0.01, 1.01, np.inf):
+        assert op.check(np, beyond(bad).astype(dtype)).tolist() == [False] * 4 + [True, False]
+    assert not op.check(np, beyond(-5e-4, 1.0005).astype(dtype)).any()
+    assert not op.check(np, PARTS.astype(dtype)[:, ::-1, ::-1]).any()
+
+
+def test_what_the_error_says_to_type_works():
+    signed = PARTS * 2 - 1
+    for line, source, parts in [
+        ("gl.ops.Python(lambda x: (x + 1) / 2, on='image')", signed, PARTS),
+        ("gl.ops.Python(lambda x: x.clip(0, 1), on='image')", signed, signed.clip(0, 1)),
+        ("gl.ops.Python(lambda x: numpy.nan_to_num(x).clip(0, 1), on='image')", beyond(np.nan), beyond(0)),
+    ]:
+        with pytest.raises(RecordError) as error:
+            list(loader([ops.Invert(p=1.0)], source))
+        assert line in str(error.value)
+        before = eval(line, {"gl": gl, "numpy": np})
+        np.testing.assert_allclose(
+            loader([before, ops.Invert(p=1.0)], source).batch_at(1)["image"], 1 - parts[3:], atol=1e-6
+        )
+    noise = ops.GaussianNoise(0.0)
+    with pytest.raises(RecordError, match="or write clip=False"):
+        loader([noise], signed).batch_at(0)
+    unbounded = loader([ops.GaussianNoise(0.0, clip=False)], signed).batch_at(0)
+    np.testing.assert_array_equal(unbounded["image"], signed[:3])
+
+
+EDGES = np.zeros((6, 12, 14, 3), np.float32)
+EDGES[:, 3:9, 4:10] = 1
+OVERSHOOTING = [
+    ops.Resize(31, 29, interpolation="cubic"), ops.Resize(31, 29, interpolation="lanczos"),
+    ops.Resize(31, 29, interpolation={"image": "cubic"}), ops.RandomResizedCrop(31, 29, interpolation="lanczos"),
+    ops.OneOf([ops.Resize(31, 29, interpolation="cubic"), ops.Resize(31, 29, interpolation="lanczos")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("resize", OVERSHOOTING, ids=str)
+def test_what_a_filter_adds_at_edges_is_cut_off_and_not_refused(resize):
+    resized = np.asarray(loader([resize], EDGES).batch_at(0)["image"])
+    assert resized.min() < -0.02
+    assert resized.max() > 1.02
+
+    batch = loader([resize, ops.Brightness(1, 1)], EDGES).batch_at(0)
+
+    np.testing.assert_array_equal(batch["image"], resized.clip(0, 1))
+    for levels in (EDGES * 255, EDGES * 4 - 2, EDGES * np.nan):
+        with pytest.raises(RecordError, match="record 0"):
+            loader([resize, ops.Brightness(1, 1)], levels).batch_at(0)
+    moved = [resize, ops.Python(lambda x: x), ops.Brightness(1, 1)]
+    with pytest.raises(RecordError, match="record 0"):
+        loader(moved, EDGES).batch_at(0)
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
@@ -83,6 +183,20 @@ def test_a_card_finds_them(chain):
             load.batch_at(1)
 
 
+@pytest.mark.parametrize(("image", "right"), [(PARTS, IMAGES), (IMAGES, PARTS)])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_of_several_fields_the_error_names_the_one(device, image, right, monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=5) if device == "gpu" else None
+    source, name = gl.arrays(image=image, right=right), "right" if image is PARTS else "image"
+    load = gl.Loader(source, 3, ops=[ops.Invert(on=("image", "right"))], device=device)
+    load.batch_at(0)
+    with pytest.raises(RecordError, match=rf"record 4(.|\n)*field '{name}'(.|\n)*on='{name}'"):
+        load.batch_at(1)
+    gc.collect()
+    if sim is not None:
+        sim.finish()
+
+
 def read_sizes(numbers):
     return {"image": [IMAGES[number, : 5 + number] for number in numbers]}
 
@@ -119,6 +233,8 @@ def test_a_record_of_other_levels_can_be_left_out():
     [
         ([ops.Brightness(1, 1)], "uint8", []),
         ([ops.Normalize(0, 255), ops.ColorJitter(0.4)], "uint8", []),
+        ([ops.Normalize(0, 127.5), ops.ColorJitter(0.4)], "uint8", [1]),
+        ([ops.Normalize(0, 32767), ops.ColorJitter(0.4)], "int16", [1]),
         ([ops.Normalize(0, 1), ops.ColorJitter(0.4)], "uint8", [1]),
         ([ops.Normalize(0, 255), ops.Invert(), ops.Gamma(1, 1)], "float32", [1]),
         ([ops.Cast("float32"), ops.Invert()], "uint8", []),  # which is told of when the loader is made
