@@ -701,6 +701,19 @@ def test_texts_of_hdf5_have_no_nul(tmp_path, dtype):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("length", [0, 1, 3])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_values_of_varying_length_that_have_one_length_are_written_to_hdf5(tmp_path, length, count):
+    pytest.importorskip("h5py")
+    values = np.arange(count * length, dtype=np.int16).reshape(count, length)
+    source = gl.records(count, lambda numbers: {"x": list(values[numbers])}, fields={"x": ("i2", (None,))})
+
+    gl.convert(source, tmp_path / "out.h5")
+
+    back = gl.hdf5(tmp_path / "out.h5").read(range(count))["x"]
+    assert [row.tolist() for row in back] == values.tolist()
+
+
 def test_parquet_has_no_lists_of_length_zero(tmp_path):
     pytest.importorskip("pyarrow")
 

@@ -95,11 +95,17 @@ def _varies(values: Values) -> bool:
 
 
 def _objects(values: Values) -> Any:
-    """Return values of varying length as an array of objects."""
-    objects = np.empty(len(values), object)
-    for row, value in enumerate(values):
-        # One by one: NumPy would make a matrix of values that happen to have one length.
-        objects[row] = str(value) if isinstance(value, str) else np.ascontiguousarray(value)
+    """Return values of varying length as an array of objects, or as a matrix where they happen to have one length.
+
+    h5py makes objects of the rows of a matrix; of an array of objects of one length it makes a matrix of objects, which
+    it then refuses (3.16).
+    """
+    arrays = [str(value) if isinstance(value, str) else np.ascontiguousarray(value) for value in values]
+    if not any(isinstance(value, str) for value in arrays) and len({value.shape for value in arrays}) == 1:
+        return np.stack(arrays)
+    objects = np.empty(len(arrays), object)
+    for row, value in enumerate(arrays):  # one by one: NumPy would make a matrix of several
+        objects[row] = value
     return objects
 
 
