@@ -660,7 +660,8 @@ def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, ov
     present = sorted(name for name in journal.names() if os.path.lexists(os.path.join(folder, name)))
     if present and not overwrite:
         raise FileError(
-            f"{os.path.join(folder, present[0])} is there already, and {len(present) - 1} others",
+            f"{os.path.join(folder, present[0])} is there already"
+            + f", and {len(present) - 1} others" * (len(present) > 1),
             cause=f"another conversion made it, as {journal.path} says: {journal.differences(about)}",
             remedy="choose another name, remove these files, or pass overwrite=True, which removes them",
         )

@@ -22,6 +22,8 @@ from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Values
 from gpuload.spec import Field
 
+TENSORS = "choose TFRecord with tensors=, which keeps shapes"
+
 
 def writer() -> Writer:
     """Return the writer of HDF5 files."""
@@ -42,7 +44,7 @@ def _refusal(field: Field) -> Refusal | None:
     if field.text or field.encoded:
         return None
     if not field.uniform and (not field.ragged or len(field.shape or ()) > 1):
-        return f"its shape {field.shape} varies along more than one axis", "choose TFRecord with tensors="
+        return f"its shape is {field.shape}, and values of varying length have one axis here", TENSORS
     if field.dtype.kind in "mM":
         return "HDF5 has no dates and times", "choose Parquet (.parquet)"
     if field.dtype.kind == "U" and field.shape != ():
@@ -100,12 +102,14 @@ def _objects(values: Values) -> Any:
     h5py makes objects of the rows of a matrix; of an array of objects of one length it makes a matrix of objects, which
     it then refuses (3.16).
     """
-    arrays = [str(value) if isinstance(value, str) else np.ascontiguousarray(value) for value in values]
-    if not any(isinstance(value, str) for value in arrays) and len({value.shape for value in arrays}) == 1:
+    if any(isinstance(value, str) for value in values):
+        return np.array([str(value) for value in values], object)
+    arrays = list(map(np.ascontiguousarray, values))
+    if len({array.shape for array in arrays}) == 1:
         return np.stack(arrays)
     objects = np.empty(len(arrays), object)
-    for row, value in enumerate(arrays):  # one by one: NumPy would make a matrix of several
-        objects[row] = value
+    for row, array in enumerate(arrays):
+        objects[row] = array
     return objects
 
 

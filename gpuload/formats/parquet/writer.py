@@ -49,7 +49,8 @@ def _refusal(field: Field) -> Refusal | None:
     if 0 in (field.shape or ()):
         return f"lists of fixed size are never empty, and its shape is {field.shape}", "choose NPY, which has it"
     if not field.uniform and not field.ragged:
-        return f"its shape {field.shape} varies along several axes", "choose TFRecord with tensors=, which keeps shapes"
+        cause = f"its shape is {field.shape}, and only a first axis may vary here"
+        return cause, "choose TFRecord with tensors=, which keeps shapes"
     if kind == "U" and field.shape != ():
         return "text of a fixed length with axes has no form here", "choose NPY, which has it"
     if kind in "mM":
