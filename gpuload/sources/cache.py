@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from gpuload import signalsafe, strings, threads
-from gpuload.errors import FileError, FormatError, SpecError, TooLargeError
+from gpuload.errors import FileError, FormatError, RecordError, SpecError, TooLargeError
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import filtering
@@ -226,6 +226,11 @@ def _about(column: CacheColumn) -> Any:
 
 # --- filling
 
+WITHOUT_DAMAGE = (
+    "repair it, or leave it out before: damaged = {bad.record for bad in gl.check(source)}; "
+    "source.select([number for number in range(len(source)) if number not in damaged]).cache(...)"
+)
+
 
 def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece) -> None:
     """Read all records, in chunks and by all cores, and append their values in order."""
@@ -233,7 +238,13 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
     stop_flags: list[bool] = []
 
     def read(numbers: Indices) -> Fields:
-        return {} if stop_flags else source.read_groups(numbers, names)
+        if stop_flags:
+            return {}
+        try:
+            return source.read_groups(numbers, names)
+        except RecordError as error:  # no loader is here yet whose on_error= would pass the record over
+            error.remedy = WITHOUT_DAMAGE
+            raise
 
     pieces = filtering.chunks(source, names)
     num_done = 0

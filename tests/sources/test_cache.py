@@ -503,3 +503,22 @@ def test_repr_says_where_the_values_are(tmp_path):
 
     assert "cached in memory, 40 bytes" in repr(source.cache(memory=1000))
     assert f"cached in {tmp_path / 'c'}, 40 bytes" in repr(source.cache(path=tmp_path / "c"))
+
+
+@pytest.mark.parametrize("place", ["memory", "path"])
+def test_the_remedy_for_damage_in_a_cache_leaves_the_record_out(tmp_path, place):
+    for name in ("a", "b", "c"):
+        np.savez(tmp_path / f"{name}.npz", x=np.arange(3))
+    (tmp_path / "b.npz").write_bytes(b"no archive")
+    source = gl.npz([tmp_path / f"{name}.npz" for name in "abc"], record="file", on_error="skip")
+    where = {"memory": "1MB", "path": str(tmp_path / "cache")}[place]
+
+    with pytest.raises(RecordError, match=r"b\.npz") as caught:
+        source.cache(**{place: where})
+    code = caught.value.remedy.partition("before: ")[2].replace("(...)", f"({place}={where!r})")
+    statement, _, expression = code.partition("; ")
+    names = {"gl": gl, "source": source}
+    exec(statement, names)
+    cached = eval(expression, names)
+
+    assert [row.tolist() for row in cached.read([0, 1])["x"]] == [[0, 1, 2], [0, 1, 2]]
