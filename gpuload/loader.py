@@ -950,7 +950,7 @@ def _requests_of(source: Source, plan: Plan) -> str | None:
     paths = source.file_paths()
     if plan.shuffle is not True or len(paths) >= plan.length or not any(map(sends_each_read, paths)):
         return None
-    if all(share.leaf.keeps_blocks for share in source.resolve(np.zeros(1, np.int64))):  # each is asked for once
+    if all(share.leaf.asks_once for share in source.resolve(np.zeros(1, np.int64))):
         return None
     return (
         f"shuffle=True reads {plan.length} remote records one by one, about {plan.length} requests an epoch for all "

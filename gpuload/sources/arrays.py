@@ -105,7 +105,7 @@ class ArrayLeaf(Leaf):
         array: it.
     """
 
-    how = "arrays in memory"
+    how, asks_once = "arrays in memory", True
 
     def __init__(self, name: str, array: Array) -> None:
         self.layout: Layout = layout_of(array.dtype, array.shape[1:], field=name)
@@ -143,7 +143,7 @@ class TextLeaf(Leaf):
         SpecError: a text cannot be written as UTF-8.
     """
 
-    how, is_direct = "arrays in memory", True
+    how, is_direct, asks_once = "arrays in memory", True, True
 
     def __init__(self, name: str, array: Array) -> None:
         check_name(name)

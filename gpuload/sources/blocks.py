@@ -151,7 +151,7 @@ class BlockLeaf(Leaf):
             self.layout = Layout(part.num_bytes, (part,))
         self.spec = fields.spec if isinstance(fields, Layout) else Spec((fields,))
         # Where all blocks stay decoded, records in any order cost each of them once.
-        self.keeps_blocks = cache.is_complete
+        self.asks_once = cache.is_complete
         self.block_records = 0 if cache.is_complete else int(np.diff(starts).max(initial=0))
         self._starts, self._decode, self._cache, self._key, self._place = starts, decode, cache, key, place
 

@@ -360,6 +360,8 @@ class RowsLeaf(Leaf):
         advise: asks for rows.
     """
 
+    asks_once = True
+
     def __init__(
         self, column: CacheColumn, how: str, count: int, read: Callable[[Indices, Bytes, Indices], None],
         advise: Callable[[Indices], None] = lambda numbers: None,
@@ -386,6 +388,8 @@ class ValuesLeaf(Leaf):
         read: copies pieces of the payload: their offsets and lengths, and where they go.
         advise: asks for pieces of the payload.
     """
+
+    asks_once = True
 
     def __init__(
         self, spec: Spec, how: str, offsets: Indices, shapes: Ragged | None,

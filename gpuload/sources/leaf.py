@@ -54,7 +54,8 @@ class Leaf(ABC):
         calls_python: True if a Python function makes the records, so that threads wait for each other.
         block_records: how many records are decoded together, at most, for each of them that is read; 0 if each is read
             alone, or if what was decoded stays in memory.
-        keeps_blocks: True if records are decoded together, and all that was decoded stays in memory.
+        asks_once: True if no record is asked of a store a second time: it lies in memory or in a cache, or it stays in
+            memory once it was decoded.
     """
 
     spec: Spec
@@ -64,7 +65,7 @@ class Leaf(ABC):
     is_direct: bool = False
     calls_python: bool = False
     block_records: int = 0
-    keeps_blocks: bool = False
+    asks_once: bool = False
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""

@@ -398,6 +398,18 @@ def test_a_whole_shuffle_says_what_it_costs(
     assert "153 requests an epoch" in caplog.text
     assert "gl.Blocks" in caplog.text
     assert "cache=" in caplog.text
+
+
+def test_a_whole_shuffle_of_what_was_read_whole_costs_no_requests(
+    server: ObjectServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("pyarrow")
+    server.objects["/data/t.csv"] = b"a,b\n" + b"1,2\n" * 50
+    table, cached = gl.csv(f"{server.url}/data/t.csv"), gl.npy(urls(server)).cache(memory="1MB")
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        for source in (table, cached):
+            gl.Loader(source, batch_size=8, shuffle=True, device="cpu")
+    assert "requests" not in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, "gpuload"):
         stored = gl.npy(gl.Remote(urls(server), cache=tmp_path / "cache"))

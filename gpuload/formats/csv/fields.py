@@ -119,6 +119,8 @@ def spread(rows: Bytes, run: Run, out: Bytes) -> None:
 class TableLeaf(RowLeaf):
     """Rows of tables. Their files are not the user's: messages name the line of the CSV file instead."""
 
+    asks_once = True  # the tables lie in the cache folder
+
     def __init__(self, layout: Layout, storage: Storage, counts: Indices) -> None:
         tables = np.arange(counts.size, dtype=np.int64)
         super().__init__(RowForm(layout), storage, tables, counts, np.zeros_like(counts))
@@ -137,6 +139,8 @@ class SpreadLeaf(Leaf):
         storage: of the tables.
         counts: int64 ``[num_tables]``, their rows.
     """
+
+    asks_once = True
 
     def __init__(self, run: Run, storage: Storage, counts: Indices) -> None:
         self._run, self._rows = run, TableLeaf(layout_of(run.stored_dtype, field=""), storage, counts)
@@ -169,7 +173,7 @@ class PayloadLeaf(Leaf):
     """
 
     is_direct = True
-    how = "arrays in memory"
+    how, asks_once = "arrays in memory", True
 
     def __init__(self, reference: Reference, rows: Bytes, payload: Bytes) -> None:
         self.spec, self.num_records, self._payload = Spec((reference.field,)), len(rows), payload
@@ -196,7 +200,7 @@ class ReferredLeaf(Leaf):
         row_bytes: of a row.
     """
 
-    is_direct = True
+    is_direct = asks_once = True
 
     def __init__(
         self, reference: Reference, storage: Storage, counts: Indices, payloads: Indices, row_bytes: int

@@ -119,6 +119,11 @@ def _check_no_data(path: str, names: Sequence[str]) -> None:
             cause="the first line names the columns, and these are numbers for the most part",
             remedy="if it is data, gl.csv(path, header=False), or header=[...] to name the columns; else columns=[...]",
         )
+    if not is_ascending:
+        log.warning(
+            "%s: the first line names the columns, and %s among them are numbers; if it is a record: header=False",
+            *(path, list_names([name for name in names if _number(name) is not None])),
+        )
 
 
 def _number(text: str) -> float | None:
