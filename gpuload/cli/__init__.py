@@ -51,6 +51,7 @@ STATUSES = {
 }
 USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
 COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for its script, or for completions
+UNLISTED = ("gl.concat(", "gl.Loader(")  # calls around that of files, of which no manifest is written
 IN_PYTHON = ". A verb has no option for that. Have the call write a manifest, and give this to the verb:"
 MANIFEST = "x.manifest"  # of these lines
 
@@ -208,6 +209,8 @@ def _in_python(remedy: str, words: list[str]) -> str:
     """Return the lines to type for a remedy that opens files by a call in Python; "" for another remedy."""
     from gpuload.formats import FORMATS
 
+    if any(call in remedy for call in UNLISTED):
+        return ""
     # Formats without `call` open no manifest: the advice would not help there.
     forms = {form.name: form for form in FORMATS if form.call is not None}
     # With its arguments: gl.npz(..., record="file"); a name alone is one of several calls to choose from. A call with a

@@ -308,6 +308,17 @@ def test_the_lines_to_type_for_a_remedy_in_python_do_it(write, verb, tmp_path, m
     assert "has no option" not in capsys.readouterr().err
 
 
+def test_calls_of_which_there_is_no_manifest_are_no_lines_to_type(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", np.array([1], np.int32))
+    np.save(tmp_path / "b.npy", np.array([1], np.int64))
+
+    assert cli.main(["inspect", f"{tmp_path}/*.npy"]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+
+    assert "gl.concat(gl.npy(first), gl.npy(second), promote=True)" in message
+    assert cli.IN_PYTHON not in message
+
+
 def test_raw_records_are_inspected_by_a_manifest(tmp_path, capsys):
     path = tmp_path / "raw.bin"
     path.write_bytes(bytes(range(248, 256)) * 2)

@@ -398,18 +398,6 @@ def test_a_whole_shuffle_says_what_it_costs(
     assert "153 requests an epoch" in caplog.text
     assert "gl.Blocks" in caplog.text
     assert "cache=" in caplog.text
-
-
-def test_a_whole_shuffle_of_what_was_read_whole_costs_no_requests(
-    server: ObjectServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    pytest.importorskip("pyarrow")
-    server.objects["/data/t.csv"] = b"a,b\n" + b"1,2\n" * 50
-    table, cached = gl.csv(f"{server.url}/data/t.csv"), gl.npy(urls(server)).cache(memory="1MB")
-    with caplog.at_level(logging.WARNING, "gpuload"):
-        for source in (table, cached):
-            gl.Loader(source, batch_size=8, shuffle=True, device="cpu")
-    assert "requests" not in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, "gpuload"):
         stored = gl.npy(gl.Remote(urls(server), cache=tmp_path / "cache"))
@@ -424,6 +412,18 @@ def test_a_whole_shuffle_of_what_was_read_whole_costs_no_requests(
     with caplog.at_level(logging.WARNING, "gpuload"):
         gl.Loader(blocks, batch_size=8, shuffle=True, device="cpu")
     assert "requests" not in caplog.text  # its row groups stay decoded
+
+
+def test_a_whole_shuffle_of_what_was_read_whole_costs_no_requests(
+    server: ObjectServer, rows: list[np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("pyarrow")
+    server.objects["/data/t.csv"] = b"a,b\n" + b"1,2\n" * 50
+    table, cached = gl.csv(f"{server.url}/data/t.csv"), gl.npy(urls(server)).cache(memory="1MB")
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        for source in (table, cached):
+            gl.Loader(source, batch_size=8, shuffle=True, device="cpu")
+    assert "requests" not in caplog.text
 
 
 def test_urls_that_name_nothing(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
