@@ -130,12 +130,16 @@ def _missing(location: str, text: str, column: Column) -> RecordError:
 
 
 def _no_value(location: str, text: str, column: Column, reason: str, dialect: Dialect) -> RecordError:
-    is_number = _why_unfit(plain(text, dialect).strip(), np.dtype(np.float64)) is not None
+    number = plain(text, dialect).strip()
+    is_number = _why_unfit(number, np.dtype(np.float64)) is not None
+    is_shortened = column.dtype is not None and column.dtype.kind == "f" and WHOLE.fullmatch(number)
+    wider = 'pass "f8", which holds it; else ' if is_shortened and not is_number else ""
     marks = "" if is_number else _marks_of(text, dialect)
     return RecordError(
         f"{location}: {_short(text)} is no {column.dtype}",
         cause=reason,
-        remedy=(f"pass {marks} if it is a number; else " if marks else "")
+        remedy=wider
+        + (f"pass {marks} if it is a number; else " if marks else "")
         + "repair it, pass another dtype in columns=, or list in na_values= the texts of missing values"
         + ("; str keeps its digits" if is_number else ""),
     )
@@ -176,8 +180,8 @@ def _why_unfit(text: str, dtype: np.dtype[Any]) -> str | None:
     """Return why floats of a size do not hold the number of a text; None if they do, or it is none."""
     if _overflows(text, dtype):
         return f"no dtype holds it: {dtype} ends at {np.finfo(dtype).max:.2g}"
-    if WHOLE.fullmatch(text) and is_rounded(text):
-        return f"{dtype} does not hold this integer exactly: it would become {int(float(text))}"
+    if WHOLE.fullmatch(text) and is_rounded(text, dtype):
+        return f"{dtype} does not hold this integer exactly: it would become {int(dtype.type(text))}"
     return None
 
 
