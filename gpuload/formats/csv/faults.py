@@ -50,6 +50,8 @@ def _of_record(
 ) -> GpuloadError | None:
     if record.escaped_quote:
         return _of_quote(path, record)
+    if record.has_null and dialect.null not in dialect.na_values:
+        return _of_null(path, dialect, names, record)
     if len(record.values) != len(names):
         return _of_count(path, record, names, dialect)
     for column, kind in zip(columns, form, strict=True):
@@ -72,6 +74,16 @@ def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str
         return _missing(location, text, column) if needs_value(column) else None
     reason = _reason(plain(text, dialect), kind.name)
     return None if reason is None else _no_value(location, text, column, reason, dialect)
+
+
+def _of_null(path: str, dialect: Dialect, names: Sequence[str], record: Record) -> RecordError:
+    places = [place for place, value in enumerate(record.values) if value == dialect.null.encode()]
+    name = f", column {_short(names[places[0]])}" if places[0] < len(names) else ""
+    return RecordError(
+        f"{path}, line {record.line}{name} is {dialect.null}",
+        cause="MySQL and Hive write so that a value is missing; with escape= alone it would be the text N",
+        remedy=f"say that it is missing: gl.csv(..., na_values={['', dialect.null]})",
+    )
 
 
 def _of_quote(path: str, record: Record) -> RecordError:

@@ -8,7 +8,7 @@ Memory   one block and its columns; nothing of PyArrow's threads is used, severa
 Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its floats nor Python's
          integers do; white space around numbers is allowed; fractions are rounded to the nearest float of their size,
          integers that would be rounded are refused (`are_unfit`).
-Nulls    PyArrow takes the escape from \\N, by which MySQL and Hive mean a missing value: it is escaped, before.
+Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N: they are escaped before it reads them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from gpuload import signalsafe
 from gpuload.errors import missing_package
 from gpuload.formats.csv.columns import Dialect
-from gpuload.formats.csv.lines import has_escaped_quotes
+from gpuload.formats.csv.lines import has_escaped_quotes, with_escaped_nulls
 from gpuload.formats.csv.numbers import CODE, LONG_PLUS, without_thousands
 
 Array = NDArray[Any]
@@ -291,7 +291,10 @@ def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any
     csv = pa.csv
     if has_quotes and has_escaped_quotes(data, dialect):
         raise Unreadable("a quote behind a backslash stands inside of a value in quotes")
-    is_found = all(column_type is None for column_type in types.values())
+    text = with_escaped_nulls(data, dialect)
+    if text is not data and dialect.null not in dialect.na_values:
+        raise Unreadable(f"a value is {dialect.null}, which na_values does not list")
+    data, is_found = text, all(column_type is None for column_type in types.values())
     if data.startswith(codecs.BOM_UTF8):  # a character here, which PyArrow would leave out; it does so with empty lines
         data = b"\n" + data
     try:
