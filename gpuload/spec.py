@@ -495,12 +495,19 @@ def list_of_names(title: str, argument: Any, *, form: str = "a list of names", e
         suggestion = f"[{argument!r}]" if isinstance(argument, str) and argument else example
         raise SpecError(subject, cause=f"it is {form}", remedy=f"write {suggestion}")
     names = list(argument)
-    if not names or not all(isinstance(name, str) and name for name in names):
+    if not names or not all(is_name(name) and name for name in names):
         raise SpecError(subject, cause=f"it is {form}", remedy=f"write {example}")
     if len(set(names)) < len(names):
         repeat = next(name for number, name in enumerate(names) if name in names[:number])
         raise SpecError(subject, cause=f"a name stands there twice: {repeat[:80]!r}", remedy="name it once")
     return tuple(map(str, names))  # numpy.str_ is a str of another kind, which no manifest holds
+
+
+def is_name(value: Any) -> bool:
+    """Return True for a text of UTF-8 without NUL, as names of fields and paths in files are."""
+    if not isinstance(value, str):
+        return False
+    return "\0" not in value and not any(0xD800 <= ord(char) < 0xE000 for char in value)
 
 
 def dtype_of(argument: DTypeLike) -> np.dtype[Any]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError, line_of, short_repr
 from gpuload.formats.packing import MOST_BITS, Packing
+from gpuload.formats.pixels import are_of_pixels, warn_of_images
 from gpuload.images.head import kind_of
 from gpuload.ragged import Ragged
 from gpuload.sources.blocks import BlockCache, BlockLeaf, check_cache_bytes
@@ -33,7 +34,7 @@ from gpuload.sources.filesource import Entries, Opening
 from gpuload.sources.layouts import compact_layout, layout_of, native
 from gpuload.sources.leaf import Array, Indices, Leaf, starts_of
 from gpuload.sources.rows import Form, RowLeaf
-from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, list_of_names
+from gpuload.spec import NUMBERS, Field, Layout, Spec, check_name, is_name, list_of_names
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
 from gpuload.storage.inflate import limit_bytes, too_large
@@ -41,6 +42,7 @@ from gpuload.storage.manifest import Manifest
 
 BLOCK_BYTES = 1 << 20  # of rows that are decoded together where the file has no blocks of its own
 MOST_BLOCKS = 1 << 24  # of an array: the places of more take gigabytes
+MOST_CHOICES = 4  # that an error names
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 log = logging.getLogger("gpuload")
 Objects = NDArray[np.object_]
@@ -135,10 +137,10 @@ def check_arguments(
         columns = list(fields) if isinstance(fields, Mapping) else fields
         keys = list_of_names(f"{call}: fields", columns, form=form, example=example)
         paths = list(fields.values()) if isinstance(fields, Mapping) else keys
-        if not all(_is_path(path) and path for path in (*keys, *paths)):
+        if not all(is_name(path) and path for path in paths):
             raise SpecError(f"{call}: fields = {short_repr(fields)}", cause=f"it is {form}", remedy=f"write {example}")
         pairs = dict(zip(keys, map(str, paths), strict=True))
-    if not _is_path(group):
+    if not is_name(group):
         raise SpecError(f"{call}: group = {group!r}", cause="it is the path of a group", remedy='write "train", say')
     if fill is not None and not isinstance(fill, bool):
         raise SpecError(
@@ -154,13 +156,6 @@ def check_arguments(
         )
     arguments = {"fields": pairs, "group": group, "cache_bytes": check_cache_bytes(call, cache_bytes)}
     return {**arguments, "fill": fill, "mask_and_scale": mask_and_scale}
-
-
-def _is_path(value: Any) -> bool:
-    """Return True for a value that can be the path of an array: a text of UTF-8 without NUL."""
-    if not isinstance(value, str):
-        return False
-    return "\0" not in value and not any(0xD800 <= ord(char) < 0xE000 for char in value)
 
 
 class HasFields(Protocol):
@@ -199,6 +194,7 @@ def source_of(
     call = f"gl.{opening.function.__name__}"
     tables = [[_apply_choice(member, table, arguments, call) for member in table] for table in tables]
     _tell_gaps(tables, arguments["fill"])
+    _warn_of_images(tables, call)
     for path, table in zip(paths, tables, strict=True):
         _check_lengths(path, table)
         for member, first in zip(table, tables[0], strict=True):
@@ -276,7 +272,7 @@ def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[st
             raise _no_float(member, packing, rounded, call)
         return values
 
-    how = f"{member.how}, unpacked by {', '.join(packing.names or ('valid_range',))}"
+    how = f"{member.how}, unpacked by {', '.join(packing.names)}"
     return replace(member, fields=fields, decode=decode, how=how, places=None)
 
 
@@ -284,11 +280,28 @@ def _no_float(member: Member, packing: Packing, number: int | float, call: str) 
     """Return the error for a number that its float does not hold."""
     return SpecError(
         f"{member.title}: {number} is no value of {packing.dtype}",
-        cause=f"mask_and_scale=True makes floats of it, for its {', '.join(packing.names or ('valid_range',))}; "
+        cause=f"mask_and_scale=True makes floats of it, for its {', '.join(packing.names)}; "
         f"these hold all whole numbers up to 2**{MOST_BITS}, and few above",
         remedy=f'{call}(..., fields=["{member.path}"], mask_and_scale=False) gives this field as it is stored; '
         "gl.zip joins it with the others",
     )
+
+
+def _warn_of_images(tables: Sequence[Sequence[Member]], call: str) -> None:
+    """Warn once of files that look like an image each: of arrays of one shape, and nothing beside."""
+    shapes = [[_shape_of(member) for member in table] for table in (tables[0], tables[-1])]
+    is_alike = len({table[0].length for table in tables}) == 1 and shapes[0] == shapes[1]
+    if is_alike and all(are_of_pixels(len(tables), *shape) for shape in shapes[0]):
+        remedy = 'To have each file as a record, write the arrays as NPY: gl.npy(paths, record="file")'
+        warn_of_images(call.removeprefix("gl."), len(tables), *shapes[0][0], remedy)
+
+
+def _shape_of(member: Member) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the dtype and the shape of an array; no shape for values of varying length and compounds."""
+    if not isinstance(member.fields, Layout) or len(member.fields.parts) != 1:
+        return np.dtype(np.void), ()
+    field = member.fields.parts[0].field
+    return field.dtype, (member.length, *field.fixed_shape)
 
 
 def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
@@ -332,14 +345,18 @@ class MemberSource(ColumnSource):
 
 def _check_lengths(path: str, table: Sequence[Member]) -> None:
     lengths = {member.path: member.length for member in table}
-    if len(set(lengths.values())) < 2:
+    paths_of = dict[int, list[str]]()
+    for array, length in lengths.items():
+        paths_of.setdefault(length, []).append(array)
+    if len(paths_of) < 2:
         return
-    usual = max(lengths.values(), key=list(lengths.values()).count)
-    fitting_paths = [array for array, length in lengths.items() if length == usual]
+    usual_first = sorted(paths_of.items(), key=lambda item: (-len(item[1]), -item[0]))
+    choices = [f"fields={arrays} has {length} records" for length, arrays in usual_first]
+    rest = f"; {len(choices) - MOST_CHOICES} lengths more" if len(choices) > MOST_CHOICES else ""
     raise SpecError(
         f"{path} has arrays of several lengths: {', '.join(f'{array} {length}' for array, length in lengths.items())}",
         cause="a record is made of element i of the first axis of each",
-        remedy=f"name those that belong together: fields={fitting_paths}",
+        remedy=f"name those that belong together: {', '.join(choices[:MOST_CHOICES])}{rest}",
     )
 
 

@@ -9,7 +9,7 @@ Dtype   of the values: float64 or float32 as scale_factor and add_offset are, fl
         Without both, float32 for integers of 1 or 2 bytes, float64 for larger ones; floats stay as they are.
 Bits    Numbers of 8 bytes that float64 does not hold are an error where nothing scales them.
 Choice  Records of packed numbers are opened when the caller says whether to unpack them. NaN as the _FillValue of
-        floats, and valid_range alone, change nothing that has to be chosen.
+        floats, and a range of all numbers that the dtype has, change nothing that has to be chosen.
 Source  CF Conventions 1.11, 2.5.1 "Missing data", 8.1 "Packed Data"; NetCDF Users Guide, A "Attribute Conventions"
 """
 
@@ -183,7 +183,10 @@ def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing 
     active_names = [name for name, neutral in NEUTRAL.items() if factors[name] != neutral]
     names = [*active_names, *(name for name in MISSING if not all(map(_is_nan, arrays[name].tolist())))]
     names += [UNSIGNED] if view else []
-    if not names and not lows and not highs:
+    lowest, highest = max(lows, default=-math.inf), min(highs, default=math.inf)
+    if _leaves_out(lowest, highest, stored_dtype):
+        names += [name for name in RANGE if name in attributes]
+    if not names:
         return None
     return Packing(
         _dtype_of_values(stored_dtype, [arrays[name].dtype for name in active_names]).name,
@@ -191,10 +194,16 @@ def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing 
         factors["scale_factor"],
         factors["add_offset"],
         tuple(dict.fromkeys(number for number in missing if not _is_nan(number))),
-        max(lows, default=-math.inf),
-        min(highs, default=math.inf),
+        lowest,
+        highest,
         tuple(names),
     )
+
+
+def _leaves_out(lowest: Number, highest: Number, dtype: np.dtype[Any]) -> bool:
+    """Return True if a dtype has numbers outside of a range; infinite ones aside."""
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return bool(lowest > limits.min or highest < limits.max)
 
 
 def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:

@@ -18,7 +18,7 @@ from gpuload.errors import SpecError
 from gpuload.order import check_flag
 from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.classnames import common_classes, shorten
-from gpuload.sources.dtypes import common_dtype
+from gpuload.sources.dtypes import common_dtype, rewriting
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.sources.zones import check_zones
@@ -306,6 +306,6 @@ def _differ(number: int, actual: str, expected: str, *, promotes: bool = False) 
         cause="sources that follow one another have the same fields, dtypes and shapes",
         remedy="have the dtype that holds the values of all: gl.concat(a, b, promote=True)"
         if promotes
-        else "rename fields with source.rename(old='new'); write numbers of another dtype anew: gl.convert("
-        "gl.Loader(b, 1000, ops=[gl.ops.Cast('float64', on='x')]), 'new.npz'); or make two loaders",
+        else "rename fields with source.rename(old='new'); write numbers of another dtype anew: "
+        f"{rewriting('b', 'x', np.dtype(np.float64))}; or make two loaders",
     )

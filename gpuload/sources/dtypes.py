@@ -49,12 +49,15 @@ def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -
         return f"open them one by one: gl.concat({call}(first), {call}(second), promote=True) has {common} for both"
     if first.kind in "iuf" and second.kind in "iuf":
         dtype = next((dtype for dtype in (first, second) if dtype.kind == "f"), np.dtype(np.float64))
-        ops = f"[gl.ops.Cast({dtype.name!r}, on={name!r})]"
-        return (
-            f"no dtype holds the values of both; if those of the other fit {dtype}, write them anew: "
-            f"gl.convert(gl.Loader({call}(path), 1000, ops={ops}), 'new.npz')"
+        return f"no dtype holds the values of both; if those of the other fit {dtype}, write them anew: " + rewriting(
+            f"{call}(path)", name, dtype
         )
     return "make a source of each, and a loader of each"
+
+
+def rewriting(source: str, name: str, dtype: np.dtype[Any]) -> str:
+    """Return the call that writes a source with another dtype of a field."""
+    return f"gl.convert(gl.Loader({source}, 1000, ops=[gl.ops.Cast({dtype.name!r}, on={name!r})]), 'new.npz')"
 
 
 def holds(dtype: np.dtype[Any], smaller: np.dtype[Any]) -> bool:

@@ -593,7 +593,7 @@ def test_large_integers_that_a_float_holds_exactly_are_floats_where_others_need_
         ("i1", ["-128", "127"], np.array([-128, 127], "i1")),
         ("u8", ["18446744073709551615", "0"], np.array([2**64 - 1, 0], "u8")),
         (">i4", ["1", " 2 "], np.array([1, 2], "i4")),
-        ("f4", ["0.1", "16777217"], np.array([0.1, 16777216], "f4")),
+        ("f4", ["0.1", "16777217.5", "16777216", "-16777218"], np.array([0.1, 16777218, 16777216, -16777218], "f4")),
         (bool, ["1", "false"], np.array([True, False])),
         ("M8[D]", ["2024-02-29", ""], np.array(["2024-02-29", "NaT"], "M8[D]")),
         ("M8[ms]", ["2024-02-29T01:02:03.004"], np.array(["2024-02-29T01:02:03.004"], "M8[ms]")),
@@ -606,6 +606,21 @@ def test_a_column_has_the_type_that_the_user_says(tmp_path, place, dtype, texts,
     path = written(tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in texts))
 
     assert_same(values(gl.csv(path, {"x": dtype}))["x"], expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "rounded"),
+    [("f4", 16777217, 16777216), ("f4", -123456789, -123456792), ("f8", 2**53 + 1, 2**53)],
+)
+def test_a_whole_number_that_floats_of_a_column_do_not_hold_is_refused(tmp_path, place, dtype, number, rounded):
+    path = written(tmp_path, f"x,y\n0.5,1\n{number},2\n,3\n")
+    message = rf"line 3, column 'x': '{number}' is no float\d+(.|\n)*exactly: it would become {rounded}"
+
+    with pytest.raises(RecordError, match=message) as error:
+        gl.csv(path, {"x": dtype})
+    assert ('pass "f8"' in error.value.remedy) == (dtype != "f8")
+    source = gl.csv(path, {"x": "f8" if dtype != "f8" else str})  # as the remedy says
+    assert int(source[1]["x"]) == number
 
 
 def test_columns_are_chosen_and_ordered(tmp_path, place):

@@ -162,6 +162,53 @@ def test_a_file_with_escapes_and_without_quotes_is_read(tmp_path, place):
     assert source.where(3) == "a.csv, line 6"
 
 
+# as MySQL writes it
+NULLS = 'n,text,x\n1,a\\,\\N,0.5\n\\N,\\N,\\N\n3,"a,\\N,b\\",\\N",1\n4,\\\\N,2\n5,"\\N",\\N\n\\N,bN\\N,3'
+
+
+def test_values_that_mysql_writes_as_missing_are_missing_or_an_error(tmp_path, place):
+    path = written(tmp_path, NULLS)
+    with pytest.raises(RecordError, match=r"line 3, column 'n' is \\N") as error:
+        gl.csv(path, escape="\\")
+    assert "na_values=['', '\\\\N']" in error.value.remedy
+
+    source = gl.csv(path, defaults={"n": -1}, escape="\\", na_values=["", "\\N"])  # as the remedy says
+
+    records = values(source)
+    assert records["n"] == [1, -1, 3, 4, 5, -1]
+    assert records["text"] == ["a,N", "\\N", 'a,N,b",N', "\\N", "N", "bNN"]
+    np.testing.assert_array_equal(records["x"], [0.5, np.nan, 1, 2, np.nan, 3])
+    texts = gl.csv(path, {"text": str}, {"text": "none"}, escape="\\", na_values=["", "\\N"])
+    assert values(texts)["text"][:3] == ["a,N", "none", 'a,N,b",N']
+
+
+def test_lines_with_a_missing_value_that_is_not_listed_are_kept_as_wrong(tmp_path, place):
+    source = gl.csv(written(tmp_path, "n,text\n1,a\n2,\\N\n3,b\n"), escape="\\", bad_lines="keep")
+    assert len(source) == 3
+    assert source.read([0, 2])["text"].tolist() == ["a", "b"]
+    with pytest.raises(RecordError, match=r"line 3(.|\n)*column 'text' is \\N"):
+        source.read([1])
+
+
+@pytest.mark.parametrize("options", [{}, {"quote": None}, {"delimiter": "\t"}])
+def test_a_table_of_mysql_without_quotes_is_read(tmp_path, place, options):
+    delimiter = options.get("delimiter", ",")
+    path = written(tmp_path, "\\N,1\n2,\\N\n\\N,\\N\n".replace(",", delimiter))
+    source = gl.csv(path, header=["a", "b"], escape="\\", na_values=["\\N"], **options)
+    np.testing.assert_array_equal(source.read([0, 1, 2])["a"], [np.nan, 2, np.nan])
+    np.testing.assert_array_equal(source.read([0, 1, 2])["b"], [1, np.nan, np.nan])
+
+
+@pytest.mark.parametrize(("header", "is_told"), [(",x", True), ('"","x"', True), ("id,x", False), ("x,", False)])
+def test_a_first_column_without_a_name_is_told(tmp_path, caplog, header, is_told):
+    path = written(tmp_path, f"{header}\n0,5\n1,6\n")
+    assert len(gl.csv(path)) == 2
+    assert ("columns=['x'] leaves it out" in caplog.text) == is_told
+    caplog.clear()
+    assert gl.csv(path, columns=["x"]).spec.names == ("x",)
+    assert not caplog.text
+
+
 ESCAPED = 'n,text\n7,"a tube of 5\\" inside"\n8,bare\n'
 
 

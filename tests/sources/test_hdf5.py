@@ -596,7 +596,54 @@ PACKED = {  # numbers as stored, attributes, values; worked by hand after CF Con
                  np.array([2.0, 510.0])),
     "range": (np.array([1, 5, 9], "<i2"), {"scale_factor": 2.0, "valid_range": np.array([2, 8], "<i2")},
               np.array([np.nan, 10.0, np.nan])),
+    "valid range": (np.array([1, 5, 9], "<i2"), {"valid_range": np.array([2, 8], "<i2")},
+                    np.array([np.nan, 5.0, np.nan], "f4")),
+    "valid_min": (np.array([-1, 5], "<i4"), {"valid_min": np.int32(0)}, np.array([np.nan, 5.0])),
+    "valid_max": (np.array([1, 9], ">f4"), {"valid_max": np.float32(8)}, np.array([1, np.nan], "f4")),
+    "missing alone": (np.array([1, -99], "<i2"), {"missing_value": np.int16(-99)}, np.array([1, np.nan], "f4")),
 }  # fmt: skip
+WHOLE_RANGES = {  # of which no number is left out
+    "u1": {"valid_range": np.array([0, 255], "u1")},
+    "<u2": {"valid_min": np.uint16(0)},
+    "i1": {"valid_min": np.int16(-128), "valid_max": np.int16(127)},
+    ">f4": {"valid_min": np.float32(-np.inf), "valid_max": np.finfo("f4").max},
+}
+
+
+@pytest.mark.parametrize("dtype", WHOLE_RANGES)
+def test_a_range_of_all_numbers_is_nothing_to_choose(tmp_path, dtype):
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("x", data=np.array([0, 7], dtype)).attrs.update(WHOLE_RANGES[dtype])
+    for choice in (None, True, False):
+        values = gl.hdf5(tmp_path / "a.nc", mask_and_scale=choice).read([0, 1])["x"]
+        assert values.tolist() == [0, 7]
+        assert values.dtype == np.dtype(dtype).newbyteorder("=")
+
+
+def test_the_choices_of_arrays_of_several_lengths_are_named(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.update({"m": np.zeros(2), "x": np.arange(6), "s": np.zeros(2), "y": np.zeros(6), "q": np.zeros(9)})
+    message = r"fields=\['x', 'y'\] has 6 records, fields=\['m', 's'\] has 2 records, fields=\['q'\] has 9 records"
+    with pytest.raises(SpecError, match=message):
+        gl.hdf5(tmp_path / "a.h5")
+    assert len(gl.hdf5(tmp_path / "a.h5", fields=["x", "y"])) == 6
+
+
+IMAGES_EACH = {"hwc": (64, 64, 3), "chw": (3, 32, 48), "volume": (16, 32, 48)}
+NO_IMAGES = {"rows": (600, 28, 28), "table": (100, 9), "videos": (8, 32, 32, 3), "words": (16, 197, 768)}
+
+
+@pytest.mark.parametrize("kind", [*IMAGES_EACH, *NO_IMAGES, "labels beside"])
+def test_a_file_for_each_image_is_told(tmp_path, caplog, kind):
+    shape = {**IMAGES_EACH, **NO_IMAGES}.get(kind, (64, 64, 3))
+    for number in range(3):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["x"] = np.zeros(shape, "f4")
+            if kind == "labels beside":
+                file["label"] = np.zeros(shape[0], "i8")
+    source = gl.hdf5(tmp_path / "*.h5")
+    assert len(source) == 3 * shape[0]
+    assert ("which may be one image" in caplog.text) == (kind in IMAGES_EACH)
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (2,)}, {"chunks": (1,), "compression": "lzf"}])

@@ -578,6 +578,11 @@ class TestElementsWithoutType:
         ((32, 32, 3), "u1", True), ((1, 28, 28), "f4", True), ((24, 32, 4), "u2", True), ((32, 32), "u1", True),
         ((1000, 64), "f4", False), ((1000, 32, 3), "f4", False), ((32, 32), "f4", False), ((32, 32, 5), "u1", False),
         ((4, 3), "u1", False), ((9, 9, 3), "S1", False),
+        # volumes and images of many channels; shards, words and steps of time
+        ((16, 32, 48), "u1", True), ((16, 32, 48), "f4", True), ((24, 24, 16), "i2", True), ((13, 32, 32), "u2", True),
+        ((5, 16, 40), "i2", True), ((5, 16, 40), "f4", False),
+        ((600, 28, 28), "u1", False), ((29, 28, 28), "u1", False), ((16, 197, 768), "f4", False),
+        ((64, 50, 2), "f4", False), ((16, 32, 48, 3), "u1", False),
     ],
 )  # fmt: skip
 def test_files_that_look_like_images_are_told_of_once_where_nobody_said_what_a_record_is(

@@ -798,6 +798,27 @@ def test_texts_that_are_stored_once_are_decoded_by_places_or_few_rows_at_a_time(
     assert [value if isinstance(value, str) else value.tolist() for value in values] == column.to_pylist()
     assert calls[-1] == (encoding == "DELTA_BYTE_ARRAY", encoding == "RLE_DICTIONARY")
 
+    monkeypatch.setattr("gpuload.formats.parquet.source.SMALL_BYTES", 0)  # as a large file
+    monkeypatch.setattr("gpuload.formats.parquet.source.PARTS_OF_LARGE", 8)
+    assert list(map(str, gl.parquet(path).read(range(len(column)))["x"])) == list(map(str, values))
+    assert calls[-1] == (encoding != "DELTA_LENGTH_BYTE_ARRAY", False)
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 400)
+    with pytest.raises(FormatError, match=r"a\.parquet, row group 0 has \d+ bytes, and unpacks to \d+ or more"):
+        gl.parquet(path).read([0])
+
+
+@pytest.mark.parametrize(("num_rows", "is_refused"), [(8, False), (11, True)])
+def test_values_of_lists_count_twice_as_they_are_copied(tmp_path, monkeypatch, num_rows, is_refused):
+    monkeypatch.setattr("gpuload.storage.inflate.ALLOWED_BYTES", 20_000)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1")
+    path = write(tmp_path / "a.parquet", pa.table({"x": [[0] * 100] * num_rows}), row_group_size=60)
+    assert path.stat().st_size < 2000
+    if is_refused:  # 8,800 bytes of values
+        with pytest.raises(FormatError, match=r"row group 0 has \d+ bytes, and unpacks to 22000 or more"):
+            gl.parquet(path).read([0])
+    else:
+        assert gl.parquet(path).read([num_rows - 1])["x"][0].tolist() == [0] * 100
+
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])

@@ -70,6 +70,11 @@ class Dialect:
     escape: str = ""
     compression: str = "auto"
 
+    @property
+    def null(self) -> str:
+        """The text by which MySQL and Hive say that a value is missing; "" without an escape."""
+        return f"{self.escape}N" if self.escape else ""
+
     def __repr__(self) -> str:
         """Return the call that makes the dialect, without arguments that have their defaults.
 

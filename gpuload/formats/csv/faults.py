@@ -50,6 +50,8 @@ def _of_record(
 ) -> GpuloadError | None:
     if record.escaped_quote:
         return _of_quote(path, record)
+    if record.has_null and dialect.null not in dialect.na_values:
+        return _of_null(path, dialect, names, record)
     if len(record.values) != len(names):
         return _of_count(path, record, names, dialect)
     for column, kind in zip(columns, form, strict=True):
@@ -72,6 +74,16 @@ def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str
         return _missing(location, text, column) if needs_value(column) else None
     reason = _reason(plain(text, dialect), kind.name)
     return None if reason is None else _no_value(location, text, column, reason, dialect)
+
+
+def _of_null(path: str, dialect: Dialect, names: Sequence[str], record: Record) -> RecordError:
+    places = [place for place, value in enumerate(record.values) if value == dialect.null.encode()]
+    name = f", column {_short(names[places[0]])}" if places[0] < len(names) else ""
+    return RecordError(
+        f"{path}, line {record.line}{name} is {dialect.null}",
+        cause="MySQL and Hive write so that a value is missing; with escape= alone it would be the text N",
+        remedy=f"say that it is missing: gl.csv(..., na_values={['', dialect.null]})",
+    )
 
 
 def _of_quote(path: str, record: Record) -> RecordError:
@@ -130,12 +142,16 @@ def _missing(location: str, text: str, column: Column) -> RecordError:
 
 
 def _no_value(location: str, text: str, column: Column, reason: str, dialect: Dialect) -> RecordError:
-    is_number = _why_unfit(plain(text, dialect).strip(), np.dtype(np.float64)) is not None
+    number = plain(text, dialect).strip()
+    is_number = _why_unfit(number, np.dtype(np.float64)) is not None
+    is_shortened = column.dtype is not None and column.dtype.kind == "f" and WHOLE.fullmatch(number)
+    wider = 'pass "f8", which holds it; else ' if is_shortened and not is_number else ""
     marks = "" if is_number else _marks_of(text, dialect)
     return RecordError(
         f"{location}: {_short(text)} is no {column.dtype}",
         cause=reason,
-        remedy=(f"pass {marks} if it is a number; else " if marks else "")
+        remedy=wider
+        + (f"pass {marks} if it is a number; else " if marks else "")
         + "repair it, pass another dtype in columns=, or list in na_values= the texts of missing values"
         + ("; str keeps its digits" if is_number else ""),
     )
@@ -176,8 +192,8 @@ def _why_unfit(text: str, dtype: np.dtype[Any]) -> str | None:
     """Return why floats of a size do not hold the number of a text; None if they do, or it is none."""
     if _overflows(text, dtype):
         return f"no dtype holds it: {dtype} ends at {np.finfo(dtype).max:.2g}"
-    if WHOLE.fullmatch(text) and is_rounded(text):
-        return f"{dtype} does not hold this integer exactly: it would become {int(float(text))}"
+    if WHOLE.fullmatch(text) and is_rounded(text, dtype):
+        return f"{dtype} does not hold this integer exactly: it would become {int(dtype.type(text))}"
     return None
 
 

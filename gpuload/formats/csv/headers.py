@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.formats.csv.columns import Dialect, list_names
+from gpuload.formats.csv.columns import MAX_NAMES, Dialect, list_names
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.storage.files import Files
 
@@ -79,7 +79,20 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
             cause="no file has a line that names the columns" if dialect.header else "no file has a record",
             remedy="check the files; header=[...] names the columns of files without a header",
         )
-    return tuple((name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first))
+    names = tuple((name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first))
+    if dialect.header and not has_columns and not first[0] and len(names) > 1:
+        _warn_of_labels(first_path, names)
+    return names
+
+
+def _warn_of_labels(path: str, names: Sequence[str]) -> None:
+    """Warn that the first column has no name, as the labels of rows that pandas writes have none."""
+    rest = list_names(names[1:]) if len(names) <= MAX_NAMES else "[...] with the others"
+    log.warning(
+        "%s: the first column has no name and becomes the field %r; pandas and R write the labels of rows so. "
+        "columns=%s leaves it out",
+        *(path, names[0], rest),
+    )
 
 
 def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None:

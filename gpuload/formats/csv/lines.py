@@ -74,6 +74,7 @@ class Record:
         open_line: the line of a quote that is not closed, 0 if there is none.
         escaped_quote: True if a quote that ends a value stands behind a backslash and in front of other text: a program
             wrote it that escapes quotes, and it ends nothing.
+        has_null: True if a value is `Dialect.null`.
     """
 
     begin: int
@@ -83,6 +84,7 @@ class Record:
     is_ended: bool = True
     open_line: int = 0
     escaped_quote: bool = False
+    has_null: bool = False
 
 
 def blocks(
@@ -295,7 +297,7 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
     shape, value_of = bytes(_shape(data, dialect)), _unescape(dialect)
     position, size = 0, len(data)
     while position < size:
-        begin, first, values, escaped_quote = position, line, list[bytes](), False
+        begin, first, values, escaped_quote, has_null = position, line, list[bytes](), False, False
         while True:
             value, close = b"", -1
             if quote and shape[position : position + 1] == quote:
@@ -310,7 +312,9 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
             stop = size if match is None else match.start()
             escaped_quote |= close > 0 and stop > position and data[close - 1 : close] == BACKSLASH
             rest = data[position:stop]
-            values.append(value + (value_of(rest) if dialect.escape else rest))
+            is_null = close < 0 and bool(dialect.escape) and rest == dialect.null.encode()
+            has_null |= is_null
+            values.append(value + (value_of(rest) if dialect.escape and not is_null else rest))
             line += num_ends(rest) if dialect.escape else 0
             if match is None or match.group() != delimiter:
                 break
@@ -318,7 +322,8 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
         position = size if match is None else stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
         line += match is not None
         if stop > begin:
-            yield Record(begin, position, first, values, is_ended=match is not None, escaped_quote=escaped_quote)
+            marks = {"escaped_quote": escaped_quote, "has_null": has_null}
+            yield Record(begin, position, first, values, is_ended=match is not None, **marks)
 
 
 def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
@@ -328,6 +333,25 @@ def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
         return lambda text: text.replace(quote * 2, quote)
     pattern = re.compile(re.escape(escape) + b"((?s:.)?)" + (b"|" + re.escape(quote * 2) if quote else b""))
     return lambda text: pattern.sub(lambda match: quote if match[1] is None else match[1], text)
+
+
+def with_escaped_nulls(data: bytes, dialect: Dialect) -> bytes:
+    """Return text in which values that are `Dialect.null` stay so where escapes are taken away; itself without any."""
+    null, escape = dialect.null.encode(), re.escape(dialect.escape.encode())
+    if not escape or null not in data:
+        return data
+    between = re.escape(dialect.delimiter.encode()) + rb"\r\n"
+    value = rb"(\A|[%b])%b(?=[%b]|\Z)" % (between, re.escape(null), between)
+    if re.search(value, data) is None:
+        return data
+    forms, quote = [value, escape + rb"(?s:.)"], re.escape(dialect.quote.encode())
+    if quote:  # what stands in quotes, or behind an escape, is text
+        forms.insert(
+            0, rb"(?:\A|[%b])%b(?:[^%b%b]|%b(?s:.)|%b%b)*%b" % (between, *[quote] * 2, *[escape] * 2, *[quote] * 3)
+        )
+    escaped = dialect.escape.encode() + null
+    text = re.sub(b"|".join(forms), lambda match: match[0] if match[1] is None else match[1] + escaped, data)
+    return data if text == data else text
 
 
 def has_escaped_quotes(data: bytes, dialect: Dialect) -> bool:

@@ -6,8 +6,9 @@ Why      PyArrow refuses a line of too few or too many columns and a value that 
          (measured with 26.0 and 2.1).
 Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed side by side.
 Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its floats nor Python's
-         integers do; white space around numbers is allowed; floats are rounded to the nearest of their size, but for
-         integers that float64 would round (`are_unfit`).
+         integers do; white space around numbers is allowed; fractions are rounded to the nearest float of their size,
+         integers that would be rounded are refused (`are_unfit`).
+Nulls    of MySQL and Hive are a backslash and N, of which PyArrow would leave N: they are escaped before it reads them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from gpuload import signalsafe
 from gpuload.errors import missing_package
 from gpuload.formats.csv.columns import Dialect
-from gpuload.formats.csv.lines import has_escaped_quotes
+from gpuload.formats.csv.lines import has_escaped_quotes, with_escaped_nulls
 from gpuload.formats.csv.numbers import CODE, LONG_PLUS, without_thousands
 
 Array = NDArray[Any]
@@ -36,7 +37,6 @@ LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
 MAX_DIGITS = 400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 WHOLE_NUMBER = r"^\s*[+-]?[0-9]+\s*$"
-FIRST_INEXACT = float(1 << 53)  # a float64 below it comes from no other integer
 
 # Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
 # OVER are floats of which one is beyond the range of float64, or an integer that float64 would round; CODES are numbers
@@ -161,8 +161,7 @@ def are_unfit(
 ) -> bool:
     """Return True if no float of this size is the number that the text of one of these floats says.
 
-    Such is a number in digits that was read as infinite, and an integer that float64 rounds. Fractions are rounded by
-    nature, and so are integers that float64 holds in a column of float32.
+    Such is a number in digits that was read as infinite, and an integer that is rounded. Fractions are by nature.
 
     Args:
         data: the block that was read.
@@ -172,7 +171,8 @@ def are_unfit(
         values: of the column, floats.
         has_quotes: True if there is a quote in the block.
     """
-    large = np.abs(values.values) >= FIRST_INEXACT
+    dtype = values.values.dtype
+    large = np.abs(values.values) >= 2.0 ** (np.finfo(dtype).nmant + 1)  # a smaller one comes from no other integer
     if not large.any():  # nearly always
         return False
     if values.missing is not None:
@@ -184,15 +184,23 @@ def are_unfit(
     infinite = texts.filter(pa.array(np.isinf(values.values[large])))
     if len(infinite) and not pa.compute.all(pa.compute.match_substring_regex(infinite, NO_NUMBER)).as_py():
         return True
-    integers = texts.filter(pa.compute.match_substring_regex(texts, WHOLE_NUMBER))
-    return any(map(is_rounded, integers.to_pylist()))
+    are_whole = pa.compute.match_substring_regex(texts, WHOLE_NUMBER)
+    integers = pa.compute.utf8_trim_whitespace(texts.filter(are_whole))
+    floats = values.values[large][are_whole.to_numpy(zero_copy_only=False)].astype(np.float64)
+    try:
+        numbers = integers.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:  # one has a plus, or more digits
+        return any(is_rounded(text, dtype) for text in integers.to_pylist())
+    # No int64 is the float 2**63, which NumPy cannot make one of.
+    return bool((floats >= float(LARGEST_INT64)).any() or (floats.astype(np.int64) != numbers).any())
 
 
-def is_rounded(text: str) -> bool:
-    """Return True for the text of an integer that float64 does not hold exactly."""
+def is_rounded(text: str, dtype: np.dtype[Any]) -> bool:
+    """Return True for the text of an integer that a float of this dtype does not hold exactly."""
     integer = whole(text.strip())
     try:
-        return int(float(integer)) != integer
+        with np.errstate(over="ignore"):
+            return int(dtype.type(float(integer))) != integer
     except OverflowError:
         return True
 
@@ -283,7 +291,10 @@ def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any
     csv = pa.csv
     if has_quotes and has_escaped_quotes(data, dialect):
         raise Unreadable("a quote behind a backslash stands inside of a value in quotes")
-    is_found = all(column_type is None for column_type in types.values())
+    text = with_escaped_nulls(data, dialect)
+    if text is not data and dialect.null not in dialect.na_values:
+        raise Unreadable(f"a value is {dialect.null}, which na_values does not list")
+    data, is_found = text, all(column_type is None for column_type in types.values())
     if data.startswith(codecs.BOM_UTF8):  # a character here, which PyArrow would leave out; it does so with empty lines
         data = b"\n" + data
     try:

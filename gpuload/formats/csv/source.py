@@ -88,7 +88,7 @@ def csv(
             column that is read; it gives the dtype where ``columns`` does not. A type in place of a value: the column
             is of that type, and each line needs a value. Without a default, a missing float is not-a-number, a missing
             time not-a-time, a missing text empty, and a missing integer or boolean an error.
-            An integer in a column of floats that float64 does not hold exactly is an error, too.
+            An integer in a column of floats that its dtype does not hold exactly is an error, too.
         header: True if the first line of each file names the columns; False: they are ``column_0``, ``column_1`` ...; a
             list of names: the files have no such line.
         delimiter: the character between two values.

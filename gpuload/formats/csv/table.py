@@ -25,7 +25,7 @@ from gpuload.formats.csv.rows import Bad, Part
 from gpuload.storage import keptfile
 from gpuload.storage.keptfile import KeptFile
 
-VERSION = 6  # of the layout, and of which types are found
+VERSION = 7  # of the layout, and of which types and values are read
 PLACE_BYTES = 4 * 8
 MOST_PLACES_BYTES = 1 << 30
 

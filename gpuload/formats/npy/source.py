@@ -20,6 +20,7 @@ from gpuload.errors import GpuloadError, SpecError, missing_package
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.headers import Headers
 from gpuload.formats.npy.npyheader import Header
+from gpuload.formats.pixels import warn_of_images
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
 from gpuload.sources.dtypes import joining
@@ -35,11 +36,6 @@ from gpuload.storage.files import Files, Paths, expand, look_at
 
 # In files of numpy.save: dtypes unknown to it.
 UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}
-CHANNELS = frozenset((1, 3, 4))
-SHORTEST_SIDE, WIDEST = 8, 4  # pixels, and times the shorter side: rows of features are longer, or fewer
-# Of two axes of numbers that are no bytes, which tables have, too: so many files, no more rows
-# than columns, and few of them, or the form of a camera or a square, rare for shards of embeddings.
-MANY_FILES, FEW_ROWS, FORMS_OF_IMAGES = 8, range(16, 256), ((1, 1), (3, 4), (9, 16))
 log = logging.getLogger("gpuload")
 
 
@@ -156,45 +152,6 @@ def check_record(record: Any) -> Literal["row", "file"]:
     if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     return record  # type: ignore[return-value]
-
-
-def warn_of_images(call: str, num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Warn of files of one shape that look like an image each, and whose rows are taken as records; True if so.
-
-    Args:
-        call: ``npy``, say.
-        num_files: how many there are.
-        dtype: of their arrays.
-        shape: of the array of each.
-    """
-    if num_files < 2 or not _is_of_pixels(num_files, dtype, shape):
-        return False
-    log.warning(
-        "gl.%s: %d files hold an array of shape %s each, which may be one image; record i is row i (%s), %d in all. "
-        'record="file" takes each file as a record, record="row" its rows without this line',
-        *(call, num_files, shape, shape[1:], num_files * shape[0]),
-    )
-    return True
-
-
-def _is_of_pixels(num_files: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return True if the array of one of so many files looks like an image: HWC, CHW, or HW."""
-    if dtype.kind not in "buif":
-        return False
-    if len(shape) == 3 and CHANNELS.intersection((shape[0], shape[-1])):
-        sides = shape[:2] if shape[-1] in CHANNELS else shape[1:]
-    elif len(shape) == 2 and (dtype.itemsize == 1 or _is_unlike_a_table(num_files, *shape)):
-        sides = shape
-    else:
-        return False
-    return min(sides) >= SHORTEST_SIDE and max(sides) <= WIDEST * min(sides)
-
-
-def _is_unlike_a_table(num_files: int, rows: int, columns: int) -> bool:
-    """Return True for arrays of two axes, in so many files, that are rather images than tables."""
-    if num_files < MANY_FILES or rows < FEW_ROWS.start or not rows <= columns <= 2 * rows:
-        return False
-    return rows in FEW_ROWS or any(rows * wide == columns * high for high, wide in FORMS_OF_IMAGES)
 
 
 def _read(paths: Paths, record: str, on_error: str) -> tuple[Files, Headers, BadFiles]:

@@ -31,11 +31,11 @@ from gpuload.formats.npy.source import (
     check_record,
     common_spec,
     same_fields,
-    warn_of_images,
 )
 from gpuload.formats.npz.contents import Array, Contents, array_of
 from gpuload.formats.npz.copies import unpack_arrays
 from gpuload.formats.npz.listing import from_manifest, to_manifest
+from gpuload.formats.pixels import warn_of_images
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.dtypes import joining

@@ -38,8 +38,9 @@ from gpuload.storage import manifest, open_storage
 from gpuload.storage.files import Paths, by_chunks, look_at
 from gpuload.storage.folders import PARQUET, expand_tables
 
-SMALL_BYTES = 1 << 24  # of files whose pages are looked at
-PARTS = 8  # of the memory that a column may take: for rows that are decoded at a time
+SMALL_BYTES = 1 << 24  # of files whose columns are decoded as dictionaries where these may grow
+LEVEL_BYTES = 4  # of a value in a list: where it stands, as PyArrow decodes it
+PARTS, PARTS_OF_LARGE = 8, 2  # of the memory that a column may take: for rows that are decoded at a time
 
 
 def parquet(
@@ -203,15 +204,21 @@ def _check_pages(content: bytes, table: Table, group: int, column: Column, room:
     """
     pages = parse_pages(content)
     room.check(pages.num_bytes)
-    room.check(pages.num_values * column.field.dtype.itemsize)
+    # PyArrow's values of lists and ours are there at the same time.
+    value_bytes = column.field.dtype.itemsize
+    value_bytes = value_bytes if column.field.has_rows else 2 * value_bytes + LEVEL_BYTES
+    room.check(pages.num_values * value_bytes)
     is_long = pages.shared_bytes * pages.num_values > room.limit
     if not is_long or not table.texts_of(column.path):
         return
-    # PyArrow has dictionaries of pages of these encodings alone.
-    if pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}:
+    # PyArrow has dictionaries of pages of these encodings alone. To gather them takes twice the time
+    # where most texts differ, so that large files are decoded some rows at a time.
+    is_small = room.packed_bytes < SMALL_BYTES
+    if is_small and pages.encodings <= {PLAIN_ENCODING, *DICTIONARY_ENCODINGS}:
         raise _DecodeAgain(BATCH_ROWS, as_dictionary=True)
     per_row = pages.shared_bytes * -(-pages.num_values // max(int(table.rows[group]), 1))
-    raise _DecodeAgain(max(1, min(BATCH_ROWS, room.limit // PARTS // per_row)), as_dictionary=False)
+    parts = PARTS if is_small else PARTS_OF_LARGE
+    raise _DecodeAgain(max(1, min(BATCH_ROWS, room.limit // parts // per_row)), as_dictionary=False)
 
 
 def _batches(
@@ -219,14 +226,14 @@ def _batches(
 ) -> Iterator[tuple[int, Array | Ragged]]:
     """Yield rows of a column as `_pieces` does; ``again`` says how, if a first try ended."""
     is_small, how = room.packed_bytes < SMALL_BYTES, again or _DecodeAgain(BATCH_ROWS, False)
+    is_looked_at = is_small or not column.field.has_rows  # a fixed shape says how many bytes rows have
 
     def look(content: bytes) -> None:
         _check_pages(content, table, group, column, room)
 
-    # A small file may hold gigabytes, by values that are stored once for many; a large one may
-    # hold them anyway.
+    # A file may hold far more than its bytes, by values that are stored once for many.
     options: dict[str, Any] = {"rows": how.num_rows, "as_dictionary": how.as_dictionary}
-    options["look"] = look if is_small and again is None else None
+    options["look"] = look if is_looked_at and again is None else None
     if not table.is_int96(column.path):
         for batch in table.batches(column.path, [group], **options):
             yield batch.num_rows, columnar.values_of(column, batch, room)
