@@ -444,13 +444,15 @@ class TestBmp:
 
     def test_16_bits_with_alpha_are_refused(self):
         masks = (0x7C00, 0x3E0, 0x1F, 0x8000)
-        with pytest.raises(UnsupportedError, match="masks 0x7c00, 0x3e0, 0x1f, 0x8000"):
+        with pytest.raises(UnsupportedError, match="masks 0x7c00, 0x3e0, 0x1f, 0x8000") as error:
             heads.read(imagefiles.bmp(bits=16, compression=3, header=108, masks=masks))
+        assert "imagecodecs.imread(path)" in heads.row_error(0, error.value).remedy  # Pillow drops the alpha
 
     @pytest.mark.parametrize("runs", [b"\x15\1\0\0" * 5 + b"\0\1", b"\x14\1\0\0" * 13, b"\0\2\5\5\0\1"])
     def test_runs_that_leave_out_pixels_are_no_damage(self, runs):
-        with pytest.raises(UnsupportedError, match="decoders fill"):
+        with pytest.raises(UnsupportedError, match="decoders fill") as error:
             heads.read(imagefiles.bmp(bits=8, compression=1, content=runs))
+        assert "PIL.Image.open(path)" in heads.row_error(0, error.value).remedy
 
     @pytest.mark.parametrize(
         "runs",

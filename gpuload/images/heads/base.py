@@ -20,7 +20,7 @@ class UnsupportedError(HeadError):
         remedy: another form of `gl.ops.Decode` that decodes it; "" where none does.
 
     Attributes:
-        file_kind: the format of the file, a name in `images.head.FORMATS`; "" if it is none of these.
+        file_kind: the format of the file, a name in `images.head.FORMATS` or a key of `READERS` there; "" for others.
     """
 
     file_kind = ""

@@ -23,6 +23,7 @@ BYTES = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
 BGR = (0xFF0000, 0xFF00, 0xFF)
 WIDE_MASKS = ((0xF800, 0x7E0, 0x1F), (0x7C00, 0x3E0, 0x1F))  # of 16 bits
 WIDE = "16-bit pixels"  # a form
+RUNS = "bmp of runs"  # kinds of files that Pillow reads, and imagecodecs does not
 
 
 def read(view: memoryview) -> Head:
@@ -76,7 +77,14 @@ def _check_kind(bits: int, compression: int, header: int) -> None:
     is_of_os2 = header in (12, 64) and (compression or bits in (16, 32))
     if bits not in sound.get(compression, ()) or is_of_os2:
         how = NAMES.get(compression, f"compression {compression}") if compression else "no compression"
-        raise UnsupportedError(f"a BMP of {bits} bits for a pixel with {how}")
+        kind = f"a BMP of {bits} bits for a pixel with {how}"
+        raise _of_runs(kind) if compression in (RLE4, RLE8) else UnsupportedError(kind)
+
+
+def _of_runs(kind: str) -> UnsupportedError:
+    error = UnsupportedError(kind)
+    error.file_kind = RUNS
+    return error
 
 
 def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
@@ -93,14 +101,12 @@ def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
         elif value == 2 or column < width:
             if value == 1 and row == rows - 1 and column == width:
                 break
-            raise UnsupportedError(
-                f"a BMP whose runs leave out pixels, from {column} of {width} on in row {row} from the bottom, "
-                "which decoders fill differently"
-            )
+            where = f"from {column} of {width} on in row {row} from the bottom"
+            raise _of_runs(f"a BMP whose runs leave out pixels, {where}, which decoders fill differently")
         else:  # the end of a row, or of the image
             row, column = row + 1, 0
             if value == 1:
                 break
     if row < rows:
-        kind = f"a BMP whose runs end behind {row} of {rows} rows, of which decoders fill the rest differently"
-        raise UnsupportedError(kind)
+        where = f"behind {row} of {rows} rows"
+        raise _of_runs(f"a BMP whose runs end {where}, of which decoders fill the rest differently")
