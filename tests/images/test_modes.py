@@ -466,9 +466,9 @@ def test_tags_by_which_numbers_stand_for_others_are_told_of_numbers_alone(tags, 
     head = heads.read(imagefiles.tiff(tags={tag: (2, list(text)) for tag, text in tags.items()}))
 
     assert head.meaning == meaning
-    told = [loss[1] for loss in losses(head, "ANY", "uint8") if loss[0] == "meaning"]
-    assert len(told) == bool(meaning)
-    assert meaning in "".join(told)
+    texts = [loss[1] for loss in losses(head, "ANY", "uint8") if loss[0] == "meaning"]
+    assert len(texts) == bool(meaning)
+    assert meaning in "".join(texts)
     assert not [loss for loss in losses(head, "RGB", "uint8") if loss[0] == "meaning"]
 
 

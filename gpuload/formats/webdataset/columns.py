@@ -321,10 +321,10 @@ def _remedy(sets: Sequence[frozenset[str]], columns: Columns) -> str:
     # An image that all records have, such as a mask, is a field of its own.
     images = [name for name in names_in_order if name in IMAGES and name not in common]
     if len(images) > 1 and all(names & set(images) for names in sets):
-        others = {name: SEPARATOR.join(columns[name]) for name in fields if name not in images}
-        form = {"image": SEPARATOR.join(images), **others}
-        have_several = any(len(names & set(images)) > 1 for names in sets)
-        order = "; of a record that has several of them the first in this order is taken" if have_several else ""
+        named_fields = {name: SEPARATOR.join(columns[name]) for name in fields if name not in images}
+        form = {"image": SEPARATOR.join(images), **named_fields}
+        is_choice = any(len(names & set(images)) > 1 for names in sets)
+        order = "; of a record that has several of them the first in this order is taken" if is_choice else ""
         return f"name the kinds of images of which each record has one: fields={form}{order}"
     if not common:
         return (

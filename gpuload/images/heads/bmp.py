@@ -101,12 +101,12 @@ def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
         elif value == 2 or column < width:
             if value == 1 and row == rows - 1 and column == width:
                 break
-            where = f"from {column} of {width} on in row {row} from the bottom"
-            raise _of_runs(f"a BMP whose runs leave out pixels, {where}, which decoders fill differently")
+            gap = f"from {column} of {width} on in row {row} from the bottom"
+            raise _of_runs(f"a BMP whose runs leave out pixels, {gap}, which decoders fill differently")
         else:  # the end of a row, or of the image
             row, column = row + 1, 0
             if value == 1:
                 break
     if row < rows:
-        where = f"behind {row} of {rows} rows"
-        raise _of_runs(f"a BMP whose runs end {where}, of which decoders fill the rest differently")
+        gap = f"behind {row} of {rows} rows"
+        raise _of_runs(f"a BMP whose runs end {gap}, of which decoders fill the rest differently")
