@@ -131,7 +131,7 @@ def tiff(
     known_names = {tag: item for tag, item in sorted(results.items()) if item is not None}
     inline, size = (8, 20) if big else (4, 12)
     behind = (16 + 8 if big else 8 + 2) + size * len(known_names) + inline
-    forms = {1: "B", 3: "H", 4: "I", 5: "II", 12: "d", 16: "Q"}
+    forms = {1: "B", 2: "B", 3: "H", 4: "I", 5: "II", 12: "d", 16: "Q"}
 
     def directory(begins: list[int]) -> tuple[bytes, bytes]:
         entries, values = b"", b""

@@ -14,6 +14,7 @@ Exit status 0, 1 if a record of the sample is damaged, 2 if the files cannot be 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import textwrap
 from collections import Counter
@@ -31,7 +32,7 @@ from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
 from gpuload.open import open_with_title
-from gpuload.ops.decode import Decode, suited_to
+from gpuload.ops.decode import Decode, lossless_for
 from gpuload.preview import write_file
 from gpuload.redaction import message, printable
 from gpuload.sources.base import Source
@@ -41,6 +42,8 @@ from gpuload.storage.manifest import call_of
 
 NUM_SAMPLES = 64  # records, spread over all
 BLOCKS = (48, 20)  # columns and lines that an image takes at most
+MOST_FILES = 16  # image files of a field that are looked at for bits and alpha
+RESIZABLE = ("uint8", "float32")  # dtypes of images
 MARGIN, INDENT = " " * 2, " " * 4  # of an image, and of lines of Python
 RAMP = " .:-=+*#%@"  # from dark to bright, where there are no colours
 MOST_LABELS, MOST_LABEL_BYTES = 10_000_000, 8  # labels that are all read, to count them, and the bytes of one
@@ -309,11 +312,20 @@ def _image(source: Source, record: int) -> Pixels | None:
     return cell.pictures[0][1]
 
 
-def _decode_form(field: Field, records: dict[int, dict[str, Any]], on: str) -> str:
-    """Return the op that decodes the files of a field, as text, by the first one that was read."""
-    op = suited_to(heads.read(next(iter(records.values()))[field.name])) if records else Decode()
-    words = [repr(op.mode), f"dtype={op.dtype!r}", f"channels={op.channels}"] if op.mode != Decode().mode else []
-    return f"gl.ops.Decode({', '.join(filter(None, [*words, on]))})"
+def _decode_forms(field: Field, records: dict[int, dict[str, Any]], on: str) -> list[str]:
+    """Return the op that decodes the files of a field and loses nothing of those that were read, as text.
+
+    Behind it stands a cast, if images of its dtype cannot be resized.
+    """
+    files = [record[field.name] for record in itertools.islice(records.values(), MOST_FILES)]
+    op, plain = lossless_for(files), Decode()
+    words = [repr(op.mode)] if op.mode != plain.mode else []
+    words += [f"dtype={op.dtype!r}"] if op.dtype != plain.dtype or op.channels is not None else []
+    words += [f"channels={op.channels}"] if op.channels is not None else []
+    forms = [f"gl.ops.Decode({', '.join(filter(None, [*words, on]))})"]
+    if op.dtype not in RESIZABLE:
+        forms.append(f"gl.ops.Cast({', '.join(filter(None, [repr('float32'), on]))})")
+    return forms
 
 
 def _code(source: Source, paths: str | list[str], call: str, records: dict[int, dict[str, Any]]) -> str:
@@ -324,7 +336,7 @@ def _code(source: Source, paths: str | list[str], call: str, records: dict[int, 
     for field in files:
         on = "" if field.name == "image" or len(names) == 1 else f"on={field.name!r}"
         ops += [
-            _decode_form(field, records, on),
+            *_decode_forms(field, records, on),
             f"gl.ops.RandomResizedCrop({', '.join(filter(None, [str(SIDE), str(SIDE), on]))})",
         ]
     lines = [f"source = gl.open({paths!r})"]

@@ -9,8 +9,8 @@ Pillow        for machines without the first (macOS, Windows). Only its decoders
 Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same, or Pillow's are
               refused (`UNLIKE`): of TIFF with a palette, with alpha that was multiplied in, or 10 to 14 bits, and of
               colours of 16 bits in TIFF, PNM and JPEG 2000, of which it keeps 8. GIF and AVIF are Pillow's in any case,
-              as are animated WebP and gray JPEG 2000 of 10 to 15 bits, without boxes or with alpha, and so is a TIFF
-              that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
+              as are animated WebP, BMP of 16 bits for a pixel, gray JPEG 2000 of 9 to 15 bits, without boxes or with
+              alpha, and a TIFF that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
 Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
               A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, for every kind of file.
@@ -62,7 +62,7 @@ from gpuload import signalsafe
 from gpuload.errors import MissingPackageError, SpecError, missing_package
 from gpuload.images import tiffs
 from gpuload.images.head import FORMATS, Head
-from gpuload.images.heads import jp2, jpeg, pnm, tiff, webp
+from gpuload.images.heads import bmp, jp2, jpeg, pnm, tiff, webp
 from gpuload.images.heads.base import UnsupportedError, without_turn
 from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
 
@@ -99,7 +99,7 @@ READERS = {  # the module of each reader of Pillow, and its class
     "avif": ("AvifImagePlugin", "AvifImageFile"),
 }
 TURNED = ("webp", "tiff", "avif")  # formats that have an orientation
-OF_PILLOW = ("default bits", webp.ANIMATION, jp2.GRAYS)  # forms that nvImageCodec does not decode
+OF_PILLOW = ("default bits", webp.ANIMATION, jp2.GRAYS, bmp.WIDE)  # forms that nvImageCodec does not decode
 UNLIKE = {  # `Head.form` of files that Pillow reads in another way than DALI
     "palette": "a TIFF with a palette, whose colours have 16 bits,",
     "associated": "a TIFF whose colours were multiplied by its alpha",
@@ -172,6 +172,9 @@ def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
     if head.pages > 1:
         text = f"an image is a {FORMATS[head.kind].title} of {head.pages_in_words}, of which the first alone is decoded"
         yield "pages", text, f'gl.records(len(paths), lambda numbers: {{"image": [{_reader(head)} for n in numbers]}})'
+    if mode == "ANY" and head.meaning:
+        text = f"a TIFF says by its tags that numbers stand for others ({head.meaning}), which are given as stored"
+        yield "meaning", text, "take them into account behind the loader, or write the values themselves to files"
     if mode not in ("RGB", "GRAY", "RGBA"):
         return
     if head.surplus == "alpha" and mode != "RGBA":
@@ -220,12 +223,36 @@ def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict
         clean = np.frombuffer(clean_of(data.data), np.uint8)
         clean_head = replace(without_turn(head), form="" if head.form == webp.PLAIN else head.form)
         return _cut_region(_upright(_colours(clean, clean_head, None, dtype, strict, orient=False), head), region)
+    if head.kind == "jp2" and head.form.endswith(" bits"):
+        return _odd_jp2(data, head, region, dtype)
     is_of_codec = FORMATS[head.kind].in_dali and head.form not in OF_PILLOW and not head.form.endswith(" bits")
     is_of_codec = is_of_codec or head.form == "odd bits"
     codec = _process_codec() if is_of_codec else _of_pillow(FORMATS[head.kind].title)
     if head.form.endswith(" bits") and head.kind == "avif" and dtype != "uint8":
         raise UnsupportedError(f"an AVIF of {head.form} to {dtype}", "gl.ops.Decode() rounds it to uint8")
     return codec.decode(data, head, region, dtype, strict, orient)
+
+
+def _odd_jp2(data: Pixels, head: Head, region: Region | None, dtype: str) -> NDArray[Any]:
+    """Return colours of a JPEG 2000 of 9 to 15 bits, moved up to 16."""
+    if head.sample:
+        form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps its numbers"
+        raise UnsupportedError("a JPEG 2000 of signed samples as an image", form)
+    if head.channels == 1:
+        return _of_pillow("JPEG 2000").decode(_codestream(data), head, region, dtype)
+    return _process_codec().decode(data, head, region, dtype) << np.uint16(16 - head.stored_bits)
+
+
+def _signed_jp2(data: Pixels, head: Head) -> NDArray[Any]:
+    """Return the numbers of a signed gray JPEG 2000: Pillow moves them up, so that the least is 0."""
+    image = _of_pillow("JPEG 2000").take(_codestream(data), head, np.asarray, orient=False)
+    width = 8 * image.dtype.itemsize
+    values = image.astype(np.int32) - (1 << (width - 1))
+    return (values >> (width - head.stored_bits))[..., None].astype(head.dtype)
+
+
+def _codestream(data: Pixels) -> Pixels:
+    return np.frombuffer(jp2.codestream(data.data), np.uint8)
 
 
 def _file_numbers(
@@ -236,6 +263,8 @@ def _file_numbers(
         raise UnsupportedError(f"values of {head.dtype} as {dtype}", f"gl.ops.Decode('ANY', dtype={head.dtype!r})")
     if head.kind == "pnm":
         values = pnm.samples(data.data)[0]
+    elif head.kind == "jp2" and head.sample:
+        values = _signed_jp2(data, head)
     elif head.kind == "tiff" and not _shows_samples(data, head):
         values = _tiff_samples(data, head, orient)
     else:

@@ -94,12 +94,13 @@ PRINTABLE = frozenset(b"\t\r\n" + bytes(range(32, 127)))
 # How others read files of a format: a call that gives an array, for a path.
 READERS = {"tiff": "tifffile.imread(path)", "DICOM": "pydicom.dcmread(path).pixel_array"}
 READERS |= {"FITS": "astropy.io.fits.getdata(path)"}
-READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO", "gif", "bmp"), "numpy.asarray(PIL.Image.open(path))")
+READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO", "gif", bmp.RUNS), "numpy.asarray(PIL.Image.open(path))")
 OTHER_READER = "imagecodecs.imread(path)"
 FORMS = {  # of `Head`, in words
     "plain": "with EXIF data in a place or form that DALI does not read",
     "animation": "animated",
     "gray": "of gray with alpha, or without boxes",
+    bmp.WIDE: "of 16 bits for a pixel",
     "stray bytes": "with stray bytes in front of a marker",
     "samples": "PAM, of floats, of bits that look like text, of another largest value than 255 and 65535, or of "
     "text that is not numbers alone",
@@ -172,7 +173,7 @@ def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
     view = memoryview(cast(Any, data))
     if kind == "tiff":
         return tiff.foreign_to_dali(view)
-    if kind in ("webp", "pnm", "jp2", "j2k") or (kind == "jpeg" and not may_be_jpeg):
+    if kind in ("webp", "bmp", "pnm", "jp2", "j2k") or (kind == "jpeg" and not may_be_jpeg):
         try:
             form = FORMATS[kind].read(view).form
         except (HeadError, scans.ScanError, IndexError, struct.error):
@@ -206,7 +207,7 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
     try:
         return FORMATS[kind].read(view)
     except UnsupportedError as unsupported:
-        unsupported.file_kind = kind
+        unsupported.file_kind = unsupported.file_kind or kind
         raise
     except scans.ScanError as error:
         raise HeadError(str(error)) from None

@@ -313,6 +313,33 @@ def suited_to(image_head: head.Head) -> Decode:
     return Decode()
 
 
+def lossless_for(files: Iterable[Any]) -> Decode:
+    """Return the op that keeps the bits and the alpha of some files; of other numbers than colours the first decides.
+
+    Raises:
+        HeadError: a file is no image that can be decoded.
+    """
+    mode, dtype = "RGB", "uint8"
+    for number, file in enumerate(files):
+        image_head = head.read(file)
+        if image_head.sample and number == 0:
+            return suited_to(image_head)
+        words = {word for word, *_ in decode.losses(image_head, "RGB", "uint8")}
+        if "bits" in words and image_head.kind != "avif":
+            dtype = "uint16"
+        if "alpha" in words and mode == "RGB" and _shows_alpha(file, image_head):
+            mode = "RGBA"
+    return Decode(mode, dtype=dtype)
+
+
+def _shows_alpha(x: Any, image_head: head.Head) -> bool:
+    """Return True for an image with transparent pixels, of which RGBA can be made."""
+    try:
+        return not decode.is_opaque(x, image_head)
+    except (head.HeadError, decode.ImageError, MissingPackageError):
+        return False
+
+
 def check_file(x: Any) -> None:
     """Decode the whole image of a file, whatever its numbers mean; raises ``RowError`` if it is damaged."""
     try:

@@ -83,6 +83,39 @@ def test_a_folder_of_images(files, capsys):
     assert "gl.ops.Decode()" in out
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "form"),
+    [
+        ((8, 9), np.uint16, "gl.ops.Decode(dtype='uint16')"), ((8, 9, 4), np.uint8, "gl.ops.Decode('RGBA')"),
+        ((8, 9, 3), np.uint8, "gl.ops.Decode()"), ((8, 9), np.uint8, "gl.ops.Decode()"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_the_form_to_decode_keeps_bits_and_alpha(shape, dtype, form, suffix, tmp_path, capsys):
+    values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    Image.fromarray(values).save(folder / f"0.{suffix}")
+
+    assert inspect(folder, "--json") == 0
+
+    code = json.loads(capsys.readouterr().out)["code"]
+    assert f"    {form},\n" in code
+    names: dict = {}
+    exec(code, names)
+    assert names["batch"]["image"].dtype == ("uint8" if dtype == np.uint8 else "float32")
+
+
+def test_of_opaque_alpha_nothing_is_lost_without_it(tmp_path, capsys):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    Image.new("RGBA", (8, 9), (1, 2, 3, 255)).save(folder / "0.png")
+
+    assert inspect(folder, "--json") == 0
+
+    assert "    gl.ops.Decode(),\n" in json.loads(capsys.readouterr().out)["code"]
+
+
 def test_parts_of_a_data_set_are_refused_with_the_lines_of_python(files, capsys):
     shutil.copytree(files / "photos", files / "data" / "train")
     shutil.copytree(files / "photos", files / "data" / "val")

@@ -19,7 +19,7 @@ from gpuload.errors import MissingPackageError, SpecError
 from gpuload.images import decode as decoding
 from gpuload.images import head as heads
 from gpuload.images.decode import ImageError, decode
-from gpuload.images.head import HeadError
+from gpuload.images.head import HeadError, UnsupportedError
 from tests import imagefiles
 from tests.images import by_dali
 
@@ -36,16 +36,18 @@ REFUSED = {  # with what must be said about each
     "bmp/image/pal2.bmp": "2 bits for a pixel",
     "bmp/image/pal4rletrns.bmp": "RLE4",
     **{f"bmp/image/{name}.bmp": "16 bits for a pixel" for name in (
-        "V3_A1_R5_G5_B5", "V3_A4_R4_G4_B4", "V3_A4_R4_G4_B4_Top_Down", "V3_R5_G6_B5", "V3_R5_G6_B5_Top_Down",
-        "V4_R5_G6_B5", "rgb16", "rgb16-231", "rgb16-565", "rgb16-880")},
+        "V3_A1_R5_G5_B5", "V3_A4_R4_G4_B4", "V3_A4_R4_G4_B4_Top_Down", "rgb16-231", "rgb16-880")},
     "gif/Pillow/no_palette.gif": "without a palette",
     "gif/image/issue_1455_oversized.gif": "first frame is 16 x 16",
     "jp2/Pillow/00r0_gray_l.jp2": "cut off",
 }  # fmt: skip
+WIDE_BMP = {f"bmp/image/{name}.bmp" for name in (
+    "V3_R5_G6_B5", "V3_R5_G6_B5_Top_Down", "V4_R5_G6_B5", "rgb16", "rgb16-565")}  # fmt: skip
 RARE = {  # which DALI does not read: `test_samples` and `test_modes` do
     "tiff/Pillow/hopper_gray_4bpp.tif", "tiff/image/rgb32f_bw.tiff", "tiff/image/rgb32f_color.tiff",
     "tiff/imagecodecs/gray.f2.tif", "tiff/imagecodecs/gray.one.f2.tif", "tiff/imagecodecs/rgb.tiled.jpegxr.u1.tif",
     "jp2/Pillow/16bit.cropped.j2k", "webp/Pillow/hopper_orientation_2.webp", "webp/Pillow/hopper_orientation_6.webp",
+    *WIDE_BMP,
 }  # fmt: skip
 
 
@@ -421,6 +423,37 @@ class TestBmp:
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
 
+    @pytest.mark.parametrize("name", sorted(WIDE_BMP))
+    def test_16_bits_of_other_projects_are_widened_as_by_pillow(self, name):
+        data = (GOLDEN / name).read_bytes()
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)) == "BMP (of 16 bits for a pixel)"
+
+    @pytest.mark.parametrize("masks", [(), (0x7C00, 0x3E0, 0x1F), (0xF800, 0x7E0, 0x1F)])
+    @pytest.mark.parametrize("header", [40, 108])
+    def test_16_bits_written_byte_by_byte(self, masks, header):
+        values = levels((13, 22), 16).astype(np.uint16)
+        data = imagefiles.bmp(
+            13, 22, 16, 3 if masks else 0, header=header, masks=masks, content=values.tobytes(), top_down=True
+        )
+
+        masks = masks or (0x7C00, 0x3E0, 0x1F)
+        expected = np.stack([(values & mask).astype(np.int64) * 255 // mask for mask in masks], axis=2)
+        np.testing.assert_array_equal(decoded(data), expected)
+
+    def test_16_bits_with_alpha_are_refused(self):
+        masks = (0x7C00, 0x3E0, 0x1F, 0x8000)
+        with pytest.raises(UnsupportedError, match="masks 0x7c00, 0x3e0, 0x1f, 0x8000") as error:
+            heads.read(imagefiles.bmp(bits=16, compression=3, header=108, masks=masks))
+        assert "imagecodecs.imread(path)" in heads.row_error(0, error.value).remedy  # Pillow drops the alpha
+
+    @pytest.mark.parametrize("runs", [b"\x15\1\0\0" * 5 + b"\0\1", b"\x14\1\0\0" * 13, b"\0\2\5\5\0\1"])
+    def test_runs_that_leave_out_pixels_are_no_damage(self, runs):
+        with pytest.raises(UnsupportedError, match="decoders fill") as error:
+            heads.read(imagefiles.bmp(bits=8, compression=1, content=runs))
+        assert "PIL.Image.open(path)" in heads.row_error(0, error.value).remedy
+
     @pytest.mark.parametrize(
         "runs",
         [b"\x15\1\0\0" * 12, b"\x15\1\0\0" * 5 + b"\0\1", b"\x14\1\0\0" * 13, b"\x16\1\0\0" * 13, b"\0\2\5\5\0\1", b"",
@@ -433,7 +466,7 @@ class TestBmp:
     @pytest.mark.parametrize(
         ("options", "match"),
         [
-            ({"bits": 16}, "16 bits"), ({"bits": 2}, "2 bits"), ({"bits": 4, "compression": 2}, "RLE4"),
+            ({"bits": 16, "header": 12}, "16 bits"), ({"bits": 2}, "2 bits"), ({"bits": 4, "compression": 2}, "RLE4"),
             ({"bits": 24, "compression": 3, "masks": (1, 2, 3)}, "bit fields"),
             ({"bits": 32, "compression": 3, "masks": (255, 65280, 16711680)}, "masks"),
             ({"bits": 32, "compression": 6, "masks": (1, 2, 3, 4)}, "bit fields"), ({"compression": 4}, "JPEG"),
@@ -477,14 +510,23 @@ class TestPnm:
         np.testing.assert_array_equal(decoded(data)[..., 0], 255 * (1 - bits))
         assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).startswith("PNM (")
 
+    @pytest.mark.parametrize("data", [b"P3 1 1 255 1 2 30", b"P2 3 1 9 0 5 9", b"P1 3 2 101010", b"P2 1 1 65535 65000"])
+    def test_the_last_number_may_end_with_the_file(self, codec_name, data):
+        with Image.open(io.BytesIO(data)) as image:
+            deep = image.mode.startswith("I")
+            expected = np.asarray(image if deep else image.convert("RGB"))
+
+        pixels = decoded(data, dtype="uint16" if deep else "uint8")
+        np.testing.assert_array_equal(pixels, np.repeat(expected[..., None], 3, axis=2) if deep else expected)
+
     @pytest.mark.parametrize(
         ("data", "match"),
         [
             (imagefiles.pnm(5, most=0, values=np.zeros((13, 21, 1), np.int64)), "largest value is 0"),
             (imagefiles.pnm(5, most=100, values=np.full((13, 21, 1), 101)), "sample of it is 101"),
             (imagefiles.pnm(5)[:-1], "272 bytes, of 273"), (imagefiles.pnm(4)[:-1], "cut off"),
-            (imagefiles.pnm(2)[:-2], "272 of 273"),
-            (imagefiles.pnm(2)[:-1], "a last one without white space"), (imagefiles.pnm(1)[:-3], "of 273"),
+            (imagefiles.pnm(2).rsplit(None, 1)[0], "272 of 273"),
+            (imagefiles.pnm(1)[:-3], "of 273"),
             (b"P1 3 2\n10101\n", "5 of 6"),
             (b"P1 3 2\n1 0 2 0 1 0\n", "sample of it is 2"), (b"P2 3 2 255\n1 0 1 0 300 1\n", "sample of it is 300"),
             (b"P2 3 2 255\n1 0 1 0 -3 1\n", "stands b'-3'"), (b"P2 3 2 255\n1 0 1#c\n 0 3 \n", "5 of 6"),
@@ -544,6 +586,27 @@ class TestWebp:
         assert heads.read(data).form == "animation"
         np.testing.assert_array_equal(decoded(data), np.asarray(frames[0]))
         assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)) == "WebP (animated)"
+
+    @pytest.mark.parametrize("channels", [3, 4])
+    def test_around_a_first_frame_the_canvas_is_transparent(self, channels):
+        def three(number):
+            return number.to_bytes(3, "little")
+
+        image = photograph(channels=channels)
+        still = saved(image, "WEBP", lossless=True, exact=True)
+        frame = three(2) + three(1) + three(40) + three(29) + three(100) + b"\2" + still[still.index(b"VP8L") :]
+        background = b"\x63\xc7\xff\xff\0\0"
+        chunks = imagefiles.canvas(40, 50, 2 | 16 * (channels == 4)), (b"ANIM", background), (b"ANMF", frame)
+        data = imagefiles.webp(*chunks)
+
+        expected = np.zeros((40, 50, 4), np.uint8)
+        expected[..., 3] = 0 if channels == 4 else 255
+        expected[2:32, 4:45, :channels] = np.asarray(image)
+        with Image.open(io.BytesIO(data)) as animation:
+            np.testing.assert_array_equal(np.asarray(animation.convert("RGBA"))[..., 3], expected[..., 3])
+        np.testing.assert_array_equal(decoded(data, "RGBA")[..., 3], expected[..., 3])
+        visible = expected[..., 3:] > 0
+        np.testing.assert_array_equal(decoded(data) * visible, expected[..., :3] * visible)
 
     def test_transparency_is_dropped(self, codec_name):
         data = saved(photograph(channels=4), "WEBP", lossless=True, exact=True)
@@ -621,7 +684,7 @@ class TestJpeg2000:
             (b"\xff\x52", b"\xff\x5f", "not supported: .* changes of its progression order"),
             (b"\xff\x52", b"\xff\x50", "not supported: .*HTJ2K"), (b"\xff\x52", b"\xff\x63", "0xff63"),
             (b"\7\1\1\7\1\1\7\1\1", b"\7\1\1\7\2\2\7\2\2", "differ"),
-            (b"\7\1\1\7\1\1\7\1\1", b"\x0b\1\1" * 3, "other than 8"),
+            (b"\7\1\1\7\1\1\7\1\1", b"\6\1\1" * 3, "other than 8 to 16 bits"),
         ],
     )  # fmt: skip
     def test_what_is_read_wrongly_or_not_at_all_is_refused(self, find, replace, match):
@@ -700,6 +763,26 @@ class TestFormatsOfPillow:
         data = saved(first, "GIF", save_all=True, append_images=[second])
 
         np.testing.assert_array_equal(decoded(data), np.asarray(first.convert("RGB")))
+
+    @pytest.mark.parametrize("options", [{}, {"transparency": 3}])
+    @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+    def test_around_the_first_frame_of_a_gif_the_screen_is_that_of_pillow(self, options, mode):
+        data = bytearray(saved(photograph().quantize(16), "GIF", **options))
+        place = data.index(b"," + struct.pack("<HHHH", 0, 0, 41, 30))
+        struct.pack_into("<HH", data, 6, 50, 40)
+        struct.pack_into("<HH", data, place + 1, 7, 3)
+
+        with Image.open(io.BytesIO(data)) as image:
+            expected = np.asarray(image.convert(mode))
+        assert expected.shape[:2] == (40, 50)
+        np.testing.assert_array_equal(decoded(bytes(data), mode), expected)
+
+    def test_a_small_gif_of_a_large_screen_is_refused(self):
+        data = bytearray(saved(photograph().quantize(16), "GIF"))
+        struct.pack_into("<HH", data, 6, 16_000, 16_000)
+
+        with pytest.raises(HeadError, match="cannot hold more than"):
+            heads.read(bytes(data))
 
     @pytest.mark.parametrize("turn", range(1, 9))
     def test_an_avif_is_turned(self, turn):

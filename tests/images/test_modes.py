@@ -98,22 +98,37 @@ class TestMeasurements:
         assert decoded(data, "ANY").shape == (16, 24, 1)
         np.testing.assert_array_equal(np.repeat(decoded(data, "ANY"), 3, axis=2), decoded(data, "RGB"))
 
-    @pytest.mark.parametrize("depth", [10, 12, 15])
-    def test_gray_jpeg_2000_of_10_to_15_bits(self, depth):
+    @pytest.mark.parametrize("depth", [9, 10, 12, 15])
+    @pytest.mark.parametrize("form", ["jp2", "j2k"])
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_jpeg_2000_of_9_to_15_bits(self, depth, form, channels):
         library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
-        numbers = np.random.default_rng(0).integers(0, 2**depth, (64, 48)).astype(np.uint16)
-        data = library.jpeg2k_encode(numbers, level=0, codecformat="jp2", bitspersample=depth, reversible=True)
+        if channels > 1:
+            pytest.importorskip("nvidia.nvimgcodec", reason="Pillow keeps 8 bits of colours")
+        numbers = np.random.default_rng(0).integers(0, 2**depth, (64, 48, channels)).astype(np.uint16)
+        numbers[0, 0] = 2**depth - 1
+        options = {"codecformat": form, "bitspersample": depth, "reversible": True}
+        data = library.jpeg2k_encode(numbers.squeeze(), level=0, **options)
+        colours = np.broadcast_to(numbers << (16 - depth), (64, 48, 3))
 
         assert heads.read(data).form == f"{depth} bits"
-        np.testing.assert_array_equal(decoded(data, "ANY", "uint16")[..., 0], numbers)
-        np.testing.assert_array_equal(decoded(data, "GRAY", "uint16")[..., 0], numbers << (16 - depth))
+        np.testing.assert_array_equal(decoded(data, "ANY", "uint16"), numbers)
+        np.testing.assert_array_equal(decoded(data, "RGB", "uint16"), colours)
+        np.testing.assert_array_equal(decoded(data, "RGB"), np.rint(colours / 257))
+        assert heads.foreign_to_dali(np.frombuffer(data, np.uint8)).endswith(f"({depth} bits)")
 
-    def test_jpeg_2000_of_9_bits_is_refused_for_pillow_keeps_8(self):
+    @pytest.mark.parametrize("depth", [8, 9, 12, 16])
+    @pytest.mark.parametrize("form", ["jp2", "j2k"])
+    def test_signed_gray_of_jpeg_2000_is_numbers_and_no_colours(self, depth, form):
         library = pytest.importorskip("imagecodecs", reason="imagecodecs is in the extra tiff")
-        numbers = np.zeros((64, 48), np.uint16)
+        dtype = "int8" if depth == 8 else "int16"
+        numbers = np.random.default_rng(0).integers(-(2 ** (depth - 1)), 2 ** (depth - 1), (64, 48)).astype(dtype)
+        options = {"codecformat": form, "bitspersample": depth, "reversible": True}
+        data = library.jpeg2k_encode(numbers, level=0, **options)
 
-        with pytest.raises(UnsupportedError, match="JPEG 2000"):
-            heads.read(library.jpeg2k_encode(numbers, level=0, codecformat="jp2", bitspersample=9))
+        np.testing.assert_array_equal(decoded(data, "ANY", dtype)[..., 0], numbers)
+        with pytest.raises(UnsupportedError, match="signed samples as an image"):
+            decoded(data, "RGB")
 
     @pytest.mark.parametrize("depth", [10, 12])
     def test_avif_of_10_and_12_bits_is_rounded_to_8_and_refused_for_16(self, depth):
@@ -342,6 +357,41 @@ class TestPages:
         assert heads.read(file(2, 0, 2)).pages == 4
         assert heads.read(file(1, 4, 5)).pages == 1
 
+    @pytest.mark.parametrize("options", [{"imagej": True}, {"imagej": True, "truncate": True}, {"truncate": True}, {}])
+    def test_planes_behind_one_page_are_counted(self, options):
+        library = pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
+        file, numbers = io.BytesIO(), np.arange(5 * 16 * 24, dtype=np.uint16).reshape(5, 16, 24)
+        library.imwrite(file, numbers, **options)
+
+        head = heads.read(file.getvalue())
+
+        with library.TiffFile(io.BytesIO(file.getvalue())) as pages:
+            assert len(pages.pages) == (1 if "truncate" in options else 5)
+        assert head.pages == 5
+        (loss,) = losses(head, "ANY", "uint16")
+        assert "a TIFF of 5 pages, of which the first alone is decoded" in loss[1]
+
+    @pytest.mark.parametrize("text", [b"ImageJ=1.53\nimages=5\nslices=5\n\0", b'{"shape": [5, 13, 21, 3]}\0'])
+    def test_a_text_about_planes_that_are_not_there_counts_nothing(self, text):
+        data = imagefiles.tiff(tags={270: (2, list(text))})
+
+        assert heads.read(data).pages == 1
+        assert heads.read(data + bytes(5 * 13 * 21 * 3)).pages == 5
+
+    def test_pages_named_by_sub_ifds_are_counted_without_small_copies(self):
+        library = pytest.importorskip("tifffile", reason="tifffile is in the extra tiff")
+        numbers = np.zeros((16, 24), np.uint8)
+
+        def file(kind):
+            data = io.BytesIO()
+            with library.TiffWriter(data) as writer:
+                writer.write(numbers, subifds=2, metadata=None)
+                for _ in range(2):
+                    writer.write(numbers, subfiletype=kind, metadata=None)
+            return data.getvalue()
+
+        assert [heads.read(file(kind)).pages for kind in (0, 1)] == [3, 1]
+
     def test_a_chain_that_leads_back_ends(self):
         data = bytearray(imagefiles.tiff())
         count = int.from_bytes(data[8:10], "little")
@@ -399,6 +449,27 @@ def test_other_formats_are_named(beginning, name):
 def test_sound_files_that_are_not_decoded_are_named(data, kind):
     with pytest.raises(UnsupportedError, match=f"not supported: .*{kind}"):
         heads.read(data)
+
+
+@pytest.mark.parametrize(
+    ("tags", "meaning"),
+    [
+        ({42113: b"-9999\0"}, "GDAL_NODATA -9999"), ({42113: b"nan\0"}, ""), ({42113: b"\0"}, ""),
+        ({42112: b'<GDALMetadata><Item name="SCALE" sample="0" role="scale">0.1</Item>'
+                 b'<Item role="offset" name="OFFSET" sample="0">-5</Item></GDALMetadata>'},
+         "scale 0.1 of GDAL_METADATA, offset -5 of GDAL_METADATA"),
+        ({42112: b'<GDALMetadata><Item name="SCALE" sample="0" role="scale">1</Item>'
+                 b'<Item name="AREA" role="x">0.1</Item></GDALMetadata>'}, ""),
+    ],
+)  # fmt: skip
+def test_tags_by_which_numbers_stand_for_others_are_told_of_numbers_alone(tags, meaning):
+    head = heads.read(imagefiles.tiff(tags={tag: (2, list(text)) for tag, text in tags.items()}))
+
+    assert head.meaning == meaning
+    texts = [loss[1] for loss in losses(head, "ANY", "uint8") if loss[0] == "meaning"]
+    assert len(texts) == bool(meaning)
+    assert meaning in "".join(texts)
+    assert not [loss for loss in losses(head, "RGB", "uint8") if loss[0] == "meaning"]
 
 
 @pytest.mark.parametrize(

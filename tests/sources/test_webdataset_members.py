@@ -325,6 +325,34 @@ def test_all_archives_have_the_field_behind_the_same_dot(tmp_path):
 # --- fields
 
 
+@pytest.mark.parametrize(
+    ("names", "form"),
+    [
+        (["0.jpg", "1.png"], {"image": "jpg;png"}),
+        ([*(f"{number}.jpg" for number in range(9)), "9.png"], {"image": "jpg;png"}),
+        (["0.jpg", "1.jpg", "2.jpeg"], {"image": "jpg;jpeg"}),
+        ([f"{number}.{'jpeg' if field == 'jpg' and number == 5 else field}" for number in range(6)
+          for field in ("jpg", "png")], {"image": "jpg;jpeg", "png": "png"}),
+    ],
+)  # fmt: skip
+def test_records_of_several_formats_are_opened_by_the_remedy_and_not_deleted(tmp_path, names, form):
+    path = write(tmp_path / "a.tar", *names)
+
+    with pytest.raises(SpecError) as error:
+        gl.webdataset(path)
+
+    assert f"fields={form}" in error.value.remedy
+    assert "tar --delete" not in error.value.remedy
+    assert len(gl.webdataset(path, form)) == len({name.split(".")[0] for name in names})
+
+
+def test_a_field_that_all_records_have_is_no_choice_of_formats(tmp_path):
+    path = write(tmp_path / "a.tar", "0.jpg", "0.png", "1.png")
+
+    with pytest.raises(SpecError, match=r"fields=\['png'\]"):
+        gl.webdataset(path)
+
+
 @pytest.mark.usefixtures("index")
 def test_of_alternatives_each_record_has_the_first_that_is_there(tmp_path):
     path = write(
@@ -334,7 +362,9 @@ def test_of_alternatives_each_record_has_the_first_that_is_there(tmp_path):
     assert texts(path, ["jpg;png", "cls"]) == {"jpg;png": ["0.jpg", "1.png", "2.jpg"], "cls": [0, 1, 2]}
     assert texts(path, {"image": "png;jpg"}) == {"image": ["0.jpg", "1.png", "2.PNG"]}
     assert gl.webdataset(path, {"image": "png;jpg"}).spec["image"].encoded
-    with pytest.raises(SpecError, match=r"1 has no 'jpg'(.|\n)*fields=\['jpg;png', 'cls'\]"):
+    with pytest.raises(
+        SpecError, match=r"1 has no 'jpg'(.|\n)*fields=\{'image': 'jpg;png', 'cls': 'cls'\}; of a record"
+    ):
         gl.webdataset(path, ["jpg", "cls"])
     with pytest.raises(SpecError, match=r"0 has no 'gif;png'"):
         gl.webdataset(path, ["gif;png"])

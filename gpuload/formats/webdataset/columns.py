@@ -230,6 +230,8 @@ def _error(files: Files, members: Members, record: int, columns: Columns, *, is_
     all_odd = [number for number, names in enumerate(sets) if not names & usual]
     # Many such records are no files about the archive, but members that should be parts of others: labels/0.txt.
     odd = all_odd[0] if 0 < len(all_odd) <= max(1, len(sets) // 4) else None
+    if odd is not None and _is_of_another_image(sets[odd], usual):
+        odd = None
     if odd is not None and has_usual and count > 1 and (odd == record or (is_strict and odd == 0)):
         return _odd_error(files, members, odd, usual)
     rows = np.flatnonzero(members.record_of() == record)
@@ -291,28 +293,39 @@ def keys_of(files: Files, members: Members) -> list[str]:
     return keys
 
 
+def _is_of_another_image(names: frozenset[str], usual: frozenset[str]) -> bool:
+    """Return True for the fields of a record that is as most are, with an image of another format."""
+    return usual - set(IMAGES) <= names and bool(names & set(IMAGES)) and bool(usual & set(IMAGES))
+
+
 def _odd_error(files: Files, members: Members, record: int, usual: frozenset[str]) -> SpecError:
     """Return the error for a record that has none of the fields that most have."""
     rows = np.flatnonzero(members.record_of() == record)
     archive, names = _names_of(files, members, rows)
     path, is_copy = files.paths[archive], files.names[archive].lower().endswith("gz")
-    take_out = f"tar --delete -f {shlex.quote(path)} {' '.join(map(shlex.quote, names))}"
+    take_out = f"take it out of the archive: tar --delete -f {shlex.quote(path)} "
+    take_out += " ".join(map(shlex.quote, names))
+    if is_copy:
+        take_out = "unpack the archive (gunzip), and take the file out: tar --delete -f ARCHIVE NAME"
     return SpecError(
         f"{files.names[archive]}: {', '.join(names)} does not belong to the records",
         cause=f"most records have {sorted(usual)}, and this one none of these; it may be a file about the archive",
-        remedy="unpack the archive (gunzip), and take the file out: tar --delete -f ARCHIVE NAME"
-        if is_copy
-        else f"take it out of the archive: {take_out}",
+        remedy=take_out,
     )
 
 
 def _remedy(sets: Sequence[frozenset[str]], columns: Columns) -> str:
     common = frozenset.intersection(*sets)
     fields = [name for name, extensions in columns.items() if set(extensions) & common]
-    images = [name for name in dict.fromkeys(itertools.chain.from_iterable(map(sorted, sets))) if name in IMAGES]
+    names_in_order = dict.fromkeys(itertools.chain.from_iterable(map(sorted, sets)))
+    # An image that all records have, such as a mask, is a field of its own.
+    images = [name for name in names_in_order if name in IMAGES and name not in common]
     if len(images) > 1 and all(names & set(images) for names in sets):
-        rest = [name for name in fields if name not in images]
-        return f"name the kinds of images of which each record has one: fields={[SEPARATOR.join(images), *rest]}"
+        named_fields = {name: SEPARATOR.join(columns[name]) for name in fields if name not in images}
+        form = {"image": SEPARATOR.join(images), **named_fields}
+        is_choice = any(len(names & set(images)) > 1 for names in sets)
+        order = "; of a record that has several of them the first in this order is taken" if is_choice else ""
+        return f"name the kinds of images of which each record has one: fields={form}{order}"
     if not common:
         return (
             "no field is in all records: write the archive anew with all members of a record under one name; if it is "

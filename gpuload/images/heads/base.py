@@ -20,7 +20,7 @@ class UnsupportedError(HeadError):
         remedy: another form of `gl.ops.Decode` that decodes it; "" where none does.
 
     Attributes:
-        file_kind: the format of the file, a name in `images.head.FORMATS`; "" if it is none of these.
+        file_kind: the format of the file, a name in `images.head.FORMATS` or a key of `READERS` there; "" for others.
     """
 
     file_kind = ""
@@ -50,6 +50,7 @@ class Head:
     surplus: str = field(default="", compare=False)  # the channel that RGB and GRAY leave out: "alpha", say
     # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2 stands for any number.
     pages: int = field(default=1, compare=False)
+    meaning: str = field(default="", compare=False)  # tags by which the numbers of a TIFF stand for others
     sample: str = field(default="", compare=False)  # the dtype of samples that are no unsigned integers of 8 or 16 bits
 
     @property

@@ -1,8 +1,9 @@
 """Head of a BMP.
 
 Read    headers of 12, 40, 52, 56, 64, 108 and 124 bytes; 1, 4, 8 (with a palette), 24 and 32 bits for a pixel, not
-        compressed; 32 bits with masks of whole bytes; 8 bits run-length encoded, if the runs fill every row.
-Not     16 bits for a pixel (decoders widen 5 bits in different ways), 2 bits, 4 bits run-length encoded, JPEG or PNG
+        compressed; 32 bits with masks of whole bytes; 8 bits run-length encoded, if the runs fill every row. By Pillow
+        16 bits of 5, 5, 5 or 5, 6, 5 (form "16-bit pixels"), which it widens by ``value * 255 // 31``: others differ.
+Not     2 bits, 4 bits run-length encoded (Pillow before 13 leaves out the last of an odd number of pixels), JPEG or PNG
         inside, masks of other widths: OpenCV, and so DALI, reads them wrongly or not at all (4.13).
 Whole   all rows are in the file.
 Source  Microsoft, BITMAPFILEHEADER to BITMAPV5HEADER (wingdi.h); OS/2 2.0, BITMAPINFOHEADER2 (64 bytes).
@@ -20,6 +21,9 @@ PLAIN, RLE8, RLE4, BITFIELDS, JPEG, PNG, ALPHA_BITFIELDS = range(7)
 NAMES = {RLE8: "RLE8", RLE4: "RLE4", BITFIELDS: "bit fields", JPEG: "JPEG", PNG: "PNG", ALPHA_BITFIELDS: "bit fields"}
 BYTES = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
 BGR = (0xFF0000, 0xFF00, 0xFF)
+WIDE_MASKS = ((0xF800, 0x7E0, 0x1F), (0x7C00, 0x3E0, 0x1F))  # of 16 bits
+WIDE = "16-bit pixels"  # a form
+RUNS = "bmp of runs"  # kinds of files that Pillow reads, and imagecodecs does not
 
 
 def read(view: memoryview) -> Head:
@@ -41,7 +45,12 @@ def read(view: memoryview) -> Head:
     if compression == BITFIELDS:
         masks = struct.unpack_from("<III", view, 54)
         behind += 12 if header == 40 else 0
-        if masks != BGR and (header not in WITH_MASKS or len({*masks} & {*BYTES}) != 3):
+        if bits == 16:
+            alpha = struct.unpack_from("<I", view, 66)[0] if header in WITH_MASKS else 0
+            if masks not in WIDE_MASKS or alpha:
+                hex_masks = ", ".join(map(hex, (*masks, alpha)))
+                raise UnsupportedError(f"a BMP of 16 bits for a pixel with the masks {hex_masks}")
+        elif masks != BGR and (header not in WITH_MASKS or len({*masks} & {*BYTES}) != 3):
             raise UnsupportedError(
                 f"a BMP whose masks are {', '.join(map(hex, masks))}, which decoders read differently"
             )
@@ -56,16 +65,26 @@ def read(view: memoryview) -> Head:
     # Each row ends at a multiple of four bytes.
     elif begin + rows * ((width * bits + 31) // 32 * 4) > len(view):
         raise HeadError(f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off")
-    form = "one colour" if bits == colours == 1 else ""
-    has_alpha = compression == BITFIELDS and header in WITH_MASKS and struct.unpack_from("<I", view, 66) != (0,)
+    form = "one colour" if bits == colours == 1 else WIDE if bits == 16 else ""
+    has_alpha = (
+        compression == BITFIELDS and bits == 32 and header in WITH_MASKS and struct.unpack_from("<I", view, 66) != (0,)
+    )
     return upright("bmp", rows, width, 4 if bits == 32 else 3, 8, form=form, surplus="alpha" if has_alpha else "")
 
 
 def _check_kind(bits: int, compression: int, header: int) -> None:
-    sound = {PLAIN: (1, 4, 8, 24, 32), RLE8: (8,), BITFIELDS: (32,)}
-    if bits not in sound.get(compression, ()) or (header in (12, 64) and (compression or bits == 32)):
+    sound = {PLAIN: (1, 4, 8, 16, 24, 32), RLE8: (8,), BITFIELDS: (16, 32)}
+    is_of_os2 = header in (12, 64) and (compression or bits in (16, 32))
+    if bits not in sound.get(compression, ()) or is_of_os2:
         how = NAMES.get(compression, f"compression {compression}") if compression else "no compression"
-        raise UnsupportedError(f"a BMP of {bits} bits for a pixel with {how}")
+        kind = f"a BMP of {bits} bits for a pixel with {how}"
+        raise _of_runs(kind) if compression in (RLE4, RLE8) else UnsupportedError(kind)
+
+
+def _of_runs(kind: str) -> UnsupportedError:
+    error = UnsupportedError(kind)
+    error.file_kind = RUNS
+    return error
 
 
 def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
@@ -82,10 +101,12 @@ def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
         elif value == 2 or column < width:
             if value == 1 and row == rows - 1 and column == width:
                 break
-            raise HeadError(f"its row {row} from the bottom has {column} of {width} pixels")
+            gap = f"from {column} of {width} on in row {row} from the bottom"
+            raise _of_runs(f"a BMP whose runs leave out pixels, {gap}, which decoders fill differently")
         else:  # the end of a row, or of the image
             row, column = row + 1, 0
             if value == 1:
                 break
     if row < rows:
-        raise HeadError(f"it has {row} of {rows} rows")
+        gap = f"behind {row} of {rows} rows"
+        raise _of_runs(f"a BMP whose runs end {gap}, of which decoders fill the rest differently")

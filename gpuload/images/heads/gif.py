@@ -1,6 +1,7 @@
 """Head of a GIF: its screen and its first frame, which is the image.
 
-Read    a first frame that covers the screen, with a palette; of later frames is known whether there are any.
+Read    a first frame inside of the screen, with a palette; of later frames is known whether there are any. As in
+        Pillow, pixels of the screen around it are transparent if the frame has such a colour, else its first colour.
 Whole   the data of the first frame end.
 Source  GIF89a specification, sections 18 to 22.
 """
@@ -13,6 +14,7 @@ from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_s
 
 EXTENSION, FRAME, TRAILER = 0x21, 0x2C, 0x3B
 CONTROL, TRANSPARENT = 0xF9, 1  # the extension in front of a frame (GIF89a, section 23), and a flag in it
+SCREEN_PIXELS = 1 << 24  # of a screen around a small frame; a larger one needs the bytes of a frame that covers it
 PIXELS_PER_BYTE = 4096  # a code of 9 bits and more stands for as many at most, of 3 to 8 bits for fewer
 
 
@@ -33,7 +35,9 @@ def read(view: memoryview) -> Head:
     left, top, wide, high, flags = struct.unpack_from("<HHHHB", view, place + 1)
     if not has_palette and not flags & 0x80:
         raise UnsupportedError("a GIF without a palette, whose colours are not known")
-    if (left, top, wide, high) != (0, 0, width, height) or not width or not height:
+    if not wide or not high or not width or not height:
+        raise HeadError(f"its first frame would be {high} x {wide} pixels, of {height} x {width}")
+    if left + wide > width or top + high > height:
         raise UnsupportedError(
             f"a GIF whose first frame is {high} x {wide} pixels at {top}, {left} of a screen of {height} x {width}"
         )
@@ -41,7 +45,9 @@ def read(view: memoryview) -> Head:
     if not 1 <= view[place] <= 8:
         raise HeadError(f"its pixels have {view[place]} bits")
     end = _behind_blocks(view, place + 1)
-    check_size(height * width, (end - place) * PIXELS_PER_BYTE)
+    capacity = (end - place) * PIXELS_PER_BYTE
+    check_size(high * wide, capacity)
+    check_size(height * width, max(capacity, SCREEN_PIXELS))
     return upright("gif", height, width, 3, 8, surplus=surplus, pages=1 + _has_frame(view, end))
 
 

@@ -1,10 +1,11 @@
 """Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
 
-Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike. By
-        Pillow gray of 10 to 15 bits, which it moves up to 16 (form "12 bits"), gray with alpha of 8 bits, and raw
-        codestreams of gray (form "gray"). Of 9 bits, Pillow 13 keeps 8.
+Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; 8 to 16 bits, all channels alike. Of 9 to 15
+        bits, which DALI does not scale (form "12 bits"), samples are moved up to 16: gray by Pillow, colours behind
+        nvImageCodec. By Pillow gray with alpha of 8 bits, raw codestreams of gray (form "gray"), and signed gray, whose
+        numbers are stored ones and no colours (form "8 bits" to "16 bits").
 Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): palettes, sYCC and other colours, channels of
-        other sizes, an image that does not begin at 0, colours of other depths; HTJ2K and others of OTHER_SEGMENTS.
+        other sizes, an image that does not begin at 0, signed colours; HTJ2K and others of OTHER_SEGMENTS.
 Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
         seen.
 Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts, for which a decoder
@@ -33,6 +34,7 @@ TILE_PART = struct.Struct(">HHIBB")
 BOX = struct.Struct(">I4s")
 SRGB, GRAY = 16, 17
 GRAYS = "gray"  # a form
+SIGNED = 0x80  # a flag of a depth (T.800, table A.11)
 COLOURS = {12: "CMYK", 14: "L*a*b*", 18: "sYCC"}
 ENUMERATED, ICC = 1, 2
 MAX_RESOLUTIONS = 33
@@ -40,6 +42,16 @@ MAX_RESOLUTIONS = 33
 
 def read_jp2(view: memoryview) -> Head:
     """Return the head of a JP2 file; see `images.head.read`."""
+    return _read_boxes(view)[0]
+
+
+def codestream(view: memoryview) -> memoryview:
+    """Return the codestream of a file that was read: of a JP2, Pillow 13 takes gray of 9 bits for one of 8."""
+    return _read_boxes(view)[1] if bytes(view[: len(SIGNATURE)]) == SIGNATURE else view
+
+
+def _read_boxes(view: memoryview) -> tuple[Head, memoryview]:
+    """Return the head of a JP2 file, and its codestream."""
     header = None
     for name, begin, end in _boxes(view, 0, len(view)):
         if name == b"jp2h":
@@ -49,7 +61,7 @@ def read_jp2(view: memoryview) -> Head:
                 raise HeadError("its pixels (jp2c) stand before its header (jp2h)")
             head = _codestream(view[begin:end])
             _check_header(view, *header, head)
-            return head
+            return head, view[begin:end]
     raise HeadError("it holds no image: it has no box jp2c")
 
 
@@ -81,7 +93,8 @@ def _check_header(view: memoryview, begin: int, end: int, head: Head) -> None:
     for name, start, stop in _boxes(view, begin, end):
         if name == b"ihdr":
             height, width, channels, bits = struct.unpack_from(">IIHB", view, start)
-            if (height, width, channels, bits) != (head.height, head.width, head.channels, head.stored_bits - 1):
+            depth = head.stored_bits - 1 | (SIGNED if head.sample else 0)
+            if (height, width, channels, bits) != (head.height, head.width, head.channels, depth):
                 raise HeadError(f"its header says {height} x {width} pixels of {channels} channels, its pixels others")
         elif name == b"colr" and colour is None:
             colour = view[start], int.from_bytes(view[start + 3 : min(start + 7, stop)], "big")
@@ -124,10 +137,11 @@ def _codestream(view: memoryview) -> Head:
     check_size(height * width)
     forms = {bytes(view[place : place + 3]) for place in range(42, 42 + 3 * channels, 3)}
     form = forms.pop()
-    depth = form[0] + 1
-    if forms or form[1:] != b"\1\1" or depth not in ((8, *range(10, 17)) if channels == 1 else (8, 16)):
-        depths = "or have other than 8 or 16 bits (of gray 10 to 15, too)"
-        raise UnsupportedError(f"a JPEG 2000 image whose channels differ, or are signed, {depths}")
+    depth, is_signed = (form[0] & ~SIGNED) + 1, bool(form[0] & SIGNED)
+    if forms or form[1:] != b"\1\1" or not 8 <= depth <= 16:
+        raise UnsupportedError("a JPEG 2000 image whose channels differ, or have other than 8 to 16 bits")
+    if is_signed and channels > 1:
+        raise UnsupportedError(f"a JPEG 2000 image of {channels} signed channels")
     if channels == 2 and depth > 8:
         raise UnsupportedError("a JPEG 2000 image of gray of 16 bits with alpha")
     num_tiles = -(-height // tile_height) * -(-width // tile_width)
@@ -146,7 +160,11 @@ def _codestream(view: memoryview) -> Head:
         raise HeadError("its codestream says nothing of its coding (COD, QCD)")
     _check_tiles(coding, place, num_tiles)
     plain_form = GRAYS if channels == 2 else ""
-    attributes = {"form": f"{depth} bits" if depth % 8 else plain_form, "surplus": "" if channels % 2 else "alpha"}
+    attributes = {
+        "form": f"{depth} bits" if depth % 8 or is_signed else plain_form,
+        "surplus": "" if channels % 2 else "alpha",
+        "sample": ("int8" if depth == 8 else "int16") if is_signed else "",
+    }
     return upright("jp2", height, width, channels, 8 if depth == 8 else 16, 1, **attributes)
 
 

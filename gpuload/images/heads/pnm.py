@@ -1,7 +1,8 @@
 """Head of a PNM: PBM (P1, P4), PGM (P2, P5), PPM (P3, P6), PAM (P7) and PFM (Pf, PF); and its samples.
 
 Read    any largest value; PFM of either byte order. Comments stand behind white space in the header, and among plain
-        samples. Behind the last number of plain samples stands white space; those of PBM need none between them.
+        samples. Behind the last number of plain samples may stand the end of the file, as in netpbm and Pillow: that
+        it lost digits is not seen. Plain samples of PBM need no white space between them.
 PAM     gray or RGB, with or without alpha, by its tuple type. Samples of other types, and several of none, are no
         colours. Of black and white, 1 is white.
 Form    "" for files that OpenCV, and so DALI, reads (4.13): a largest value of 255 or 65535, and plain samples without
@@ -193,17 +194,13 @@ def _text_numbers(text: memoryview, count: int, *, is_bits: bool) -> NDArray[np.
         if ((numbers < 0) | (numbers > 9)).any():
             raise HeadError(f"among its samples stands {words.translate(None, DIGITS)[:8]!r}")
     else:
-        parts = words.split(None, count)
-        # A number at the end of the file may have lost digits.
-        parts = parts[: count - (len(parts) == count and not words[-1:].isspace())]
+        parts = words.split(None, count)[:count]
         wrong = next((part for part in parts if not part.isdigit() or len(part) > 5), None)
         if wrong is not None:
             raise HeadError(f"among its samples stands {wrong[:8]!r}")
         numbers = np.array(parts, "S5").astype(np.int64) if parts else np.empty(0, np.int64)
     if len(numbers) < count:
-        is_open = len(numbers) == count - 1 and not words[-1:].isspace()
-        end = ", and a last one without white space behind it, which may have lost digits" if is_open else ""
-        raise HeadError(f"it has {len(numbers)} of {count} samples{end}")
+        raise HeadError(f"it has {len(numbers)} of {count} samples")
     return numbers
 
 

@@ -10,35 +10,50 @@ Rare    kinds that OpenCV, so DALI, reads wrongly or never (4.13) are read by Pi
 Turned  images are given to the codecs as one that lies upright, `without_orientation`, and turned behind them: OpenCV,
         to which nvImageCodec leaves some of them, turns them also where it was told not to, and writes beyond their
         memory then. Of these kinds DALI gets none.
-Pages   that are no small copy (reduced image) and no mask of another page are counted; the first is decoded.
+Pages   that are no small copy (reduced image) and no mask of another page are counted, those that are named by the tag
+        SubIFDs too; the first is decoded. Planes that only a text counts, as ImageJ and tifffile write it for a stack
+        behind one page, are pages if their bytes are there.
+Numbers that stand for others by the tags of GDAL (no data, scale, offset) stay as they are stored; the head names them.
 Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW or PackBits are
         gone through here (`compression`). PackBits runs across the rows of a strip are refused: libtiff cuts them off.
         Of CCITT, JPEG and other compressions only the places are checked: damage inside is not seen.
-Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF, https://libtiff.gitlab.io/libtiff/specification/bigtiff.html
+Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF, https://libtiff.gitlab.io/libtiff/specification/bigtiff.html;
+        GDAL's tags, https://gdal.org/en/stable/drivers/raster/gtiff.html
 """
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.images.heads import compression as codecs
-from gpuload.images.heads.base import MAX_PIXELS, Head, HeadError, UnsupportedError, check_size, upright
+from gpuload.images.heads.base import MAX_PIXELS, Head, HeadError, UnsupportedError, check_size, printable_name, upright
 
 SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = 254, 255, 256, 257, 258, 259, 262, 266
 OFFSETS, ORIENTATION, CHANNELS, ROWS_PER_STRIP, BYTE_COUNTS, PLANAR = 273, 274, 277, 278, 279, 284
 PREDICTOR, PALETTE, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_BYTE_COUNTS = 317, 320, 322, 323, 324, 325
-EXTRA, SAMPLE_FORMAT, DEPTH = 338, 339, 32997
+EXTRA, SAMPLE_FORMAT, DEPTH, SUB_PAGES = 338, 339, 32997, 330
+DESCRIPTION, GDAL_METADATA, GDAL_NODATA = TEXTS = (270, 42112, 42113)
 TAGS = {SUBFILE, OLD_SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER, OFFSETS, ORIENTATION, CHANNELS}
 TAGS |= {ROWS_PER_STRIP, BYTE_COUNTS, PLANAR, PREDICTOR, PALETTE, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS}
-TAGS |= {TILE_BYTE_COUNTS, EXTRA, SAMPLE_FORMAT, DEPTH}
+TAGS |= {TILE_BYTE_COUNTS, EXTRA, SAMPLE_FORMAT, DEPTH, SUB_PAGES}
 VALUE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
-DTYPES = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8"}  # of the types of whole numbers
+DTYPES = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}  # of the types of whole numbers
+ASCII = (2, 129)  # types of texts; the second is of UTF-8
+TEXT_BYTES = 1 << 16  # of a text that are read
+IMAGEJ_STACK = re.compile(rb"ImageJ=.*?\bimages=([0-9]{1,9})\b", re.DOTALL)
+TIFFFILE_STACK = re.compile(rb'\{"shape": \[([0-9, ]{1,200})\]')
+GDAL_ITEM = re.compile(rb"<Item\b([^>]*)>([^<]*)</Item>")
+GDAL_ROLE = re.compile(rb"""\brole=["'](scale|offset)["']""")
+MOST_PARTS = 4  # of what GDAL's tags say, that are told
+UNCHANGED = {b"scale": 1.0, b"offset": 0.0}  # values that leave numbers as they are
 
 WHITE_IS_0, BLACK_IS_0, RGB, INDEXED, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
 COLOUR_CHANNELS = {WHITE_IS_0: 1, BLACK_IS_0: 1, RGB: 3, INDEXED: 1, CMYK: 4, YCBCR: 3, 8: 3, 9: 3, 10: 3}
@@ -95,7 +110,8 @@ def read(view: memoryview) -> Head:
     deep = 8 if bits <= 8 and kind != INDEXED else 16  # the colours of a palette have 16 bits
     attributes: dict[str, Any] = {
         "form": RARE if is_rare else _form(tags, kind, channels, bits), "surplus": _extra(tags, kind, channels),
-        "sample": sample, "pages": tags.num_pages(view),
+        "sample": sample, "pages": tags.num_pages(view, height * width * channels),
+        "meaning": _meaning(tags),
     }  # fmt: skip
     return upright("tiff", height, width, samples, bits if sample else deep, turn, **attributes)
 
@@ -182,6 +198,26 @@ def _extra(tags: _Tags, kind: int, channels: int) -> str:
     return "alpha" if is_alpha else f"{num_extra} more channel" + "s" * (num_extra > 1)
 
 
+def _meaning(tags: _Tags) -> str:
+    """Return the tags of GDAL by which samples stand for other numbers, with their values; "" if there are none."""
+    parts, no_data = list[str](), tags.texts.get(GDAL_NODATA, b"").strip(b"\0 ")
+    if no_data and no_data.lower() != b"nan":
+        parts.append(f"GDAL_NODATA {printable_name(no_data[:40])}")
+    for attributes, text in GDAL_ITEM.findall(tags.texts.get(GDAL_METADATA, b"")):
+        role, value = GDAL_ROLE.search(attributes), _number(text)
+        if role is not None and value not in (None, UNCHANGED[role[1]]):
+            part = f"{role[1].decode()} {value:g} of GDAL_METADATA"
+            parts += [part] if part not in parts else []
+    return ", ".join(parts[:MOST_PARTS])
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def _sample(tags: _Tags, bits: int) -> str:
     """Return the dtype of samples that are no unsigned integers of 16 bits at most, ``"float32"`` say; "" of those."""
     formats = tags.values.get(SAMPLE_FORMAT, np.array([UNSIGNED]))
@@ -211,10 +247,16 @@ class _Tags:
     values: dict[int, NDArray[np.int64]]
     next_page: int = 0  # where the tags of the next page begin; 0 if there is none
     orientation_place: tuple[int, np.dtype[Any]] = (0, np.dtype("u2"))  # where the value stands, and its dtype
+    texts: dict[int, bytes] = field(default_factory=dict)  # of TEXTS, up to TEXT_BYTES
 
-    def num_pages(self, view: memoryview) -> int:
-        """Return how many pages are images of their own; this one counts in any case."""
+    def num_pages(self, view: memoryview, num_samples: int) -> int:
+        """Return how many pages are images of their own; this one, of so many samples, counts in any case."""
         count, page, visited = 1, self, {0}
+        for place in self.values.get(SUB_PAGES, np.empty(0, np.int64))[:MOST_PAGES].tolist():
+            try:
+                count += _Tags.of(view, place).is_image
+            except (HeadError, IndexError, struct.error):
+                break
         # A chain that leads back, or outside of the file, ends there, as in libtiff.
         while page.next_page not in visited and len(visited) < MOST_PAGES:
             visited.add(page.next_page)
@@ -222,9 +264,33 @@ class _Tags:
                 page = _Tags.of(view, page.next_page)
             except (HeadError, IndexError, struct.error):
                 break
-            belongs = page.first(SUBFILE, "kind", 0) & (REDUCED | MASK)
-            count += not belongs and page.first(OLD_SUBFILE, "kind", 0) != OLD_REDUCED
-        return count
+            count += page.is_image
+        return max(count, self._num_planes(view, num_samples))
+
+    @property
+    def is_image(self) -> bool:
+        """False for a small copy or a mask of another page."""
+        belongs = self.first(SUBFILE, "kind", 0) & (REDUCED | MASK)
+        return not belongs and self.first(OLD_SUBFILE, "kind", 0) != OLD_REDUCED
+
+    def _num_planes(self, view: memoryview, num_samples: int) -> int:
+        """Return how many planes lie behind one another from this page on, by a text of ImageJ or tifffile."""
+        text = self.texts.get(DESCRIPTION, b"")
+        stack, array = IMAGEJ_STACK.match(text), TIFFFILE_STACK.match(text)
+        if stack is not None:
+            count = int(stack[1])
+        elif array is not None:
+            sides = [int(side) for side in array[1].split(b",") if side.strip().isdigit()]
+            count = math.prod(sides) // num_samples
+        else:
+            return 1
+        is_tiled = TILE_WIDTH in self.values
+        begins = self.values[TILE_OFFSETS if is_tiled else OFFSETS]
+        sizes = self.values[TILE_BYTE_COUNTS if is_tiled else BYTE_COUNTS]
+        # A text that a program took along to a page alone counts planes that are not there.
+        is_whole = int(begins[0]) + count * int(sizes.sum()) <= len(view)
+        is_plain = self.first(COMPRESSION, "compression", PLAIN) == PLAIN
+        return min(count, MOST_PAGES) if is_plain and is_whole else 1
 
     @classmethod
     def of(cls, view: memoryview, page: int | None = None) -> _Tags:
@@ -244,6 +310,7 @@ class _Tags:
         if begin > len(view) or not 0 < count <= 65535 or begin + count * step > len(view):
             raise HeadError(f"its first page has {count} tags at byte {place}, of {len(view)}: it was cut off")
         values: dict[int, NDArray[np.int64]] = {}
+        texts: dict[int, bytes] = {}
         orientation_place = 0, np.dtype("u2")
         for at in range(begin, begin + count * step, step):
             tag, kind, number = entry.unpack_from(view, at)
@@ -252,6 +319,8 @@ class _Tags:
                 start = struct.unpack_from(order + ("Q" if is_big else "I"), view, start)[0]
             if start + size > len(view):
                 raise HeadError(f"its tag {tag} does not lie inside the file: it was cut off")
+            if tag in TEXTS and kind in ASCII:
+                texts[tag] = bytes(view[start : start + min(size, TEXT_BYTES)])
             if tag not in TAGS:
                 continue
             if tag in values:
@@ -269,7 +338,7 @@ class _Tags:
         end = begin + count * step
         following = view[end : end + inline]  # of a file that was cut off behind its last page, none
         next_page = int.from_bytes(following, "little" if order == "<" else "big")
-        return cls(order, values, next_page, orientation_place)
+        return cls(order, values, next_page, orientation_place, texts)
 
     def first(self, tag: int, name: str, default: int | None = None) -> int:
         """Return the first value of a tag; a tag without a default must be there."""

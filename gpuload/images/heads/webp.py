@@ -1,7 +1,8 @@
 """Head of a WebP: the chunks of its RIFF container, and the size in its bitstream.
 
 Read    lossy (VP8), lossless (VP8L), with alpha; the size is that of the bitstream, which the canvas of an extended
-        file must equal. Of an animated one the first frame, if it covers the canvas (form "animation", for Pillow).
+        file must equal. Of an animated one the first frame (form "animation", for Pillow): pixels of the canvas around
+        it are transparent, as in libwebp, which takes no background there, and black as RGB.
 EXIF    the chunk EXIF, where the extended header announces it.
 Plain   nvImageCodec 0.9, and so DALI, reads no chunk behind one of an odd number of bytes, and no EXIF block that
         begins with "Exif", as many programs write it. Such a file is decoded as one without metadata,
@@ -15,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from gpuload.images.heads.base import Head, HeadError, UnsupportedError, check_size, printable_name, upright
+from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
 from gpuload.images.heads.exif import orientation
 
 CHUNK = struct.Struct("<4sI")
@@ -85,15 +86,15 @@ def _chunks(view: memoryview, end: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _first_frame(view: memoryview, place: int, end: int, canvas: tuple[int, int] | None) -> tuple[int, int]:
-    """Return height and width of the first frame of an animation, which covers the canvas (RFC 9649, 2.7.1.1)."""
+    """Return height and width of the canvas of an animation, in which its first frame lies (RFC 9649, 2.7.1.1)."""
     if end - place < FRAME_BYTES + 8 or canvas is None:
         raise HeadError("its first frame (ANMF) is shorter than its header")
     left, top = 2 * _of_three(view, place), 2 * _of_three(view, place + 3)
     width, height = _of_three(view, place + 6) + 1, _of_three(view, place + 9) + 1
-    if (top, left, height, width) != (0, 0, *canvas):
+    if top + height > canvas[0] or left + width > canvas[1]:
         text = f"{height} x {width} pixels at {top}, {left} of a canvas of {canvas[0]} x {canvas[1]}"
-        raise UnsupportedError(f"an animated WebP whose first frame is {text}")
-    return height, width
+        raise HeadError(f"its first frame has {text}")
+    return canvas
 
 
 def _lossy(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:
