@@ -204,10 +204,10 @@ def source_of(
         for member, first in zip(table, tables[0], strict=True):
             if member.spec != first.spec:
                 error = differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
-                field, other = first.spec.fields[0], member.spec.fields[0]
+                first_field, field = first.spec.fields[0], member.spec.fields[0]
                 is_single = len(member.spec) == len(first.spec) == 1
-                if is_single and field.with_(dtype=other.dtype) == other:
-                    error.remedy = joining(call, field.name, field.dtype, other.dtype)
+                if is_single and first_field.with_(dtype=field.dtype) == field:
+                    error.remedy = joining(call, field.name, first_field.dtype, field.dtype)
                 raise error
     cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
     leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]
@@ -309,7 +309,7 @@ def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
     if gaps.is_usual:
         cause = (
             "the program that wrote it or a copy stopped early, or these chunks hold the fill value alone: "
-            "zarr does not write such chunks"
+            "zarr leaves out such chunks"
         )
     if fill is False:
         raise SpecError(

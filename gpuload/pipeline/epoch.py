@@ -219,7 +219,7 @@ class Epoch:
             except Exception as error:
                 raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
             if self._finish is not None:
-                batch = self._finished(self._finish, batch, before, after)
+                batch = self._call_finish(self._finish, batch, before, after)
             # Computed here, because nothing may be called once `cursor.now` has changed.
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
             if is_timed:
@@ -309,7 +309,7 @@ class Epoch:
         run.batches.close()
         self._run = _Run(self._session, place.begin(self._session.recipe.plan))
 
-    def _finished(
+    def _call_finish(
         self, finish: Callable[[Batch], Any], batch: Batch, before: tuple[Position, Position], after: Position
     ) -> Batch:
         """Return what ``finish`` makes of a batch; if it raises an error, the loop goes on behind the batch."""
