@@ -341,7 +341,15 @@ def _of_record(source: Source, number: int, error: RecordError | FileError | Row
         location = file  # an image, whose name alone does not tell in which folder it lies
     is_supported = not _is_unsupported(cause)
     remedy = "" if is_supported else error.remedy
-    return Finding(location, cause, file, number if is_whole else None, offset, remedy, is_supported)
+    return Finding(
+        location,
+        cause,
+        file,
+        record=number if is_whole else None,
+        offset_bytes=offset,
+        remedy=remedy,
+        is_supported=is_supported,
+    )
 
 
 def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:

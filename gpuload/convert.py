@@ -329,7 +329,8 @@ def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence
         UnknownFieldError: there is no such field.
     """
     for name, fields in options.items():
-        if not isinstance(fields, (list, tuple)) or not all(isinstance(field, str) for field in fields):
+        is_list = isinstance(fields, (list, tuple)) and all(isinstance(field, str) for field in fields)
+        if not is_list:
             remedy = 'write ["image"], say, or leave it out'
             if isinstance(fields, str):
                 remedy = f"write [{fields!r}]"

@@ -35,7 +35,7 @@ from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
-TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # for arguments of formats that these do not have, too, is advice
+TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # beside the functions of formats
 INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
 find_kind, is_hidden, table_files = (

@@ -491,7 +491,8 @@ def list_of_names(title: str, argument: Any, *, form: str = "a list of names", e
         raise SpecError(subject, cause=f"it is {form}; an iterator may have no end", remedy="pass a list: list(names)")
     if getattr(argument, "ndim", 0) == 1 and hasattr(argument, "tolist"):
         argument = argument.tolist()  # of NumPy, or of pandas
-    if isinstance(argument, (str, bytes)) or not isinstance(argument, (Sequence, KeysView, ValuesView)):
+    is_list = isinstance(argument, (Sequence, KeysView, ValuesView))
+    if isinstance(argument, (str, bytes)) or not is_list:
         suggestion = f"[{argument!r}]" if isinstance(argument, str) and argument else example
         raise SpecError(subject, cause=f"it is {form}", remedy=f"write {suggestion}")
     names = list(argument)

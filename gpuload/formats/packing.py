@@ -179,7 +179,10 @@ def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing 
     """Return the packing of an array of integers or floats; None if they are values. Raises `_FaultError`."""
     view = _view(attributes, dtype)
     stored_dtype = np.dtype(view) if view else dtype
-    arrays = {name: _values_of(attributes, name, dtype, stored_dtype) for name in NAMES if name != UNSIGNED}
+    arrays = dict[str, Array]()
+    for name in NAMES:
+        if name != UNSIGNED:
+            arrays[name] = _values_of(attributes, name, dtype, stored_dtype)
     factors = dict(NEUTRAL)
     factors.update((name, float(arrays[name][0])) for name in NEUTRAL if name in attributes)
     lows = [*arrays["valid_range"][:1].tolist(), *arrays["valid_min"].tolist()]

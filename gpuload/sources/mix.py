@@ -77,7 +77,8 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
                 cause="it is a mix or a sample itself" if source.endless else "it has no records to take",
                 remedy="give all parts to one gl.mix" if source.endless else "leave it out",
             )
-    return Mixed(tuple(source for source, _ in pairs), tuple(weight for _, weight in pairs), int(seed), length)
+    sources, weights = [source for source, _ in pairs], [weight for _, weight in pairs]
+    return Mixed(tuple(sources), tuple(weights), int(seed), length)
 
 
 def _pairs(parts: Any) -> list[tuple[Source, Fraction]]:

@@ -176,7 +176,8 @@ def _login(url: str) -> Mapping[str, Any] | None:
     """Return the credentials of the user's function or of S3's environment; None for others."""
     function = remote_of(url).credentials
     if function is not None:
-        login = call_function(function, note=lambda: f"gl.Remote(credentials=function), asked for {url}")
+        note = f"gl.Remote(credentials=function), asked for {url}"
+        login = call_function(function, note=lambda: note)
         if not isinstance(login, Mapping):
             return None
         has_keys = {"access_key_id", "secret_access_key"} <= login.keys()

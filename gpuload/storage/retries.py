@@ -188,7 +188,8 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
                 is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
                 # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
                 is_late |= threads.is_ending()
-                if tries >= MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
+                is_final = _is_final(error) or (is_refusal and has_new_login)
+                if tries >= MOST_TRIES or is_late or is_final:
                     failure = _error_for(url, error, tries)
         finally:
             if is_counted:
