@@ -309,7 +309,7 @@ class Source(ABC):
     def __iter__(self) -> Iterator[Any]:
         """Yield the records in their order.
 
-        Without this method Python would take an IndexError of a reader for the end of the source.
+        Without this method Python would take an IndexError or StopIteration of a reader for the end of the source.
         """
         for number in range(len(self)):
             yield self[number]
