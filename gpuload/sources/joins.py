@@ -20,7 +20,7 @@ from gpuload.errors import SpecError
 from gpuload.functions import call_function
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.namecolumns import misplaced
+from gpuload.sources.namecolumns import misplaced_value
 from gpuload.sources.names import (
     NameMatch,
     RecordNames,
@@ -148,7 +148,7 @@ def _check_columns(side: Side, sources: Sequence[Source]) -> None:
     for number, source in enumerate(sources):
         if source._record_names() is not None or source.endless:
             continue
-        if (wrong := misplaced(side.names, source)) is not None:
+        if (wrong := misplaced_value(side.names, source)) is not None:
             raise SpecError(
                 f"gl.zip: record {wrong.record} of source {number} has {wrong.column} = {wrong.value!r}, and is joined "
                 f"with {side.describe(wrong.record)}",

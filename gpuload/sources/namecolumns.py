@@ -46,7 +46,7 @@ class Misplaced:
     value: str
 
 
-def misplaced(names: RecordNames, source: Source) -> Misplaced | None:
+def misplaced_value(names: RecordNames, source: Source) -> Misplaced | None:
     """Return a value of a column that holds the names in another order; None if there is no such column."""
     if len(source) != len(names) or len(names) < 2:
         return None

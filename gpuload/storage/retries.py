@@ -70,7 +70,7 @@ class EmptyRangeError(Exception):
 
 
 class StoreError(FileError):
-    """A store gave no answer that can be used, after all tries: other objects of it would wait as long."""
+    """A store gave no usable answer in all tries; requests for its other objects would wait as long."""
 
 
 class OddKeyError(Exception):
@@ -218,7 +218,7 @@ class BusyTime:
         self.until_s, self._since_s, self._num_answers = 0.0, 0.0, 0
 
     def extend(self, sent_s: float) -> float:
-        """Add such an answer to a request that was sent at a time; return the seconds since the first of them."""
+        """Count one more such answer, to a request sent at ``sent_s``; return the seconds since the first was sent."""
         now_s = time.monotonic()
         self._since_s = self._since_s or sent_s
         self._num_answers += 1
@@ -233,7 +233,7 @@ def _wait_s(tries: int) -> float:
 
 
 def _pass(url: str, gate: Gate, first_s: float, until_s: float) -> bool:
-    """Wait until a request may be sent, not before a time; return True if the gate counts it.
+    """Wait until a request may be sent, at ``until_s`` at the earliest; return True if the gate counts it.
 
     Raises:
         StoreError: the store has been busy for too long, or Python ends.
