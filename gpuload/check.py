@@ -7,10 +7,10 @@ Reads    all bytes of all fields, which verifies the checksums that the format h
          encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG files twice: their data may
          end early where only the decoder of a region meets it. Of TFRecord files, named by path, the payloads are read,
          and the images decoded that the first records have.
-Goes on  behind a damaged record, and behind a file that cannot be opened or read; a store that is busy, or answers
-         nothing, is an error: it says nothing about its objects.
-Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is not supported: that
-         may be sound, and other libraries read it.
+Goes on  behind a damaged record, and behind a file that cannot be opened or read. A store that is busy, or answers
+         nothing, is an error: nothing is known about its objects.
+Kinds    a finding is damage, a file that cannot be opened, or a record or file of a kind that is not supported. That
+         one may be sound: other libraries may read it.
 Files    that cannot be opened together are opened in halves, down to the one at fault. Their records have no common
          numbers then, so that a finding names file and record in ``where`` alone.
 Memory   some megabytes of records, and one decoded image, for each thread; the longest record where that is longer.
@@ -341,7 +341,15 @@ def _of_record(source: Source, number: int, error: RecordError | FileError | Row
         location = file  # an image, whose name alone does not tell in which folder it lies
     is_supported = not _is_unsupported(cause)
     remedy = "" if is_supported else error.remedy
-    return Finding(location, cause, file, number if is_whole else None, offset, remedy, is_supported)
+    return Finding(
+        location,
+        cause,
+        file,
+        record=number if is_whole else None,
+        offset_bytes=offset,
+        remedy=remedy,
+        is_supported=is_supported,
+    )
 
 
 def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
@@ -353,7 +361,7 @@ def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
 
 
 def _is_unsupported(cause: str) -> bool:
-    """Return True for the words of an error for a kind that is not supported: all such errors say so, and no others."""
+    """Return True for the cause of an error for a kind that is not supported: all such causes have these words."""
     return UNSUPPORTED in cause
 
 

@@ -329,9 +329,12 @@ def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence
         UnknownFieldError: there is no such field.
     """
     for name, fields in options.items():
-        if not isinstance(fields, (list, tuple)) or not all(isinstance(field, str) for field in fields):
-            form_text = f"write [{fields!r}]" if isinstance(fields, str) else 'write ["image"], say, or leave it out'
-            raise SpecError(f"{name} = {short_repr(fields)}", cause="it is a list of fields", remedy=form_text)
+        is_list = isinstance(fields, (list, tuple)) and all(isinstance(field, str) for field in fields)
+        if not is_list:
+            remedy = 'write ["image"], say, or leave it out'
+            if isinstance(fields, str):
+                remedy = f"write [{fields!r}]"
+            raise SpecError(f"{name} = {short_repr(fields)}", cause="it is a list of fields", remedy=remedy)
     if any(fields and name not in form.writer_options for name, fields in options.items()):
         form_list = [candidate for candidate in FORMATS if set(options) & set(candidate.writer_options)]
         raise SpecError(
@@ -516,8 +519,8 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
             log.info("%s: field %s is %s", path, field, note)
     if source.classes and not writer.holds_classes(source.spec):
         log.info(
-            "%s: the names of the classes are not stored, and labels stay numbers; json.dump(source.classes, file) "
-            "keeps them, and source.classes of the new files is empty",
+            "%s: the names of the classes are not stored: labels are numbers, and source.classes of the new files is "
+            "empty; json.dump(source.classes, file) keeps the names",
             path,
         )
     folder, pattern = os.path.split(path)

@@ -213,10 +213,10 @@ def add_note(error: Exception, note: str) -> Exception:
 
 
 def of_function(error: Exception, note: str = "") -> Exception:
-    """Return what the caller gets for an exception of a function of the user's: itself, with a note that says where.
+    """Return the error to raise for an exception of a user's function: the same, with a note about the call.
 
     StopIteration would end the loop that asked for the next record or batch, and the rest of the data would be missing
-    without a word. A RuntimeError comes in its place, as from a generator of Python (PEP 479).
+    without a word. A RuntimeError takes its place, as in a generator of Python (PEP 479).
     """
     if isinstance(error, StopIteration):
         wrapped = RuntimeError(f"a function raised {short_repr(error)}, which would end the epoch unseen")

@@ -1,11 +1,11 @@
-"""Functions of the user's, in one place: how they are called, and what becomes of their exceptions.
+"""Functions of the user's: how they are called, and what becomes of their exceptions.
 
     call_function(read, numbers, note=lambda: "gl.records: the function was asked for record 7")
 
 Rule   An exception reaches the caller as itself, with a note that says which call it was: it is no damage of a file
        and no wrong argument. StopIteration, which would end the loop that asked and hide the rest of the data, comes as
        a RuntimeError whose cause it is (`errors.of_function`).
-Ops    gl.ops.Python makes a `FunctionError` of it, which knows the row; ``of_record`` keeps the same rule.
+Ops    gl.ops.Python makes a `FunctionError` of the exception, which knows the row; its ``of_record`` keeps this rule.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ R = TypeVar("R")
 
 
 def call_function(function: Callable[..., R], *arguments: Any, note: Callable[[], str]) -> R:
-    """Return what a function of the user's returns for some arguments.
+    """Return what a user's function returns for some arguments.
 
     Args:
-        function: the user's.
+        function: the user's function.
         arguments: for it.
-        note: says which call it was; called where the function raised an exception.
+        note: returns a text that says which call it was; called only if the function raised an exception.
     """
     try:
         return function(*arguments)

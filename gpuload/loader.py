@@ -36,7 +36,7 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
-from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count
+from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count, check_flag
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
 from gpuload.pipeline.oprecords import OpsSource
@@ -160,10 +160,12 @@ class Loader:
         self._executor_name, self._executor_reason = choose.choose(executor, self._graph, self.device)
         self._graph, self._doctor_line = choose.heed_failures(self._graph, self._executor_name, self.device)
         all_ops = (*source.ops, *ops)
-        self._labels = dict(zip(streams(all_ops), labels(all_ops), strict=True)) if _is_flag("drawn", drawn) else None
+        self._labels = None
+        if check_flag("drawn", drawn):
+            self._labels = dict(zip(streams(all_ops), labels(all_ops), strict=True))
         self._counters = Counters(None if trace is None else Trace(trace))
         self._lines: dict[str, str] = {}
-        self._reader = self._direct_reader() if _is_flag("direct", direct) else None
+        self._reader = self._direct_reader() if check_flag("direct", direct) else None
         _mark_ranges()
         self._session = self._make_session(names)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
@@ -410,7 +412,7 @@ class Loader:
         return state.identity(raw.fingerprint(), ops, self._plan, marks, changed)
 
     def _label_mixers(self) -> list[int]:
-        """Return the places of the ops that mix labels which they left in earlier versions."""
+        """Return the places of the ops that mix labels, and did not mix them in earlier versions."""
         if not any(op.mixes for op in self.ops):
             return []
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
@@ -1034,13 +1036,6 @@ def _check(source: object, device: object, executor: object) -> None:
     for name, value in (("device", device), ("executor", executor)):
         if not isinstance(value, str):
             raise SpecError(f"{name} = {value!r}"[:200], cause="it is a text", remedy=f"write {name}='auto', say")
-
-
-def _is_flag(name: str, value: object) -> bool:
-    """Return an argument that is True or False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise SpecError(f"{name} = {value!r}"[:200], cause="it is True or False", remedy=f"write {name}=True, say")
-    return bool(value)
 
 
 def _checked_position(position: Position) -> Position:

@@ -6,9 +6,9 @@ by description   a file beside the file describes it; this decides
 by bytes         a magic, or a length with its checksum; also of the content of a compressed file
 by text          the whole beginning is text of that form
 
-Names and suffixes play no part, but for the description beside a file, the files of a folder, and text whose lines
-happen to have as many commas each: ``.yaml`` and the like are no tables. A file that no format
-recognizes, or two formats do, is refused; the error shows its first bytes and the calls to choose from.
+Names and suffixes count in three cases alone: for the description beside a file, for the files of a folder, and for
+text: ``.yaml`` and the like are no tables, also if all their lines have the same number of commas. A file that no
+format recognizes, or two formats do, is refused; the error shows its first bytes and the calls to choose from.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gpuload.storage.inflate import inflate_head
 from gpuload.storage.stores import is_remote
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
-TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # and each format: an argument of another one of these has advice
+TAKES_PATHS = ("gl.open", "gl.check", "gl.convert")  # beside the functions of formats
 INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
 find_kind, is_hidden, table_files = (
@@ -155,16 +155,19 @@ def recognize(paths: list[str]) -> tuple[Format, Match]:
     Raises:
         FormatError, SpecError, FileError: as ``open``.
     """
-    files, results = look_at(paths, HEAD_BYTES, _recognize_part if len(paths) > 1 else recognize_file)
+    recognize_part = _recognize_part if len(paths) > 1 else recognize_file
+    files, results = look_at(paths, HEAD_BYTES, recognize_part)
     matches = [(number, result) for number, result in enumerate(results) if result is not None]
     blanks = [files.paths[number] for number, result in enumerate(results) if result is None]
-    if blanks and not (matches and matches[0][1][0].has_blank_parts):
+    if not matches:
         raise _empty(blanks[0])
-    _, (form, match) = matches[0]
+    first, (form, match) = matches[0]
+    if blanks and not form.has_blank_parts:
+        raise _empty(blanks[0])
     for number, (other_form, second) in matches:
         if other_form is not form or second.options != match.options:
             raise SpecError(
-                f"{files.paths[matches[0][0]]} is {match.title}, {files.paths[number]} is {second.title}",
+                f"{files.paths[first]} is {match.title}, {files.paths[number]} is {second.title}",
                 cause="the files of a source are of one format",
                 remedy="open them one by one, and join them: gl.concat(a, b), gl.zip(a, b)",
             )
@@ -238,7 +241,7 @@ def without_companions(paths: list[str]) -> list[str]:
 
 
 def _recognize_part(path: str, num_bytes: int, head: bytes) -> tuple[Format, Match] | None:
-    """Return the format of one of several files; None if it holds nothing, or nothing but the ends of lines.
+    """Return the format of one of several files; None if it is empty, or has line ends alone.
 
     Raises:
         FormatError: as ``recognize_file``.
@@ -340,9 +343,9 @@ def _names() -> str:
 
 
 def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, Any]) -> str:
-    """Return what to do with an argument that a call of `gl` does not have, and a format does; "" if none does.
+    """Return the remedy for an argument that a call of `gl` does not have; "" if no format has it either.
 
-    Where `gl.open` would open the files by that format, it is the call to write.
+    If it is an argument of the format by which `gl.open` would open the files, the remedy is the call of that format.
 
     Args:
         name: of the function that was called: ``"gl.open"``.
@@ -352,30 +355,35 @@ def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, A
     """
     if name not in (*TAKES_PATHS, *(f"gl.{form.name}" for form in FORMATS)):
         return ""
-    words = {form.name: word for form in FORMATS if (word := _argument_of(form.name, extra))}
+    words = {form.name: _argument_of(form.name, extra) for form in FORMATS}
+    words = {form: word for form, word in words.items() if word}
     if not words:
         return ""
     paths = args[0] if args else arguments.get("paths")
-    opener, options = _opener_of(paths) if name == "gl.open" and paths is not None else ("", {})
+    opener, options = "", dict[str, Any]()
+    if name == "gl.open" and paths is not None:
+        opener, options = _opener_of(paths)
     if opener in words:
         rest = {key: value for key, value in arguments.items() if key not in ("paths", extra)}
         rest = {**options, **rest, words[opener]: arguments[extra]}
-        return f"write gl.{opener}({', '.join([repr(paths), *(f'{key}={value!r}' for key, value in rest.items())])})"
-    is_ours = extra in words.values()
-    readers = [f"gl.{form}(..., {word}=...)" for form, word in words.items() if word == extra or not is_ours]
-    opener_text = f", and gl.{opener} opens these files" if opener else ""
-    return f"leave it out; it belongs to {' or '.join(readers)}{opener_text}"
+        texts = [repr(paths), *(f"{key}={value!r}" for key, value in rest.items())]
+        return f"write gl.{opener}({', '.join(texts)})"
+    if extra in words.values():  # not formats that have a synonym of it alone
+        words = {form: word for form, word in words.items() if word == extra}
+    readers = " or ".join(f"gl.{form}(..., {word}=...)" for form, word in words.items())
+    remedy = f"leave it out; it belongs to {readers}"
+    return f"{remedy}, and gl.{opener} opens these files" if opener else remedy
 
 
 def _argument_of(form: str, name: str) -> str:
-    """Return the argument of a format's function that an argument of another one stands for; "" if there is none."""
+    """Return the argument of a format's function that has this name, or one that means the same; "" if it has none."""
     names = list(inspect.signature(getattr(sys.modules["gpuload"], form)).parameters)[1:]
     if name in names:
         return name
     return next((word for word in synonyms.ARGUMENTS.get(name, ()) if word in names), "")
 
 
-def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
+def _opener_of(paths: Any) -> tuple[str, dict[str, Any]]:
     """Return the name of the format by which `gl.open` opens files, and the arguments that it passes; "" if none."""
     with contextlib.suppress(GpuloadError):
         folder = as_folder(paths)
@@ -386,7 +394,7 @@ def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
         if whole is not None:
             return whole.name, {}
         form, match = recognize(names)
-        return form.name, match.options
+        return form.name, dict(match.options)
     return "", {}
 
 

@@ -139,7 +139,7 @@ class Buckets:
             return
         try:
             lengths = np.asarray(self.by)
-        except ValueError:  # lists of several lengths
+        except ValueError:  # lists of several lengths, which are refused below
             lengths = np.empty(0)
         if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or bool((lengths < 0).any()):
             raise SpecError(

@@ -22,8 +22,8 @@ import re
 
 HIDDEN = "***"
 # Texts, which `re` compiles at their first use: most programs meet no secret, and importing gpuload is to be quick.
-# Also with slashes that are missing, too many, or escaped as in JSON: the text may be of somebody who mistyped a URL.
-# No pattern takes a time that grows with the square of a text's length: names in files are texts of others.
+# Slashes may be missing, too many, or escaped as in JSON: the text may have a URL that was mistyped. The time of each
+# pattern grows with a text's length, not with its square: names in files are texts of others, and may be long.
 LOGIN = r"(?i)((?<![a-z0-9+.-])[a-z0-9+.-]+://|https?:(?:\\?/){1,3})([^/\s?#'\"<>]{0,999})@"
 # A slash or question mark in a password ends the server's name too early; digits alone behind the colon are a port.
 RAGGED_LOGIN = r"(://)([^/@\s:'\"<>]{0,999}:(?!\d+(?:[/?#]|$))[^\s'\"<>]{0,999})@"

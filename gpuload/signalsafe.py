@@ -121,7 +121,7 @@ def pass_on(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def suppress(*errors: type[Exception]) -> Iterator[None]:
-    """Do what ``contextlib.suppress`` does, which takes the error of a signal handler for one of the block."""
+    """Suppress errors of the block, as ``contextlib.suppress`` does, but not those that a signal handler raised."""
     try:
         yield
     except errors as error:

@@ -469,16 +469,16 @@ def check_name(name: Any) -> None:
 
 
 def list_of_names(title: str, argument: Any, *, form: str = "a list of names", example: str = "") -> tuple[str, ...]:
-    """Return names of fields, columns or arrays, in their order, as the user says them.
+    """Return an argument that names fields, columns or arrays, in their order.
 
-    A list, a tuple, the keys of a dict, an array of NumPy and an index of pandas are lists; a set has no order, and an
-    iterator may have no end.
+    It may be a list, a tuple, the keys of a dict, an array of NumPy or an index of pandas. A set has no order, and an
+    iterator may have no end, so that these are refused.
 
     Args:
-        title: the argument in words, ``"fields"``.
-        argument: the value.
-        form: what it should be.
-        example: of a value; "" for a usual one.
+        title: of the argument in errors, ``"fields"``.
+        argument: its value.
+        form: what it should be, in words.
+        example: of a right value, for a remedy; "" for names of fields.
 
     Raises:
         SpecError: it is no list of texts, is empty, or has a name twice.
@@ -486,12 +486,13 @@ def list_of_names(title: str, argument: Any, *, form: str = "a list of names", e
     subject = f"{title} = {short_repr(argument)}"
     example = example or '["image", "label"]'
     if isinstance(argument, (set, frozenset)):
-        raise SpecError(subject, cause="a set has no order, and names come in theirs", remedy="pass a list of them")
+        raise SpecError(subject, cause="a set has no order, and names have one", remedy="pass a list of them")
     if isinstance(argument, Iterator):
         raise SpecError(subject, cause=f"it is {form}; an iterator may have no end", remedy="pass a list: list(names)")
     if getattr(argument, "ndim", 0) == 1 and hasattr(argument, "tolist"):
         argument = argument.tolist()  # of NumPy, or of pandas
-    if isinstance(argument, (str, bytes)) or not isinstance(argument, (Sequence, KeysView, ValuesView)):
+    is_list = isinstance(argument, (Sequence, KeysView, ValuesView))
+    if isinstance(argument, (str, bytes)) or not is_list:
         suggestion = f"[{argument!r}]" if isinstance(argument, str) and argument else example
         raise SpecError(subject, cause=f"it is {form}", remedy=f"write {suggestion}")
     names = list(argument)

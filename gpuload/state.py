@@ -54,17 +54,20 @@ def identity(
         ops: the ops.
         plan: the order.
         marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are none.
-        changed: the places of ops that have another meaning than before on these fields alone.
+        changed: the places of ops that have another meaning than in earlier versions, and only for some fields, so that
+            the op itself does not say it.
     """
     texts = [canonical_text(op) for op in ops]
     for place in changed:
         texts[place] = _with_meaning(texts[place])
+    if marks:
+        texts.append(f"mark({marks})")
     return {
         "source": fingerprint,
         "records": plan.length,
         "seed": plan.seed,
         "shuffle": canonical_text(plan.shuffle),
-        "ops": [*map(_shortened, texts), *([_shortened(f"mark({marks})")] if marks else [])],
+        "ops": list(map(_shortened, texts)),
     }
 
 
@@ -150,8 +153,9 @@ def canonical_text(value: object) -> str:
 
 
 def _with_meaning(text: str) -> str:
-    """Return the text of an op whose meaning is 2."""
-    return f"{text[:-1]}{', ' if not text.endswith('()') else ''}meaning=2)"
+    """Return the text of an op with ``meaning=2``, as `canonical_text` writes it."""
+    separator = "" if text.endswith("()") else ", "
+    return f"{text[:-1]}{separator}meaning=2)"
 
 
 def _defaults(instance: Any) -> dict[str, object]:

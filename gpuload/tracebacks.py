@@ -28,17 +28,17 @@ Advice = Callable[[str, str, tuple[Any, ...], dict[str, Any]], str]
 ErrorType = TypeVar("ErrorType", bound=BaseException)
 
 
-_advice: list[Advice] = []  # of `gpuload.open`, which knows the formats
+_advisers: list[Advice] = []  # that of `gpuload.open`, which knows the formats
 
 
-def take_advice(function: Advice) -> None:
-    """Take a function that knows what to do with an argument that a call does not have.
+def take_advice(adviser: Advice) -> None:
+    """Take the function that is asked for the remedy for an argument that a call does not have.
 
     Args:
-        function: returns the remedy, or "" where it knows none, from the name of the function that was called, that of
-            the argument, and all arguments of the call, by place and by name.
+        adviser: returns the remedy, or "" if it knows none. It is given the name of the function that was called, the
+            name of the argument, and all arguments of the call, by place and by name.
     """
-    _advice[:] = [function]
+    _advisers[:] = [adviser]
 
 
 def trim_frames(error: ErrorType) -> ErrorType:
@@ -104,7 +104,9 @@ def _wrong_call(function: Callable[..., Any], args: tuple[Any, ...], arguments: 
     if extra is not None:
         cause, likely = f"it has no argument {extra!r}", synonyms.arguments_for(extra, arguments[extra], names)
         remedy = f"write {likely} in place of {extra}=" if likely else ""
-        remedy = remedy or "".join(function(name, extra, args, arguments) for function in _advice) or "leave it out"
+        for adviser in _advisers:
+            remedy = remedy or adviser(name, extra, args, arguments)
+        remedy = remedy or "leave it out"
         if extra == CHANCE and rooms[-1:] == ["ops"]:
             remedy = f"write gl.ops.Sometimes({arguments[extra]!r}, [{name}(...)])"
     else:

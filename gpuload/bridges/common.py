@@ -102,9 +102,9 @@ def check_loader(name: str, loader: object, *, arguments: str = "") -> None:
 
 
 def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
-    """Warn of rows that are not valid, where those who take the batches cannot tell them apart.
+    """Warn of rows that are not valid, if what takes the batches cannot tell them from others.
 
-    They fill batches, or stand for damaged records that are to be skipped.
+    Such rows fill batches, or take the places of damaged records.
 
     Args:
         name: of the function that hands them out.
@@ -122,8 +122,8 @@ def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
         )
     if loader.on_error == "skip":
         log.warning(
-            'a %s of on_error="skip": where a record is damaged there is another one, which is trained '
-            'and counted like it; loader.replace(on_error="replace") says that it shall be so%s',
+            'a %s of on_error="skip": another record takes the place of a damaged one, and is trained and counted, '
+            'as batch.valid is not handed out; loader.replace(on_error="replace") says that it shall be so%s',
             *(name, mark),
         )
 

@@ -104,7 +104,7 @@ def datasource(source: Source) -> Any:
 
 
 def _check_links(source: Source) -> None:
-    """Refuse a source of links that hold a password or a signature, which is in no pickle of Ray.
+    """Refuse a source of links that hold a password or a signature: pickles of Ray do not have these.
 
     Raises:
         SpecError: there is such a link.

@@ -21,8 +21,8 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
     """Read all records of files, and list the damaged ones.
 
     PATH: files of one format, wildcards in quotes, or a folder of them. Checksums are verified, and images decoded.
-    The exit status is 1 if a record is damaged or a file cannot be opened, and also if one is of a kind that is not
-    supported, which may be sound; 0 if all is read.
+    The exit status is 1 if a record is damaged, a file cannot be opened, or one of them is of a kind that is not
+    supported (it may be sound); 0 if all is read.
     """
     findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
     damage, remedies = [], {""}
@@ -34,8 +34,11 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
         damage.append(asdict(finding))
     num_unopened, num_unsupported = findings.num_unopened, findings.num_unsupported
     num_damaged = len(damage) - num_unopened - num_unsupported
-    unsupported = f", {num_unsupported} not supported" if num_unsupported else ""
-    unopened = f", and {num_unopened} file{'s' * (num_unopened > 1)} cannot be opened" if num_unopened else ""
+    unsupported = unopened = ""
+    if num_unsupported:
+        unsupported = f", {num_unsupported} not supported"
+    if num_unopened:
+        unopened = f", and {num_unopened} file{'s' * (num_unopened > 1)} cannot be opened"
     records = f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
     output.say(f"{records}, {num_damaged or 'none'} of them damaged{unsupported}{unopened}")
     output.result(

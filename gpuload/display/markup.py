@@ -24,7 +24,7 @@ STYLE = (
 def escape(text: str) -> str:
     r"""Return a text for HTML: escaped, and ``\udc80`` in place of a byte that is no UTF-8, in the name of a file.
 
-    Characters that steer are written as in ``repr``; a line break is none in HTML.
+    Characters that steer a terminal are written as in ``repr``, except line breaks, which do nothing in HTML.
     """
     return html.escape(printable(text, lines=True))
 

@@ -113,7 +113,7 @@ class Format:
         beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files that belong to it.
         writer: makes the writer, with ``writer_options`` as keyword arguments; None if the format is not written.
         writer_options: arguments of `gl.convert` that are for this format alone.
-        has_blank_parts: True if a file without a byte may be one of several, one that holds no records.
+        has_blank_parts: True if one of several files may be empty: it holds no records.
         suggest: returns a remedy if `gl.convert` could write fields to this format that another one refuses; "" if not.
     """
 

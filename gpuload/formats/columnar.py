@@ -75,8 +75,8 @@ VIEWS = ("string_view", "binary_view")
 OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, beside its own bytes
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(r"__index_level_\d+__")  # what pandas and PyArrow call the labels of rows that have no name
-FIXED_LISTS = re.compile("Expected all lists to be of size=")  # PyArrow 23 to 25, of a sound file with missing lists
-# PyArrow's words:
+# PyArrow's words, in errors:
+FIXED_LISTS = re.compile("Expected all lists to be of size=")  # 23 to 25: of sound files with missing lists, too
 UNSUPPORTED = re.compile("unsupported|not (yet )?implemented|not supported", re.IGNORECASE)
 CONVERTED_KINDS = "biufmM"  # of dtypes that dtypes= may say
 log = logging.getLogger("gpuload")
@@ -123,7 +123,7 @@ class UnpackLimit:
 
     @property
     def limit(self) -> int:
-        """How many bytes these are."""
+        """How many bytes the values may have."""
         return limit_bytes(self.packed_bytes)
 
     def check(self, num_bytes: int) -> None:
@@ -427,7 +427,7 @@ def columns_of(
             if not name:
                 raise SpecError(
                     "a column has no name",
-                    cause="a field has one, by which it is read",
+                    cause="each field has a name, by which it is read",
                     remedy="rename it with PyArrow, and write the file anew",
                 )
             if counts[name] > 1 and names[name][:-1] not in images_of_structs:
@@ -456,7 +456,7 @@ def path_of(schema: Any, name: str) -> Path:
 
 
 def check_names(place: str, names: Iterable[str], columns: Sequence[str]) -> None:
-    """Check the names of arguments; raises ``UnknownFieldError`` if a file has no such column."""
+    """Raise ``UnknownFieldError`` for the first of some names that is no column of a file."""
     for name in names:
         if name not in columns:
             raise UnknownFieldError(
@@ -701,7 +701,7 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
 
     Raises:
         DamagedBlockError: PyArrow does not take the bytes; names the place.
-        SpecError: this version of PyArrow does not support them.
+        SpecError: this version of PyArrow does not decode such values.
         FileError: the file changed, or cannot be read.
     """
     arrow = signalsafe.import_package("pyarrow")
@@ -722,14 +722,15 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
                 cause="it does not decode lists of a fixed length some of which are missing",
                 remedy='pip install "pyarrow>=26"',
             ) from None
-        text, remedy = line_of(error), "copy the file again, or write it anew"
+        text = line_of(error)
         cause = f"PyArrow cannot decode it: {text}"
+        remedy = "copy the file again, or write it anew"
         if "decrypt" in text:
             cause = f"it is encrypted, which is not supported: {text}"
             remedy = "decrypt it with PyArrow, and write it anew; or leave its columns out: fields=[...]"
         elif isinstance(error, arrow.ArrowNotImplementedError) or UNSUPPORTED.search(text):
             cause = f"PyArrow does not support it, or its bytes changed: {text}"
-            remedy = "write it anew with the program that wrote it, in another encoding; or copy it again"
+            remedy = "write it anew in another encoding, with the program that wrote it; or copy it again"
         raise DamagedBlockError(place, cause=cause, remedy=remedy) from None
 
 
@@ -749,7 +750,7 @@ def as_refusal(title: str, files: Files, number: int) -> Iterator[None]:
         with files.open_binary(number) as file:
             foreign.refuse(Beginning(path, size, file.read(HEAD_BYTES)))
         if UNSUPPORTED.search(error.cause):
-            remedy = "write it anew with other types, by the program that wrote it; or copy it again"
+            remedy = "write it anew with other types, with the program that wrote it; or copy it again"
             raise FormatError(f"{path} is not read", cause=error.cause, remedy=remedy) from None
         cause = f"{error.cause}; it has {size} bytes"
         remedy = "it was cut short, or is still being written, or is something else: gl.open(path) finds out"

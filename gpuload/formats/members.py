@@ -200,9 +200,10 @@ def source_of(
         for member, first in zip(table, tables[0], strict=True):
             if member.spec != first.spec:
                 error = differing_files(f"{member.title} is {member.spec}", f"{first.title} is {first.spec}")
-                field, rival = first.spec.fields[0], member.spec.fields[0]
-                if len(member.spec) == len(first.spec) == 1 and field.with_(dtype=rival.dtype) == rival:
-                    error.remedy = joining(call, field.name, field.dtype, rival.dtype)
+                first_field, field = first.spec.fields[0], member.spec.fields[0]
+                is_single = len(member.spec) == len(first.spec) == 1
+                if is_single and first_field.with_(dtype=field.dtype) == field:
+                    error.remedy = joining(call, field.name, first_field.dtype, field.dtype)
                 raise error
     cache = BlockCache(arguments["cache_bytes"], sum(member.num_bytes for table in tables for member in table))
     leaves = [_leaf([table[key] for table in tables], storage, cache, key) for key in range(len(tables[0]))]
@@ -269,19 +270,19 @@ def _apply_choice(member: Member, table: Sequence[Member], arguments: Mapping[st
         values = packing.apply(numbers)
         rounded = packing.first_rounded(numbers, values)
         if rounded is not None:
-            raise _no_float(member, packing, rounded, call)
+            raise _rounding_error(member, packing, rounded, call)
         return values
 
     how = f"{member.how}, unpacked by {', '.join(packing.names)}"
     return replace(member, fields=fields, decode=decode, how=how, places=None)
 
 
-def _no_float(member: Member, packing: Packing, number: int | float, call: str) -> SpecError:
-    """Return the error for a number that its float does not hold."""
+def _rounding_error(member: Member, packing: Packing, number: int | float, call: str) -> SpecError:
+    """Return the error for a stored number that would be rounded, as its float does not hold it."""
     return SpecError(
         f"{member.title}: {number} is no value of {packing.dtype}",
-        cause=f"mask_and_scale=True makes floats of it, for its {', '.join(packing.names)}; "
-        f"these hold all whole numbers up to 2**{MOST_BITS}, and few above",
+        cause=f"mask_and_scale=True makes floats of the numbers, because of {', '.join(packing.names)}; "
+        f"floats hold all whole numbers up to 2**{MOST_BITS}, and few above",
         remedy=f'{call}(..., fields=["{member.path}"], mask_and_scale=False) gives this field as it is stored; '
         "gl.zip joins it with the others",
     )
@@ -315,7 +316,7 @@ def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
     cause = "the program that wrote it or a copy stopped early, or their elements are the fill value by purpose"
     if gaps.is_usual:
         cause = (
-            "the program that wrote it or a copy stopped early, or they hold the fill value alone: "
+            "the program that wrote it or a copy stopped early, or these chunks hold the fill value alone: "
             "zarr leaves out such chunks"
         )
     if fill is False:

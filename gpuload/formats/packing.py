@@ -90,9 +90,10 @@ class Packing:
         dtype = np.dtype(self.view or numbers.dtype)
         if dtype.kind not in "iu" or dtype.itemsize * 8 <= MOST_BITS or self.scale != 1:
             return None
-        numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))[~np.isnan(values)].astype(dtype)
+        numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))
+        numbers = numbers[~np.isnan(values)].astype(dtype)
         # abs(-2**63) stays -2**63, whose bytes are those of 2**63.
-        sizes = (np.abs(numbers) if dtype.kind == "i" else numbers).view(np.uint64)
+        sizes = numbers.view(np.uint64) if dtype.kind == "u" else np.abs(numbers).view(np.uint64)
         places = np.flatnonzero(sizes > 1 << MOST_BITS)
         floats = sizes[places].astype(np.float64)
         is_held = floats < 2.0**64
@@ -151,19 +152,22 @@ class _FaultError(Exception):
 
 
 def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
-    """Return the packing of compounds and the like, which have no values to unpack: of those that are scaled."""
-    names = tuple(name for name in SCALES if name in attributes and np.ravel(attributes[name])[0] != NEUTRAL[name])
+    """Return a packing with a fault for compounds and the like that have factors: they have no numbers to scale."""
+    present = [name for name in SCALES if name in attributes]
+    names = tuple(name for name in present if np.ravel(attributes[name])[0] != NEUTRAL[name])
     if dtype.kind not in "cOV" or not names:
         return None
     return Packing("float64", names=names, fault=f"{', '.join(names)} beside elements of {dtype} is not supported")
 
 
 def _values_of(attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
-    """Return the numbers of an attribute, ``[n]``; none if it is not there."""
+    """Return the numbers of an attribute, ``[n]``; none if it is not there. Raises `_FaultError`."""
     if name not in attributes:
         return np.zeros(0)
     value = attributes[name]
-    array = np.asarray(_number_of(value, dtype) if name in MISSING else value).reshape(-1)
+    if name in MISSING:
+        value = _number_of(value, dtype)
+    array = np.asarray(value).reshape(-1)
     if array.dtype.kind not in "iufb":
         raise _FaultError(f"its attribute {name} is {short_repr(value)}, and no number")
     if name in COUNTS and array.size != COUNTS[name]:
@@ -172,17 +176,23 @@ def _values_of(attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], s
 
 
 def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
-    """Return the same for an array of integers or floats; raises `_FaultError`."""
+    """Return the packing of an array of integers or floats; None if they are values. Raises `_FaultError`."""
     view = _view(attributes, dtype)
     stored_dtype = np.dtype(view) if view else dtype
-    arrays = {name: _values_of(attributes, name, dtype, stored_dtype) for name in NAMES if name != UNSIGNED}
-    factors = {name: float(arrays[name][0]) if name in attributes else neutral for name, neutral in NEUTRAL.items()}
+    arrays = dict[str, Array]()
+    for name in NAMES:
+        if name != UNSIGNED:
+            arrays[name] = _values_of(attributes, name, dtype, stored_dtype)
+    factors = dict(NEUTRAL)
+    factors.update((name, float(arrays[name][0])) for name in NEUTRAL if name in attributes)
     lows = [*arrays["valid_range"][:1].tolist(), *arrays["valid_min"].tolist()]
     highs = [*arrays["valid_range"][1:].tolist(), *arrays["valid_max"].tolist()]
     missing = [number for name in MISSING for number in arrays[name].tolist()]
     active_names = [name for name, neutral in NEUTRAL.items() if factors[name] != neutral]
-    names = [*active_names, *(name for name in MISSING if not all(map(_is_nan, arrays[name].tolist())))]
-    names += [UNSIGNED] if view else []
+    names = list(active_names)
+    names += [name for name in MISSING if not all(map(_is_nan, arrays[name].tolist()))]
+    if view:
+        names.append(UNSIGNED)
     lowest, highest = max(lows, default=-math.inf), min(highs, default=math.inf)
     if _leaves_out(lowest, highest, stored_dtype):
         names += [name for name in RANGE if name in attributes]

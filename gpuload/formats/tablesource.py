@@ -1,9 +1,9 @@
-"""Table source: rows of files of columns, and of folders that are columns: what Parquet and Arrow share.
+"""Table source: rows of Parquet or Arrow files, with the columns that folders are.
 
     sales/year=2019/a.parquet     x: 1 2 3     year: 2019 2019 2019
 
-Twice   A column that is in the files, too, is read from these. Its value in the first record is
-        compared with the name of the folder: programs that write such columns twice write the same.
+Twice   If the files have the column of a folder, too, it is read from the files. Its value in the first
+        record is compared with the name of the folder: both are the same if one program wrote them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TableSource(ColumnSource):
     """Rows of files of columns, and of folders.
 
     Args:
-        opening: the call that opened them; its function is named as the reader is.
+        opening: the call that opened them; its function has the name of the reader.
         leaves: of the columns of the files, in order.
         tables: the files.
         columns: of the first file.
@@ -47,14 +47,13 @@ class TableSource(ColumnSource):
         partitions: Sequence[Partition],
         storage: Storage,
     ) -> None:
-        arguments, counts = opening.arguments, [table.num_rows for table in tables]
-        call, files, defaults = (
-            f"gl.{opening.function.__name__}",
-            storage.files,
-            arguments["defaults"],
-        )
-        of_folders = [part.leaf(call, files.paths, counts, defaults.get(part.name)) for part in partitions]
-        leaves = _in_order(arguments["fields"], [*leaves, *of_folders])
+        call, files = f"gl.{opening.function.__name__}", storage.files
+        counts = [table.num_rows for table in tables]
+        defaults = opening.arguments["defaults"]
+        of_folders = list[Leaf]()
+        for part in partitions:
+            of_folders.append(part.leaf(call, files.paths, counts, defaults.get(part.name)))
+        leaves = _in_order(opening.arguments["fields"], [*leaves, *of_folders])
         about = [*sorted(defaults.items()), *digest_of(partitions)] or None
         classes = columnar.classes_of(tables, columns)
         super().__init__(files, opening, storage, leaves, counts, classes, about=about)
@@ -75,7 +74,7 @@ def divide(
     inner: Sequence[str],
     listing: Manifest | None,
 ) -> tuple[dict[str, Any] | None, list[Partition]]:
-    """Divide arguments into those for columns of files, and the columns that folders are.
+    """Separate the columns that folders are from the arguments for the columns of files.
 
     Args:
         call: the reader.
@@ -90,7 +89,7 @@ def divide(
     Raises:
         UnknownFieldError: an argument names no column.
         SpecError: a column is in files and folders and differs, or an argument is not for folders.
-        FormatError: the manifest is none.
+        FormatError: the manifest does not say which folders are columns.
     """
     names = arguments.get("partitions")
     if names is None and listing is not None:
@@ -107,8 +106,9 @@ def divide(
                 _compare(call, partition, tables, arguments["partitions"])
     fields, of_folders = arguments["fields"], {partition.name for partition in rest}
     for argument in ("fields", "shapes", "defaults", "dtypes"):
-        columnar.check_names(tables[0].path, arguments.get(argument) or (), [*in_files, *of_folders])
-        wrong = of_folders.intersection(arguments.get(argument) or ())
+        names_in_argument = arguments.get(argument) or ()
+        columnar.check_names(tables[0].path, names_in_argument, [*in_files, *of_folders])
+        wrong = of_folders.intersection(names_in_argument)
         if argument in ("shapes", "dtypes") and wrong:
             raise SpecError(
                 f"{call}: {argument}: {min(wrong)!r} is the name of a folder",
@@ -131,10 +131,10 @@ def _names_in(listing: Manifest) -> tuple[str, ...]:
 
 
 def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequence[str]) -> None:
-    """Compare the folder of the first file that has rows with its column; the log says which is read.
+    """Compare the first value of a column with the name of its folder, and log which of both is read.
 
     Raises:
-        SpecError: they are two numbers, or two texts, and differ.
+        SpecError: both are numbers, or texts, and differ.
     """
     number = next((number for number, table in enumerate(tables) if table.num_rows), None)
     if number is None:

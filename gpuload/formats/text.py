@@ -187,7 +187,9 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
             files.read(number, descriptor, part.data, offset)
             bounds.append(np.flatnonzero(part == LF) + (offset + 1))
             has_lf = has_lf or bounds[-1].size > 0
-            has_cr = has_cr or (not has_lf and bool((part[: size - 1 - offset] == CR).any()))
+            if not has_lf:
+                # The last byte of the file is no end between two lines.
+                has_cr = has_cr or bool((part[: size - 1 - offset] == CR).any())
             offset += part.size
             show(offset)
         # Behind the last piece, for a file that was written to meanwhile has other lines.

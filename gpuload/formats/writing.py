@@ -87,7 +87,7 @@ class Writer:
         beside: the small files that stand beside a file: from the suffix behind its name to their bytes.
         about: the arguments on which its files depend besides the records, for the record of a conversion.
         notes: returns how a field is stored, if that differs from the source; "" else.
-        holds_classes: returns whether the files hold the names of the classes that labels are numbers of.
+        holds_classes: returns True if the files hold ``source.classes``, whose places are the numbers of labels.
     """
 
     refusal: Callable[[Field], Refusal | None]
@@ -151,7 +151,7 @@ def check_texts(source: Source, numbers: Sequence[int], texts: Iterable[Any], *,
         source: that has the records.
         numbers: of the records.
         texts: one for each of them.
-        allow_nul: the format has texts with NUL characters.
+        allow_nul: False if texts of the format end at a NUL character.
     """
     for number, text in zip(numbers, texts, strict=True):
         try:

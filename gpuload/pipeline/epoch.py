@@ -196,7 +196,7 @@ class Epoch:
             try:
                 outcome = self._take(run, step)
             except StopIteration as stop:  # of a signal handler
-                raise raisable(stop)  # noqa: B904
+                raise raisable(stop)  # noqa: B904  it has it as its cause
             if outcome is None:  # another thread was faster
                 continue
             pieces = outcome.step.pieces
@@ -219,12 +219,7 @@ class Epoch:
             except Exception as error:
                 raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
             if self._finish is not None:
-                try:
-                    batch = cast(Batch, self._finish(batch))
-                except Exception as error:
-                    if self._is_error_of_finish(self._finish, batch, error) and cursor.now is before:
-                        cursor.now = after, before[1]
-                    raise raisable(error)  # noqa: B904
+                batch = self._call_finish(self._finish, batch, before, after)
             # Computed here, because nothing may be called once `cursor.now` has changed.
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
             if is_timed:
@@ -313,6 +308,18 @@ class Epoch:
             raise self._error_of_move(place)
         run.batches.close()
         self._run = _Run(self._session, place.begin(self._session.recipe.plan))
+
+    def _call_finish(
+        self, finish: Callable[[Batch], Any], batch: Batch, before: tuple[Position, Position], after: Position
+    ) -> Batch:
+        """Return what ``finish`` makes of a batch; if it raises an error, the loop goes on behind the batch."""
+        cursor = self._run.cursor
+        try:
+            return cast(Batch, finish(batch))
+        except Exception as error:
+            if self._is_error_of_finish(finish, batch, error) and cursor.now is before:
+                cursor.now = after, before[1]
+            raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
 
     def _is_error_of_finish(self, finish: Callable[[Batch], Any], batch: Batch, error: Exception) -> bool:
         """Return True if ``finish`` itself raised an error, False if a signal handler did while it was called.

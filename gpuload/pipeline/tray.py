@@ -102,5 +102,5 @@ class Tray(Generic[Item]):
 
 
 def raisable(error: BaseException) -> BaseException:
-    """Return an error as it may leave ``next``, for which StopIteration means something else; see `device.failure`."""
+    """Return an error as it may leave ``next``, in which StopIteration would end the epoch; see `device.failure`."""
     return of_function(error) if isinstance(error, StopIteration) else devices.failure(error)

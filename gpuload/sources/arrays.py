@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -219,21 +219,15 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
 
 
 def _check_conversion(name: str, value: Any, array: Array) -> None:
-    """Raise ``SpecError`` where NumPy made an array of a list or another library's array that has other values."""
+    """Raise ``SpecError`` if the array that NumPy made of a list or of another library's array has other values."""
     if isinstance(value, (list, tuple)):
-        whole = (item for item in value if type(item) is int) if array.dtype.kind == "f" else ()
-        number = next((item for item in whole if int(float(item)) != item), None)
-        if number is not None:
-            raise SpecError(
-                f"{name} has the whole number {number}",
-                cause=f"NumPy makes {array.dtype} of this list, which does not hold it",
-                remedy=f"say the dtype: numpy.array({name}, dtype=float) rounds it",
-            )
+        if array.dtype.kind == "f":
+            _check_whole_numbers(name, value, array)
         return
     if hasattr(value, "__len__") and len(value) != len(array):
         raise SpecError(
             f"{name} has {len(value)} values, and {len(array)} came when they were read",
-            cause="an IndexError or StopIteration in between ends a sequence of Python",
+            cause="Python takes an IndexError or StopIteration of a sequence for its end",
             remedy=f"mend it; the first value that cannot be read is {name}[{len(array)}]",
         )
     if array.dtype.kind != "O" and _has_gaps(value):
@@ -244,8 +238,19 @@ def _check_conversion(name: str, value: Any, array: Array) -> None:
         )
 
 
+def _check_whole_numbers(name: str, value: Sequence[Any], array: Array) -> None:
+    """Raise ``SpecError`` if floats of NumPy round a whole number of a list."""
+    for item in value:
+        if type(item) is int and int(float(item)) != item:
+            raise SpecError(
+                f"{name} has the whole number {item}",
+                cause=f"NumPy makes {array.dtype} of this list, which does not hold it",
+                remedy=f"say the dtype: numpy.array({name}, dtype=float) rounds it",
+            )
+
+
 def _has_gaps(value: Any) -> bool:
-    """Return True if an array of pyarrow, polars or pandas has values that are missing, besides NaN."""
+    """Return True if an array of pyarrow, polars or pandas has missing values; NaN is none of them."""
     count = getattr(value, "null_count", 0)
     if callable(count):
         count = count()
@@ -258,9 +263,9 @@ def _has_gaps(value: Any) -> bool:
 
 
 def _with_ends(value: list[Any] | tuple[Any, ...], array: Array) -> Array:
-    """Return texts as objects if one ends in zeros, which NumPy cuts off, or if another value is none; else the array.
+    """Return the values as objects if NumPy changed one of them, else the array.
 
-    NumPy makes texts of numbers that stand beside texts: "nan" of a missing one.
+    NumPy cuts zeros off the ends of texts, and makes texts of numbers beside texts: "nan" of a missing value.
     """
     zero: Any = "\0" if array.dtype.kind == "U" else b"\0"
     if all(isinstance(item, type(zero)) and not item.endswith(zero) for item in value):
@@ -300,7 +305,7 @@ def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Arra
 
 
 def _objects_remedy(name: str, items: list[Any]) -> str:
-    """Return what to write for objects that are no texts."""
+    """Return the remedy for objects that are no texts."""
     first = items[0] if items else None
     if isinstance(first, datetime.timedelta):
         return f'pass numpy.array({name}, dtype="timedelta64[us]")'

@@ -197,12 +197,13 @@ def unknown_class(place: str, name: str, classes: Sequence[str], remedy: str, nu
     near = difflib.get_close_matches(_plain(name), texts, n=1, cutoff=SIMILARITY)
     meant, text = "", repr(name)
     if near:
-        twin = texts[near[0]]
-        form = repr(twin)
-        if unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", twin):
+        near_name = texts[near[0]]
+        near_text = repr(near_name)
+        if unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", near_name):
             # People see no difference between é as one character and as two.
-            text, form = ascii(name), f"{twin!a}, which looks the same and is written in other characters"
-        meant = f"if it means {form}, rename it; "
+            text = ascii(name)
+            near_text = f"{near_name!a}, which looks the same and is written in other characters"
+        meant = f"if it means {near_text}, rename it; "
     return SpecError(
         f"{place}: class {text} is none of the known classes{suffix}",
         cause=f"classes= has {shorten(classes)}",

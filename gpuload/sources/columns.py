@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuload.errors import SpecError
-from gpuload.redaction import printable
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.storage.extents import Storage
@@ -59,11 +58,10 @@ class ColumnSource(FileSource):
         self._leaves, self._counts, self._starts = tuple(leaves), tuple(counts), starts_of(counts)
         self._length, self.classes, self._about = int(self._starts[-1]), classes, about
         self._paths, self._names = (paths, names_of(paths)) if paths else (files.paths, files.names)
-        access = "; ".join(
+        self._access = "; ".join(
             f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: {how}"
             for how in dict.fromkeys(leaf.how for leaf in leaves)
         )
-        self._access = printable(access)  # names of columns come from the files
 
     def __len__(self) -> int:
         return self._length

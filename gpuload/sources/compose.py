@@ -63,8 +63,7 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
     _check_sources("zip", sources)
     joins = signalsafe.import_package("gpuload.sources.joins")
     joins.check_arguments(by, missing)
-    if not isinstance(by_file, (bool, np.bool_)):
-        raise SpecError(f"by_file = {by_file!r}", cause="it is True or False", remedy="write by='place', or leave it")
+    by_file = check_flag("by_file", by_file)
     is_by_place = by == joins.PLACE or (by is None and missing == joins.RAISE and not by_file)
     selections = sources if is_by_place else joins.by_name(sources, by, missing)
     lengths = [len(source) for source in selections]
@@ -301,11 +300,14 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
 
 
 def _differ(number: int, actual: str, expected: str, *, promotes: bool = False) -> SpecError:
+    remedy = (
+        "rename fields with source.rename(old='new'); write numbers of another dtype anew: "
+        f"{rewriting('b', 'x', np.dtype(np.float64))}; or make two loaders"
+    )
+    if promotes:
+        remedy = "have the dtype that holds the values of all: gl.concat(a, b, promote=True)"
     return SpecError(
         f"gl.concat: source {number} has {actual}, source 0 has {expected}",
         cause="sources that follow one another have the same fields, dtypes and shapes",
-        remedy="have the dtype that holds the values of all: gl.concat(a, b, promote=True)"
-        if promotes
-        else "rename fields with source.rename(old='new'); write numbers of another dtype anew: "
-        f"{rewriting('b', 'x', np.dtype(np.float64))}; or make two loaders",
+        remedy=remedy,
     )

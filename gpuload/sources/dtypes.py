@@ -37,20 +37,23 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
 
 
 def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -> str:
-    """Return what to do about two files whose dtypes differ in a field, of which a source shall have both.
+    """Return the remedy for two files that cannot be one source, because their dtypes differ in a field.
 
     Args:
         call: the reader, ``"gl.npy"``.
         name: of the field.
-        first: the dtype in the one file.
-        second: in the other.
+        first: its dtype in one file.
+        second: its dtype in the other file.
     """
-    if (common := common_dtype([first, second])) is not None:
+    common = common_dtype([first, second])
+    if common is not None:
         return f"open them one by one: gl.concat({call}(first), {call}(second), promote=True) has {common} for both"
     if first.kind in "iuf" and second.kind in "iuf":
-        dtype = next((dtype for dtype in (first, second) if dtype.kind == "f"), np.dtype(np.float64))
-        return f"no dtype holds the values of both; if those of the other fit {dtype}, write them anew: " + rewriting(
-            f"{call}(path)", name, dtype
+        floats = [dtype for dtype in (first, second) if dtype.kind == "f"]
+        dtype = floats[0] if floats else np.dtype(np.float64)
+        return (
+            f"no dtype holds the values of both; if those of the other file fit {dtype}, write them anew: "
+            f"{rewriting(f'{call}(path)', name, dtype)}"
         )
     return "make a source of each, and a loader of each"
 

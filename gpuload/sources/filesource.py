@@ -83,7 +83,7 @@ class FileSource(LeafSource):
 
     def describe(self) -> str:
         """Return one line about how records are read."""
-        return printable(redact(self._access))  # it has names of fields
+        return printable(redact(self._access))  # names of columns come from files
 
     def _title(self) -> str:
         return f"gl.{self._opening.function.__name__}"

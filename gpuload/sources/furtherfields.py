@@ -1,4 +1,4 @@
-"""Further fields: what other files of a source hold, and its first file does not."""
+"""Further fields: fields that later files of a source have, and its first file has not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("gpuload")
 def log_further_fields(
     call: str, first: str, names: Collection[str], later_fields: Mapping[str, Collection[str]]
 ) -> None:
-    """Warn of fields that no record has, since the first file does not hold them.
+    """Log a warning if a later file has fields that the records do not have; the first such file is named.
 
     Args:
         call: the reader, ``"gl.parquet"``.

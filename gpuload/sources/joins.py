@@ -20,7 +20,7 @@ from gpuload.errors import SpecError
 from gpuload.functions import call_function
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
-from gpuload.sources.namecolumns import misplaced
+from gpuload.sources.namecolumns import misplaced_value
 from gpuload.sources.names import (
     NameMatch,
     RecordNames,
@@ -45,7 +45,6 @@ FUNCTIONS: dict[str, Callable[[str], Hashable]] = {  # of names that often belon
     "name[:8]": lambda name: name[:8],
 }
 DROP_REMEDY = f"gl.zip(..., missing={DROP!r}) leaves out those without a partner"
-BY_NOTE = "gl.zip: the function of by= was given"  # a note for its exceptions
 MOST_EXAMPLES = 3  # names in a message
 CAUSE = "records are joined by the names of their files, without suffixes and what all names of a source share"
 
@@ -117,7 +116,7 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
     for side, result in zip(sides, matches, strict=True):
         if result.doubt and by is None:
             log.warning(
-                "gl.zip: %s stands beside %s in the order of the names, which differ: %s; if they belong together, "
+                "gl.zip: %s is joined with %s in the order of the names, which differ: %s; if they belong together, "
                 "by='place' says so",
                 first.describe(0), side.describe(0), result.doubt,
             )  # fmt: skip
@@ -143,13 +142,13 @@ def _tell_of_order(side: Side) -> None:
 
 
 def _check_columns(side: Side, sources: Sequence[Source]) -> None:
-    """Raise ``SpecError`` if a column of a table has the names of a side in another order."""
+    """Raise ``SpecError`` if a column of a source without names has those of a side in another order."""
     if side.source.endless:
         return
     for number, source in enumerate(sources):
         if source._record_names() is not None or source.endless:
             continue
-        if (wrong := misplaced(side.names, source)) is not None:
+        if (wrong := misplaced_value(side.names, source)) is not None:
             raise SpecError(
                 f"gl.zip: record {wrong.record} of source {number} has {wrong.column} = {wrong.value!r}, and is joined "
                 f"with {side.describe(wrong.record)}",
@@ -199,7 +198,8 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
     if by is None and agree_at_once(first.names, side.names):
         return NameMatch()
     is_of_same_files = _is_of_same_files(first.names, side.names)
-    if by is None and len(first.names) == len(side.names) == 1 and not (is_part or is_of_same_files):
+    is_single = len(first.names) == len(side.names) == 1
+    if by is None and is_single and not is_part and not is_of_same_files:
         single = match_single(first.names, side.names)
         if single is not None:
             return single
@@ -208,14 +208,21 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
     if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
         return NameMatch()
     result = match(first.names, side.names)
-    return NameMatch(result.partners, result.lonely) if result.is_exact else NameMatch()
+    if not result.is_exact:
+        return NameMatch()
+    # Without its doubt: parts of the same files belong together.
+    return NameMatch(result.partners, result.lonely)
 
 
 def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:
     """Return what the user's function makes of each name."""
     keys = list[Hashable]()
+
+    def note() -> str:
+        return f"gl.zip: the function of by= was given {side.describe(len(keys))}"
+
     for text in side.names.texts:
-        keys.append(call_function(function, text, note=lambda: f"{BY_NOTE} {side.describe(len(keys))}"))
+        keys.append(call_function(function, text, note=note))
     for number, key in enumerate(keys):
         if not _is_hashable(key):
             raise SpecError(
@@ -304,18 +311,21 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     return SpecError(
         f"gl.zip: {', and '.join(faults)}",
         cause="the records are joined by what the function makes of their names" if callable(by) else CAUSE,
-        remedy="; ".join([DROP_REMEDY] * has_some + _function_remedy(first, side, by) + [PLACE_REMEDY] * is_equal),
+        remedy="; ".join(
+            [DROP_REMEDY] * has_some + _function_remedy(first, side, by) + [PLACE_REMEDY] * is_equal,
+        ),
     )
 
 
 def _function_remedy(first: Side, side: Side, by: By) -> list[str]:
-    """Return the remedy that joins by what a function makes of each name, with one that gives each record a partner."""
+    """Return the remedy by=function, with a function of FUNCTIONS that gives each record a partner if there is one."""
     if callable(by):
         return []
-    names = first.names.texts, side.names.texts
     for text, function in FUNCTIONS.items():
-        if match_keys(*(list(map(function, texts)) for texts in names)).is_exact:
-            return [f"if it is what belongs together: gl.zip(..., by=lambda name: {text})"]
+        first_keys = list(map(function, first.names.texts))
+        second_keys = list(map(function, side.names.texts))
+        if match_keys(first_keys, second_keys).is_exact:
+            return [f"if these records belong together: gl.zip(..., by=lambda name: {text})"]
     return ["gl.zip(..., by=function) with a function that returns one text for the names that belong together"]
 
 

@@ -67,8 +67,9 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     """
     pairs = _pairs(parts)
     rng.checked_word(seed, "seed")
-    total = sum(len(source) for source, _ in pairs)
-    num_records = total if num_records is None else check_count("num_records", num_records, maximum=MAX_LENGTH)
+    length = sum(len(source) for source, _ in pairs)
+    if num_records is not None:
+        length = check_count("num_records", num_records, maximum=MAX_LENGTH)
     for number, (source, _) in enumerate(pairs):
         if source.endless or not len(source):
             raise SpecError(
@@ -76,7 +77,8 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
                 cause="it is a mix or a sample itself" if source.endless else "it has no records to take",
                 remedy="give all parts to one gl.mix" if source.endless else "leave it out",
             )
-    return Mixed(tuple(source for source, _ in pairs), tuple(weight for _, weight in pairs), int(seed), num_records)
+    sources, weights = [source for source, _ in pairs], [weight for _, weight in pairs]
+    return Mixed(tuple(sources), tuple(weights), int(seed), length)
 
 
 def _pairs(parts: Any) -> list[tuple[Source, Fraction]]:

@@ -1,13 +1,14 @@
-"""Columns of names: tables that are joined by place with files whose names one of their columns holds.
+"""Columns of names: a table is joined by place with files, and a column of it has the names of these files.
 
     photos            table               gl.zip(photos, table)
     bird.png          file      label
     cat.png           dog.png   0         an error: the column has the names of the files in another order
     dog.png           cat.png   1
 
-Rule    a column of texts holds the names of files if nearly all of its values, which are different ones, are names of
-        files, with or without folders and suffix. If one column has them in the order of the files, all is well.
-Cost    the texts of a few records are read, and of as many as SPREAD where these are names of files in their order.
+Rule    A column of texts holds the names of files if nearly all of its values are names of files, with or without
+        folders and suffix, and no value stands there twice. One column in the order of the files is enough.
+Cost    The texts of FIRST records are read. If they are names in the order of the files, those of SPREAD
+        records are read, from all of the source.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from gpuload.sources.leaf import Indices
 from gpuload.sources.names import RecordNames
 from gpuload.spec import Field
 
-FIRST = 16  # records that tell whether a column may hold names
-SPREAD = 256  # records over the whole of a source that tell whether they are in the order of the files
-SHARE = 0.9  # of the values of a column that holds names: some files may be called otherwise
+FIRST = 16  # records whose values show whether a column may hold names
+SPREAD = 256  # records, spread over the source, whose values show whether these are in the order of the files
+SHARE = 0.9  # of the values of a column of names that are names of files: some files may have other names
 LONGEST = 4096  # characters of a path
 
 
@@ -45,7 +46,7 @@ class Misplaced:
     value: str
 
 
-def misplaced(names: RecordNames, source: Source) -> Misplaced | None:
+def misplaced_value(names: RecordNames, source: Source) -> Misplaced | None:
     """Return a value of a column that holds the names in another order; None if there is no such column."""
     if len(source) != len(names) or len(names) < 2:
         return None
@@ -74,17 +75,17 @@ def _is_text(field: Field) -> bool:
 
 
 def _values(source: Source, name: str, numbers: Indices) -> dict[int, str]:
-    """Return the texts of some records, by number; {} if they cannot be read, which a loader tells."""
+    """Return the texts of some records, by number; {} if they cannot be read: the loader will raise that error."""
     try:
         values = source.read(numbers, fields=name)[name]
     except GpuloadError:
         return {}
-    texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in values]
-    return {
-        number: text.strip().replace("\\", "/")
-        for number, text in zip(numbers.tolist(), texts, strict=True)
-        if len(text) <= LONGEST
-    }
+    texts = dict[int, str]()
+    for number, value in zip(numbers.tolist(), values, strict=True):
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        if len(text) <= LONGEST:
+            texts[number] = text.strip().replace("\\", "/")
+    return texts
 
 
 def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None:
@@ -98,7 +99,9 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
         return None
     texts = list(values.values())
     places = dict.fromkeys(values, -1)
-    places.update({number: number for number, text in values.items() if _is_name(text, names.stem(number))})
+    for number, text in values.items():
+        if _is_name(text, names.stem(number)):
+            places[number] = number
     num_beside = sum(place >= 0 for place in places.values())
     # Records may stand in several rows, if their order is that of the rows.
     if num_beside == len(texts) or len(set(texts)) < len(texts):
@@ -133,4 +136,5 @@ def _stems(text: str) -> Sequence[str]:
 
 def _is_name(text: str, stem: str) -> bool:
     """Return True if a text is a path to a record, from any folder, with or without suffix."""
-    return any(path == stem or path.endswith(f"/{stem}") or stem.endswith(f"/{path}") for path in _stems(text))
+    paths = _stems(text)
+    return any(path == stem or path.endswith(f"/{stem}") or stem.endswith(f"/{path}") for path in paths)

@@ -147,7 +147,7 @@ class RecordNames:
         return os.path.splitext(text)[0] if self.has_suffixes else text
 
     def contain(self, text: str) -> bool:
-        """Return True if the path of a record contains a text, as far as a quick look says."""
+        """Return False if no path of a record contains the text behind its last slash; a quick test."""
         return text.rpartition("/")[2] in self._line
 
     # --- All names in one text, on which few calls of C do what takes a million calls of Python.
@@ -256,12 +256,15 @@ def match_keys(first: Sequence[Hashable], second: Sequence[Hashable]) -> NameMat
 
 
 def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
-    """Return that two single records belong together, in doubt if no word and number of their names says so.
+    """Return the match of two single records, with a doubt if their names do not say that they belong together.
 
-    ``1.png`` is not the image of ``2_mask.png``: that is None. ``cat.jpg`` may be that of ``mask_3.png``.
+    Returns:
+        None if the numbers in their names differ: ``1.png`` is not the image of ``2_mask.png``, while ``cat.jpg`` may
+        be that of ``mask_3.png``.
     """
-    words, second_words = (_words(names.stems[0]) for names in (first, second))
-    numbers, second_numbers = ({word for word in side if word.isdigit()} for side in (words, second_words))
+    words, second_words = _words(first.stems[0]), _words(second.stems[0])
+    numbers = {word for word in words if word.isdigit()}
+    second_numbers = {word for word in second_words if word.isdigit()}
     if numbers and second_numbers and numbers.isdisjoint(second_numbers):
         return None
     has_numbers = numbers and second_numbers and _is_part(numbers, second_numbers)
@@ -273,10 +276,13 @@ def match_single(first: RecordNames, second: RecordNames) -> NameMatch | None:
 def _words(stem: str) -> set[str]:
     """Return the words and the numbers of a name, without zeros in front: ``cat 3`` of ``Cat_003``."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", stem)
-    words = re.findall(r"\d+|[^\W\d_]+", spaced)
-    return {word.lstrip("0") or "0" for word in words if word.isdecimal()} | {
-        word.casefold() for word in words if not word.isdecimal()
-    }
+    result = set[str]()
+    for word in re.findall(r"\d+|[^\W\d_]+", spaced):
+        if word.isdecimal():
+            result.add(word.lstrip("0") or "0")
+        else:
+            result.add(word.casefold())
+    return result
 
 
 def _is_part(first: set[str], second: set[str]) -> bool:
@@ -285,14 +291,16 @@ def _is_part(first: set[str], second: set[str]) -> bool:
 
 
 def _weak_match(first: RecordNames, second: RecordNames, form: NameForm) -> NameMatch:
-    """Return that all stand beside their partners, in doubt if each source has another number in all of its names."""
-    shared, second_shared = (
-        _numbers_of(names.stems[0]) - _numbers_of(rest[0]) for names, rest in ((first, form.left), (second, form.right))
-    )
+    """Return the match of records that stand beside their partners.
+
+    It has a doubt if all names of one source have a number that the other source lacks, and the other way around.
+    """
+    shared = _numbers_of(first.stems[0]) - _numbers_of(form.left[0])
+    second_shared = _numbers_of(second.stems[0]) - _numbers_of(form.right[0])
     if not shared - second_shared or not second_shared - shared:
         return NameMatch()
-    texts = [" and ".join(sorted(counts.elements())) for counts in (shared, second_shared)]
-    return NameMatch(doubt=f"all names of the first hold {texts[0]}, and those of the second {texts[1]}")
+    text, second_text = (" and ".join(sorted(counts.elements())) for counts in (shared, second_shared))
+    return NameMatch(doubt=f"all names of the first hold {text}, and those of the second {second_text}")
 
 
 def _numbers_of(stem: str) -> Counter[str]:

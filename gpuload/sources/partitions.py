@@ -54,9 +54,11 @@ class Partition:
 
     @staticmethod
     def number(text: str | None) -> int | None:
-        """Return the number that a text is, as int64 writes it; None for others."""
-        is_whole = text is not None and WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63
-        return int(text) if text is not None and is_whole else None
+        """Return the number of a text that is written as int64 is; None for another text."""
+        if text is None or WHOLE.fullmatch(text) is None:
+            return None
+        number = int(text)
+        return number if -(2**63) <= number < 2**63 else None
 
     def leaf(self, call: str, paths: Sequence[str], counts: Sequence[int], default: Any) -> PartitionLeaf:
         """Return the column of records; ``counts`` are those of each file.

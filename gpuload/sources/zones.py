@@ -1,8 +1,8 @@
 """Zones: times with a time zone and times without one have no common meaning, and are not joined.
 
 "UTC" and "UTC"        the same instants, whatever zones the files name
-"UTC" and "local"      an error: the second ones are at a place that nobody knows
-""                     of a format that does not say it, as arrays of NumPy: joins with both
+"UTC" and "local"      an error: the zone of the second ones is not known
+""                     a format does not say it, as arrays of NumPy: is joined with both
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from collections.abc import Iterable
 from gpuload.errors import SpecError
 from gpuload.spec import Field
 
-WORDS = {"UTC": "with a time zone", "local": "without a time zone"}
+WORDS = {"UTC": "with a time zone", "local": "without a time zone"}  # of a field's attribute `zone`
 
 
 def check_zones(parts: Iterable[tuple[str, Field]]) -> None:
-    """Check a field of parts that follow one another; each part has a title.
+    """Check a field of several parts of a source.
+
+    Args:
+        parts: the title and the field of each of them.
 
     Raises:
         SpecError: one part has times with a time zone, and another one times without.

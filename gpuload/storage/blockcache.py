@@ -268,13 +268,13 @@ class BlockCache:
         return True
 
     def _remove(self, path: str, cause: str, status: os.stat_result | None) -> None:
-        """Remove what stands in the place of a block and is none, unless another thread has removed it meanwhile.
+        """Remove a file or folder that is no block from a block's place, unless another thread has replaced it.
 
         Args:
-            path: of the block.
-            cause: why it is none.
-            status: of what was opened there, and is still open, so that no other file has its number; None if it could
-                not be opened.
+            path: the place of the block.
+            cause: why it is no block.
+            status: of the file that was opened there; it is still open, so that no other file has its number. None if
+                it could not be opened.
         """
         with self._lock:
             try:
@@ -348,9 +348,9 @@ class BlockCache:
         path = os.path.join(self._home, "lock")
         with self._lock, io.FileIO(os.open(path, flags, mode), "r+") as file:
             status = os.fstat(file.fileno())
-            # With a second name it may be a file of something else, into which the sum would be written.
+            # A file with a second name (a hard link) may be of another program, and the sum would be written into it.
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-                raise OSError(errno.EINVAL, "its file of the sum is no regular file of one name", path)
+                raise OSError(errno.EINVAL, "the file of its sum is no regular file, or has a second name", path)
             if fcntl is not None:
                 with signalsafe.suppress(OSError):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)

@@ -44,7 +44,7 @@ from gpuload.errors import (
 )
 from gpuload.progress import Progress
 from gpuload.storage import objects
-from gpuload.storage.hidden import is_hidden_name
+from gpuload.storage.hidden import may_mean
 from gpuload.storage.memory import cache_bytes
 from gpuload.storage.paths import CHUNK, PackedPaths
 from gpuload.storage.stores import SCHEMES, Remote, Stamp, is_remote, like, path_of
@@ -120,8 +120,9 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
 
     Args:
         paths: a path, a string with the wildcards ``* ? [...] **``, URLs with the settings of their store (`Remote`),
-            or a list of these. ``~`` is the home folder. A wildcard never means a directory, a hidden file,
-            or one in a folder of the system (`hidden.py`). The name of an existing file is no wildcard.
+            or a list of these. ``~`` is the home folder. A wildcard never means a directory, and no
+            hidden file or one in a folder of the system (`hidden.py`) unless it has the same first character. The name
+            of an existing file is no wildcard.
         is_quiet: True: no warning of shards that are missing, for whoever passes the result to a reader that looks
             for them itself.
 
@@ -246,9 +247,11 @@ def as_list(paths: Paths) -> list[Path]:
             remedy="pass a list: sorted(paths)",
         )
     is_path = isinstance(paths, (str, bytes, os.PathLike, Remote))
-    is_source = hasattr(paths, "read_groups")  # of records, which are no paths
-    is_single = is_path or is_source or not isinstance(paths, Iterable) or not getattr(paths, "ndim", 1)
-    return [paths] if is_single else list(paths)  # type: ignore[list-item,arg-type]
+    is_source = hasattr(paths, "read_groups")  # its records can be iterated, and are no paths
+    is_list = isinstance(paths, Iterable) and bool(getattr(paths, "ndim", 1))
+    if is_path or is_source or not is_list:
+        return [paths]  # type: ignore[list-item]
+    return list(paths)  # type: ignore[arg-type]
 
 
 def check_named_once(paths: Sequence[str]) -> None:
@@ -412,9 +415,7 @@ def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
     """Return the entries of a folder whose names match, without hidden ones; [] if there is no such folder."""
     try:
         with os.scandir(folder) as entries:
-            visible = {
-                entry.name: entry for entry in entries if pattern[0] == entry.name[0] or not is_hidden_name(entry.name)
-            }
+            visible = {entry.name: entry for entry in entries if may_mean(pattern, entry.name)}
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

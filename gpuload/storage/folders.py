@@ -225,7 +225,7 @@ def _names_below(folder: str) -> Iterator[str]:
 
 
 def _is_above(path: str, folder: str) -> bool:
-    """Return True for a link to a folder, or to one above it: other tables may lie there."""
+    """Return True for a link to a folder in which another folder lies: other tables may lie there, too."""
     if not os.path.islink(path):
         return False
     return os.path.realpath(folder).startswith(os.path.join(os.path.realpath(path), ""))

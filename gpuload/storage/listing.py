@@ -126,7 +126,9 @@ def _signed(url: str, query: Mapping[str, str], odd_key: str) -> tuple[str, dict
     endpoint = remote.endpoint or ""
     if place.scheme in GOOGLE:
         address = f"{(endpoint or 'https://storage.googleapis.com').rstrip('/')}/{quote(place.host)}?{_query_of(query)}"
-        login = {} if _is_anonymous(url) else _login(url)
+        if _is_anonymous(url):
+            return address, {}
+        login = _login(url)
         if login is None or (login and "token" not in login):
             raise _no_listing(url, odd_key)
         return address, {"Authorization": f"Bearer {login['token']}"} if login else {}
@@ -174,10 +176,12 @@ def _login(url: str) -> Mapping[str, Any] | None:
     """Return the credentials of the user's function or of S3's environment; None for others."""
     function = remote_of(url).credentials
     if function is not None:
-        login = call_function(function, note=lambda: f"gl.Remote(credentials=function), asked for {url}")
-        is_of_s3 = place_of(url).scheme in S3
-        has_keys = isinstance(login, Mapping) and {"access_key_id", "secret_access_key"} <= login.keys()
-        return login if isinstance(login, Mapping) and (has_keys or not is_of_s3) else None
+        note = f"gl.Remote(credentials=function), asked for {url}"
+        login = call_function(function, note=lambda: note)
+        if not isinstance(login, Mapping):
+            return None
+        has_keys = {"access_key_id", "secret_access_key"} <= login.keys()
+        return login if has_keys or place_of(url).scheme not in S3 else None
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     key, secret, token = (os.environ.get(name, "") for name in names)
     if place_of(url).scheme not in S3 or not (key and secret):

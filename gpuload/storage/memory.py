@@ -41,7 +41,8 @@ def _limits() -> Iterator[float]:
     for root, group, name in _groups():
         parts = [part for part in group.split("/") if part]
         for length in range(len(parts) + 1):
-            with signalsafe.suppress(OSError, ValueError), open(os.path.join(root, *parts[:length], name)) as file:
+            path = os.path.join(root, *parts[:length], name)
+            with signalsafe.suppress(OSError, ValueError), open(path) as file:
                 yield float(file.read())  # "max" is no number
 
 

@@ -39,7 +39,7 @@ from gpuload.errors import (
 )
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
-from gpuload.storage.hidden import is_hidden_name
+from gpuload.storage.hidden import is_hidden_name, may_mean
 from gpuload.storage.retries import LEAST_BYTES, EmptyRangeError, OddKeyError, ShortError, StoreError, request
 from gpuload.storage.stores import (
     WEB,
@@ -61,7 +61,7 @@ WILDCARDS = re.compile(r"[*?[]")
 REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
-# Of an answer, that are kept when it breaks off; shorter ones come as a whole. From the second try on LEAST_BYTES.
+# Of an answer; each chunk that came is kept when the answer breaks off. From the second try on it is LEAST_BYTES.
 CHUNK_BYTES = 1 << 16
 MOST_BYTES = 1 << 60  # of an object
 LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
@@ -72,8 +72,8 @@ entries_of = lazy.function("gpuload.storage.listing", "entries_of")
 def names_of(url: str) -> list[str]:
     """Return the URLs of the objects that a URL with wildcards means, sorted; one without wildcards means itself.
 
-    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Names that begin with a dot are left out, unless
-    the wildcard begins with one. A web server lists nothing, so a URL of one has no wildcards.
+    ``*`` and ``?`` end at a slash, ``**`` means any number of folders. Hidden names (`hidden.py`) are left out, unless
+    the wildcard has the same first character. A web server lists nothing, so a URL of one has no wildcards.
 
     Raises:
         MissingFileError: no object matches.
@@ -118,9 +118,10 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
         return not patterns and not names
     [pattern, *rest] = patterns
     if pattern != "**":
-        is_shown = pattern[:1] == names[0][:1] or not is_hidden_name(names[0])
-        return is_shown and fnmatch.fnmatchcase(names[0], pattern) and _matches(names[1:], rest)
-    depths = itertools.takewhile(lambda depth: not depth or not is_hidden_name(names[depth - 1]), range(len(names) + 1))
+        is_match = may_mean(pattern, names[0]) and fnmatch.fnmatchcase(names[0], pattern)
+        return is_match and _matches(names[1:], rest)
+    num_shown = sum(1 for _ in itertools.takewhile(lambda name: not is_hidden_name(name), names))
+    depths = range(num_shown + 1)
     # A `**` at the end means each object below.
     return any(_matches(names[depth:], rest or ["*"]) for depth in depths)
 
@@ -315,7 +316,8 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
     if not len(memory):
         return
 
-    num_bytes, chunk_bytes = 0, CHUNK_BYTES  # what came, of all tries
+    num_bytes = 0  # that came, of all tries
+    chunk_bytes = CHUNK_BYTES  # of the next try
 
     def send() -> None:
         nonlocal num_bytes, chunk_bytes
@@ -324,8 +326,9 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         # An error of ours goes through `request` at once: the old bytes do not come back by asking again.
         if now != stamp:
             raise changed(url, stamp, now)
-        least_bytes, chunk_bytes = chunk_bytes, LEAST_BYTES
-        for chunk in _chunks(answer, len(memory) - num_bytes, least_bytes):
+        chunks = _chunks(answer, len(memory) - num_bytes, chunk_bytes)
+        chunk_bytes = LEAST_BYTES
+        for chunk in chunks:
             memory[num_bytes : num_bytes + len(chunk)] = chunk
             num_bytes += len(chunk)
 
@@ -490,7 +493,7 @@ def _get(url: str, options: dict[str, Any]) -> Any:
 
 
 def _chunks(answer: Any, num_bytes: int, chunk_bytes: int) -> Iterator[memoryview]:
-    """Yield the bytes of an answer as they come, in chunks of at least so many.
+    """Yield the bytes of an answer as they come, in chunks of at least ``chunk_bytes``; a shorter answer as a whole.
 
     Raises:
         ShortError: there are fewer, or more.

@@ -39,10 +39,12 @@ def packer_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: st
     """
     if compression == ZIP:
         if head and not head.startswith((archive.MAGIC, EMPTY_ARCHIVE)):
-            kind = "it is a file of gzip" if is_gzip(head) else f"it begins with {head[:4].hex(' ')}"
+            cause = f"it begins with {head[:4].hex(' ')}"
+            if is_gzip(head):
+                cause = "it is a file of gzip"
             raise FormatError(
                 f"{path} is no ZIP archive",
-                cause=kind,
+                cause=cause,
                 remedy='leave out compression="zip"; gl.open(path) finds out what it is',
             )
         return ZIP

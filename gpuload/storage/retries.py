@@ -3,13 +3,14 @@
 Owner     Retries are made here alone; obstore sends each request once (`stores.py`).
 Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each try brings
           LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and is no error.
-Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second keeps smaller parts of
-          an answer. The waits grow, and are random, so that many ranks that failed together do not come back
+Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second one keeps smaller parts
+          of an answer. The waits grow, and are random, so that many ranks that failed together do not come back
           together. A server that says nothing is left after `stores.ANSWER_S`.
 Busy      A store that answers 503 or 429 gets a pause from all threads of this process, and then half as many requests
           at a time, at last one; each that is answered makes room for one more (`Gate`). After BUSY_S without any other
-          answer the error says so. A request that alone is refused, while the store answers others, waits longer each
-          time, and ends after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through obstore.
+          answer the error says so. Where the store refuses one request and answers others, that request waits longer
+          each time, and fails after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through
+          obstore.
 Refusals  have the credentials read anew, once: they may have been replaced.
 Panics    obstore answers what its authors took for impossible by an exception that is no Exception. It becomes an
           error of ours, as any other.
@@ -69,7 +70,7 @@ class EmptyRangeError(Exception):
 
 
 class StoreError(FileError):
-    """A store gave no answer that can be used, after all tries: other objects of it would wait as long."""
+    """A store gave no usable answer in all tries; requests for its other objects would wait as long."""
 
 
 class OddKeyError(Exception):
@@ -187,16 +188,19 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
                 is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
                 # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
                 is_late |= threads.is_ending()
-                if tries >= MOST_TRIES or is_late or _is_final(error) or (is_refusal and has_new_login):
+                is_final = _is_final(error) or (is_refusal and has_new_login)
+                if tries >= MOST_TRIES or is_late or is_final:
                     failure = _error_for(url, error, tries)
         finally:
             if is_counted:
                 gate.leave(is_answered)
         if failure is not None:
+            # It is raised here and not above, where its context would be obstore's error, whose text has the secrets of
+            # the URL. Its traceback has this frame, so that the frame must not have it: both would stay in memory.
             try:
-                raise failure  # out here: obstore's error, which has the URL with its secrets, would be its context
+                raise failure
             finally:
-                failure = None  # its traceback has this frame, and would keep the memory of the read
+                failure = None
         if is_refusal:
             forget(url)
             has_new_login = True
@@ -214,7 +218,7 @@ class BusyTime:
         self.until_s, self._since_s, self._num_answers = 0.0, 0.0, 0
 
     def extend(self, sent_s: float) -> float:
-        """Add such an answer to a request that was sent at a time; return the seconds since the first of them."""
+        """Count one more such answer, to a request sent at ``sent_s``; return the seconds since the first was sent."""
         now_s = time.monotonic()
         self._since_s = self._since_s or sent_s
         self._num_answers += 1
@@ -229,7 +233,7 @@ def _wait_s(tries: int) -> float:
 
 
 def _pass(url: str, gate: Gate, first_s: float, until_s: float) -> bool:
-    """Wait until a request may be sent, not before a time; return True if the gate counts it.
+    """Wait until a request may be sent, at ``until_s`` at the earliest; return True if the gate counts it.
 
     Raises:
         StoreError: the store has been busy for too long, or Python ends.

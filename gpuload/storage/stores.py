@@ -407,7 +407,7 @@ def check_shareable(url: str, purpose: str) -> None:
     Raises:
         SpecError: it has a login or a signature.
     """
-    # Of a web address alone: other URLs with credentials are no paths (`place_of`), and there may be millions of them.
+    # `place_of` refuses other URLs with credentials. The quick test comes first: there may be millions of URLs.
     if url.startswith("http") and ("?" in url or "@" in url) and has_secret(url):
         raise SpecError(
             f"{purpose} {url}",

@@ -19,6 +19,7 @@ from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow import plugin
 from gpuload.bridges.tensorflow.framework import alive, dtype_of, fields_of, is_shareable, start, tf
 from gpuload.errors import SpecError
+from gpuload.order import check_flag
 from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ def dataset(
         SpecError: a field has no tensor form, or ``weights=True`` without a pair of ``output=``.
     """
     common.check_loader("dataset", loader)
-    for name, value in (("weights", weights), ("restart", restart)):
-        if not isinstance(value, bool):
-            raise SpecError(f"{name} = {value!r}"[:200], cause="it is True or False", remedy=f"pass {name}=True, say")
+    weights, restart = check_flag("weights", weights), check_flag("restart", restart)
     if not isinstance(via, str) or via not in VIAS:
         raise SpecError(f"via = {via!r}"[:200], cause="it is not known", remedy=f"use one of {VIAS}")
     names, nest = checked_nest(loader)

@@ -103,8 +103,8 @@ class Message:
         kind: SCHEMA, DICTIONARY, BATCH, or another.
         body_bytes: of its body.
         about: the table of its kind.
-        has_old_compression: True if custom metadata say that its buffers are compressed, as by Arrow
-            0.17.
+        has_old_compression: True if custom metadata say that its buffers are compressed, as Arrow 0.17
+            wrote them.
     """
 
     kind: int
@@ -120,7 +120,7 @@ class Message:
         about, body_bytes = table.table(2), table.number(3, "<q")
         if about is None or body_bytes < 0:
             raise WrongMessage("a message has no content")
-        # Its key alone is looked for: PyArrow, which decodes such buffers, reads the value.
+        # The key is enough: PyArrow decodes such buffers, and reads the value.
         has_old_compression = OLD_COMPRESSION in content and table.table(4) is not None
         return cls(table.number(1, "<B"), body_bytes, about, has_old_compression)
 

@@ -267,9 +267,11 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
         )
     entries = [(name, feature, FEATURES) for name, feature in features.items()]
     entries += [(name, feature, LISTS) for name, feature in lists.items()]
-    return tuple(
-        _column(name, _feature_of(feature, f"field {name!r}", section), section) for name, feature, section in entries
-    )
+    columns = list[FeatureColumn]()
+    for name, argument, section in entries:
+        feature = _feature_of(argument, f"field {name!r}", section)
+        columns.append(_column(name, feature, section))
+    return tuple(columns)
 
 
 def _feature_of(argument: Any, place: str, section: int = FEATURES) -> AnyFeature:

@@ -28,6 +28,7 @@ from gpuload.formats.tfrecord import inference, sidecar
 from gpuload.formats.tfrecord.features import FeatureColumn, Tensor, columns_of
 from gpuload.formats.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, UnframedError, is_framed, offsets_in
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf, one_record
+from gpuload.order import check_flag
 from gpuload.sources import spanindex
 from gpuload.sources.filesource import Entries, FileSource, Opening
 from gpuload.sources.gaps import GapLeaf, Origin, check_on_error
@@ -83,8 +84,7 @@ def tfrecord(
         SpecError: an argument is wrong.
     """
     check_on_error(on_error)
-    if not isinstance(verify, (bool, np.bool_)):
-        raise SpecError(f"verify = {verify!r}", cause="it is True or False", remedy="leave it out")
+    verify = check_flag("verify", verify)
     if not isinstance(compression, (str, type(None))) or compression not in COMPRESSIONS:
         raise SpecError(
             f"compression = {compression!r}", cause="it is 'auto', 'gzip', 'zlib' or None", remedy="leave it out"

@@ -7,8 +7,8 @@
 
 Links    have the bytes of the member to which they lead, as tarfile finds it: a hard link the last one of that name
          before it, a symbolic link the last one at all, also by way of links to folders. Links that lead to no file of
-         the archive are passed over, and hard links that stand before their file, which tar does not extract. A hard
-         link to its own name is the same file once more, as GNU tar stores a file that was named twice.
+         the archive are passed over. So are hard links that stand before their file, which tar does not extract, and
+         hard links to their own name, which GNU tar stores for a file that is named twice.
 Others   hidden members (``._0.jpg`` of a Mac), ``__MACOSX/``, and files about the archive (``__meta__.json``,
          ``README.md``) that have not the fields of the other records, are passed over.
 Notes    say how many members were passed over or read in a way that may surprise, with the first of each kind.
@@ -95,10 +95,13 @@ def _follow_links(members: Sequence[Member], notes: dict[str, Note]) -> list[Mem
         target = _target_of(members, by_name, number)
         if target is None:
             path = _path_of(members, by_name, member)
-            is_early = member.kind == HARD and by_name.get(path, [0])[0] > number
-            kind = FOLDER_LINKS if path in folders else EARLY_LINKS if is_early else LOST_LINKS
+            kind = LOST_LINKS
+            if path in folders:
+                kind = FOLDER_LINKS
+            elif member.kind == HARD and by_name.get(path, [0])[0] > number:
+                kind = EARLY_LINKS
             _note(notes, kind, f"{member.name} -> {member.target}")
-        elif not member.kind or not _is_itself(member):
+        elif not _is_itself(member):
             files.append(member._replace(offset=target.offset, length=target.length, kind=b"", head=target.head))
     return files
 
@@ -119,7 +122,7 @@ def _target_of(members: Sequence[Member], by_name: dict[str, list[int]], number:
 
 
 def _path_of(members: Sequence[Member], by_name: dict[str, list[int]], link: Member) -> str:
-    """Return the path to which a link leads; links to folders in it are followed."""
+    """Return the path to which a link leads, in which links to folders are followed."""
     path = _leads_to(link)
     for _ in range(MOST_LINKS):
         if path in by_name:
@@ -128,8 +131,9 @@ def _path_of(members: Sequence[Member], by_name: dict[str, list[int]], link: Mem
         links = [members[number] for number in numbers if members[number].kind == SYMBOLIC]
         if not links:
             break
-        path = posixpath.join(_leads_to(links[0]), path[len(posixpath.normpath(links[0].name)) + 1 :])
-        path = posixpath.normpath(path)
+        link_path = posixpath.normpath(links[0].name)
+        rest = path[len(link_path) + 1 :]
+        path = posixpath.normpath(posixpath.join(_leads_to(links[0]), rest))
     return path
 
 
@@ -139,6 +143,7 @@ def _leads_to(link: Member) -> str:
 
 
 def _is_itself(link: Member) -> bool:
+    """Return True for a hard link to its own name."""
     return link.kind == HARD and _leads_to(link) == posixpath.normpath(link.name)
 
 

@@ -78,7 +78,7 @@ def walk(
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     path, size, at = files.paths[number], int(files.sizes[number]), 0
-    if not path.endswith(files.names[number]):  # an unpacked copy
+    if not path.endswith(files.names[number]):  # of an unpacked copy: errors name the file of the user
         path = files.names[number]
     if not size:
         raise damage(path, 0, "it has no bytes, and an archive of no files has two blocks of zeros")

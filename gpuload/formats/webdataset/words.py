@@ -23,7 +23,7 @@ KINDS, CLASS_KINDS = ("cls", "cls2", "index", "inx", "id"), ("cls", "cls2")  # e
 FIRST_BYTES = 1 << 10  # of the first record
 LARGEST_BYTES = 1 << 16  # of a word
 SHOWN_BYTES = 40  # in an error
-WHOLE = re.compile(rb"[+-]?\d{1,19}")  # of 64 bits, if it is none of the largest of 19 digits
+WHOLE = re.compile(rb"[+-]?\d{1,19}")  # numbers of 64 bits, and some that are larger
 Parse = Callable[[Ragged], Values]
 log = logging.getLogger("gpuload")
 
@@ -88,6 +88,7 @@ def field_and_parse(
 
 
 def _is_int64(word: bytes) -> bool:
+    """Return True for a whole number that an int64 holds."""
     if WHOLE.fullmatch(word) is None:
         return False
     return len(word) < 19 or -(2**63) <= int(word) < 2**63
