@@ -281,7 +281,10 @@ def _below(folder: str) -> Iterator[str]:
         raise open_error(error.filename, error)
 
     if is_remote(folder):
-        yield from (path for path in files_below(folder) if not path.rpartition("/")[2].startswith("."))
+        for path in files_below(folder):
+            *folders, name = path.removeprefix(folder).strip("/").split("/")
+            if not name.startswith(".") and not any(map(is_hidden_name, folders)):
+                yield path
         return
     for inner, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not is_hidden_name(name)]

@@ -729,7 +729,7 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
             cause = f"it is encrypted, which is not supported: {text}"
             remedy = "decrypt it with PyArrow, and write it anew; or leave its columns out: fields=[...]"
         elif isinstance(error, arrow.ArrowNotImplementedError) or UNSUPPORTED.search(text):
-            cause = f"PyArrow does not support it, or its bytes changed: {text}"
+            cause = f"it is not supported by PyArrow, or its bytes changed: {text}"
             remedy = "write it anew in another encoding, with the program that wrote it; or copy it again"
         raise DamagedBlockError(place, cause=cause, remedy=remedy) from None
 

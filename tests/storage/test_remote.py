@@ -512,6 +512,10 @@ def test_s3(bucket: tuple[str, Callable[..., object]], tmp_path: Path) -> None:
         source.read([25])
     with pytest.raises(MissingFileError, match="no object matches"):
         gl.npy(f"{url}/y/*.npy")
+    put("checked/a.npy", npy_bytes(arrays[0]))
+    for name in (".git/b.npy", "@eaDir/c.npy", "d/.e.npy"):
+        put(f"checked/{name}", b"no array")
+    assert list(gl.check(f"{url}/checked/")) == []
     if find_spec("zarr"):
         write_zarr(tmp_path / "a.zarr")
         for path in filter(Path.is_file, tmp_path.rglob("*")):
