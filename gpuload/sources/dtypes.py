@@ -11,6 +11,7 @@ Kinds  Whole numbers stay whole numbers, floating-point numbers floating-point n
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAMILIES = ("iu", "f", "c", "U", "S")  # kinds of dtypes that may have a common one
+SUFFIXES = {"gl.npy": ".npy", "gl.hdf5": ".h5"}  # of a reader whose files are written anew; others: .npz
 
 
 class UnfitValue(ValueError):
@@ -47,14 +49,75 @@ def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -
     """
     if (common := common_dtype([first, second])) is not None:
         return f"open them one by one: gl.concat({call}(first), {call}(second), promote=True) has {common} for both"
-    if first.kind in "iuf" and second.kind in "iuf":
-        dtype = next((dtype for dtype in (first, second) if dtype.kind == "f"), np.dtype(np.float64))
+    sources = f"{call}(first)", f"{call}(second)"
+    return rewriting("gl.concat", sources, name, (first, second), SUFFIXES.get(call, ".npz"))
+
+
+def joining_call(call: str, first: str, second: str, *, promote: bool) -> str:
+    """Return the call that joins two sources: ``"gl.concat(a, b, promote=True)"``."""
+    if call == "gl.concat":
+        return f"gl.concat({first}, {second}{', promote=True' * promote})"
+    if promote:  # a source of its own records, with the dtype of both
+        pair = (first, second), (second, first)
+        first, second = (f"gl.concat({source}, {other}[:0], promote=True)" for source, other in pair)
+    return f"gl.mix([({first}, 0.5), ({second}, 0.5)])"
+
+
+def rewriting(
+    call: str, sources: tuple[str, str], name: str, dtypes: tuple[np.dtype[Any], np.dtype[Any]], suffix: str
+) -> str:
+    """Return what to do about two sources of which no dtype of a kind holds the values of a field.
+
+    Args:
+        call: that joins them, ``"gl.concat"`` or ``"gl.mix"``.
+        sources: expressions of both: ``("a", "b")``.
+        name: of the field.
+        dtypes: its, in each of them.
+        suffix: of the file to be written.
+    """
+    for old, other in ((0, 1), (1, 0)):  # the source to be written anew, and the one that stays
+        target = _target(dtypes[old], dtypes[other])
+        if target is None:
+            continue
+        dtype, condition = target
+        source = sources[old]
+        if dtype.kind in "mM":
+            values = f"values = {source}.read(range(len({source})))"
+            column = f"values[{name!r}].astype({dtype.str[1:]!r})"
+            return (
+                f"give {source} ({dtypes[old]}) the unit of {sources[other]}{condition}: "
+                f"{values}; gl.arrays(**{{**values, {name!r}: {column}}})"
+            )
         ops = f"[gl.ops.Cast({dtype.name!r}, on={name!r})]"
+        reader = {".npy": "gl.npy", ".h5": "gl.hdf5"}.get(suffix, "gl.npz")
+        first, second = (f"{reader}('new{suffix}')" if number == old else sources[number] for number in range(2))
+        join = joining_call(call, first, second, promote=dtype != dtypes[other])
         return (
-            f"no dtype holds the values of both; if those of the other fit {dtype}, write them anew: "
-            f"gl.convert(gl.Loader({call}(path), 1000, ops={ops}), 'new.npz')"
+            f"no dtype of one kind holds the values of both; write {source} ({dtypes[old]}) anew{condition}: "
+            f"gl.convert(gl.Loader({source}, 1000, ops={ops}), 'new{suffix}'); then {join}"
         )
     return "make a source of each, and a loader of each"
+
+
+def _target(dtype: np.dtype[Any], other: np.dtype[Any]) -> tuple[np.dtype[Any], str] | None:
+    """Return the dtype that a field gets so that it fits one of another dtype, and the condition; None if none does."""
+    kinds = dtype.kind + other.kind
+    if kinds in ("bi", "bu", "bf"):
+        return other, ""
+    if kinds in ("if", "uf"):
+        # float64 holds the whole numbers of up to 32 bits, and float32 and float16 some of them.
+        exact = ", if no number of it is beyond 2**53" * (dtype.itemsize > 4)
+        return np.promote_types(dtype, other), exact
+    if kinds == "ui" and dtype.itemsize == 8:
+        return np.dtype(np.int64), ", if no number of it is above 2**63 - 1"
+    if kinds in ("MM", "mm"):
+        with contextlib.suppress(TypeError):  # months have no number of days
+            finer = np.promote_types(dtype, other)
+            unit = np.datetime_data(finer)[0]
+            limits = ", if all are within 292 years of 1970" if kinds == "MM" else ", if none is beyond 292 years"
+            if finer == other and unit not in ("ps", "fs", "as"):
+                return finer, limits * (unit == "ns")
+    return None
 
 
 def holds(dtype: np.dtype[Any], smaller: np.dtype[Any]) -> bool:
