@@ -400,8 +400,12 @@ def _opener_of_folder(folder: str) -> tuple[str, Mapping[str, Any]]:
     except MissingFileError:
         kind = find_kind(folder)
         return ("" if kind is None else kind.call.removeprefix("gl.")), {}
-    labels = source._opening.options["labels"] if isinstance(source, FileSource) and name == "images" else "folder"
-    return name, {} if labels == "folder" else {"labels": labels}
+    if not isinstance(source, FileSource) or name != "images":
+        return name, {}
+    labels = source._opening.options["labels"]
+    if labels == "folder":
+        return name, {}
+    return (name, {"labels": None}) if labels is None else ("", {})  # of a table, which is not in the call
 
 
 tracebacks.take_advice(_advice)

@@ -312,7 +312,7 @@ def check_fields(call: str, sources: Sequence[Source], *, promote: bool) -> None
             expected = first.spec[field.name]
             if field != expected:
                 fields = [part.spec[field.name] for part in sources[: number + 1]]
-                common = common_dtype([other.dtype for other in fields])
+                common = common_dtype([part.dtype for part in fields])
                 is_alike = common is not None and field.with_(dtype=common) == expected.with_(dtype=common)
                 if not (promote and is_alike):
                     raise _differing_fields(call, fields, is_alike=is_alike)
@@ -331,19 +331,19 @@ def _differing_fields(call: str, fields: Sequence[Field], *, is_alike: bool) -> 
     unfit = (rival for rival, field in enumerate(rivals) if common_dtype([field.dtype, dtype]) is None)
     rival = 0 if is_alike else next(unfit, 0)
     first, second = fields[rival], fields[-1]
-    what = f"source {len(rivals)} has field {second}, source {rival} has {first}"
+    difference = f"source {len(rivals)} has field {second}, source {rival} has {first}"
     if is_alike:
         join = joining_call(call, "a", "b", promote=True)
-        return _differ(call, what, f"have the dtype that holds the values of all: {join}")
+        return _differ(call, difference, f"have the dtype that holds the values of all: {join}")
     if first.with_(dtype=dtype) != second or "UTC" in (first.zone, second.zone):  # arrays have no zones
-        return _differ(call, what, "rename fields with source.rename(old='new'), or make two loaders")
+        return _differ(call, difference, "rename fields with source.rename(old='new'), or make two loaders")
     names = f"a is source {rival}, b is source {len(rivals)}: "
-    return _differ(call, what, names + rewriting(call, ("a", "b"), second.name, (first.dtype, dtype), ".npz"))
+    return _differ(call, difference, names + rewriting(call, ("a", "b"), second.name, (first.dtype, dtype), ".npz"))
 
 
-def _differ(call: str, what: str, remedy: str) -> SpecError:
+def _differ(call: str, difference: str, remedy: str) -> SpecError:
     return SpecError(
-        f"{call}: {what}",
+        f"{call}: {difference}",
         cause="sources that follow one another have the same fields, dtypes and shapes",
         remedy=remedy,
     )

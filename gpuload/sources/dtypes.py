@@ -59,7 +59,7 @@ def joining_call(call: str, first: str, second: str, *, promote: bool) -> str:
         return f"gl.concat({first}, {second}{', promote=True' * promote})"
     if promote:  # a source of its own records, with the dtype of both
         pair = (first, second), (second, first)
-        first, second = (f"gl.concat({source}, {other}[:0], promote=True)" for source, other in pair)
+        first, second = (f"gl.concat({source}, {rival}[:0], promote=True)" for source, rival in pair)
     return f"gl.mix([({first}, 0.5), ({second}, 0.5)])"
 
 
@@ -75,47 +75,47 @@ def rewriting(
         dtypes: its, in each of them.
         suffix: of the file to be written.
     """
-    for old, other in ((0, 1), (1, 0)):  # the source to be written anew, and the one that stays
-        target = _target(dtypes[old], dtypes[other])
+    for number, rival in ((0, 1), (1, 0)):  # the source to be written anew, and the one that stays
+        target = _target(dtypes[number], dtypes[rival])
         if target is None:
             continue
         dtype, condition = target
-        source = sources[old]
+        source = sources[number]
         if dtype.kind in "mM":
             values = f"values = {source}.read(range(len({source})))"
             column = f"values[{name!r}].astype({dtype.str[1:]!r})"
             return (
-                f"give {source} ({dtypes[old]}) the unit of {sources[other]}{condition}: "
+                f"give {source} ({dtypes[number]}) the unit of {sources[rival]}{condition}: "
                 f"{values}; gl.arrays(**{{**values, {name!r}: {column}}})"
             )
         ops = f"[gl.ops.Cast({dtype.name!r}, on={name!r})]"
         reader = {".npy": "gl.npy", ".h5": "gl.hdf5"}.get(suffix, "gl.npz")
-        first, second = (f"{reader}('new{suffix}')" if number == old else sources[number] for number in range(2))
-        join = joining_call(call, first, second, promote=dtype != dtypes[other])
+        first, second = (f"{reader}('new{suffix}')" if place == number else sources[place] for place in range(2))
+        join = joining_call(call, first, second, promote=dtype != dtypes[rival])
         return (
-            f"no dtype of one kind holds the values of both; write {source} ({dtypes[old]}) anew{condition}: "
+            f"no dtype of one kind holds the values of both; write {source} ({dtypes[number]}) anew{condition}: "
             f"gl.convert(gl.Loader({source}, 1000, ops={ops}), 'new{suffix}'); then {join}"
         )
     return "make a source of each, and a loader of each"
 
 
-def _target(dtype: np.dtype[Any], other: np.dtype[Any]) -> tuple[np.dtype[Any], str] | None:
+def _target(dtype: np.dtype[Any], rival: np.dtype[Any]) -> tuple[np.dtype[Any], str] | None:
     """Return the dtype that a field gets so that it fits one of another dtype, and the condition; None if none does."""
-    kinds = dtype.kind + other.kind
+    kinds = dtype.kind + rival.kind
     if kinds in ("bi", "bu", "bf"):
-        return other, ""
+        return rival, ""
     if kinds in ("if", "uf"):
         # float64 holds the whole numbers of up to 32 bits, and float32 and float16 some of them.
         exact = ", if no number of it is beyond 2**53" * (dtype.itemsize > 4)
-        return np.promote_types(dtype, other), exact
+        return np.promote_types(dtype, rival), exact
     if kinds == "ui" and dtype.itemsize == 8:
         return np.dtype(np.int64), ", if no number of it is above 2**63 - 1"
     if kinds in ("MM", "mm"):
         with contextlib.suppress(TypeError):  # months have no number of days
-            finer = np.promote_types(dtype, other)
+            finer = np.promote_types(dtype, rival)
             unit = np.datetime_data(finer)[0]
             limits = ", if all are within 292 years of 1970" if kinds == "MM" else ", if none is beyond 292 years"
-            if finer == other and unit not in ("ps", "fs", "as"):
+            if finer == rival and unit not in ("ps", "fs", "as"):
                 return finer, limits * (unit == "ns")
     return None
 
