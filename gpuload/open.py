@@ -29,6 +29,7 @@ from gpuload.formats import FORMATS, foreign
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.sources import calls
 from gpuload.sources.base import Source
+from gpuload.sources.filesource import FileSource
 from gpuload.storage import manifest
 from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, expand_folders, look_at, open_error
 from gpuload.storage.inflate import inflate_head
@@ -383,19 +384,36 @@ def _argument_of(form: str, name: str) -> str:
     return next((word for word in synonyms.ARGUMENTS.get(name, ()) if word in names), "")
 
 
-def _opener_of(paths: Any) -> tuple[str, dict[str, Any]]:
+def _opener_of(paths: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the name of the format by which `gl.open` opens files, and the arguments that it passes; "" if none."""
     with contextlib.suppress(GpuloadError):
         folder = as_folder(paths)
         if folder is not None:
-            kind = find_kind(folder)
-            return ("" if kind is None else kind.call.removeprefix("gl.")), {}
+            return _opener_of_folder(folder)
         whole, names = folders_or_files(paths)
         if whole is not None:
             return whole.name, {}
         form, match = recognize(names)
         return form.name, dict(match.options)
     return "", {}
+
+
+def _opener_of_folder(folder: str) -> tuple[str, Mapping[str, Any]]:
+    """Return what `_opener_of` does, for a folder."""
+    for form in FORMATS:
+        if form.folder is not None and form.folder.recognize(folder):
+            return form.name, {}
+    try:
+        source, name = open_folder(folder)
+    except MissingFileError:
+        kind = find_kind(folder)
+        return ("" if kind is None else kind.call.removeprefix("gl.")), {}
+    if not isinstance(source, FileSource) or name != "images":
+        return name, {}
+    labels = source._opening.options["labels"]
+    if labels == "folder":
+        return name, {}
+    return (name, {"labels": None}) if labels is None else ("", {})  # of a table, which is not in the call
 
 
 tracebacks.take_advice(_advice)

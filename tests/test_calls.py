@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 
 import numpy as np
 import pytest
@@ -62,6 +63,41 @@ def test_an_argument_of_a_format_leads_from_gl_open_to_the_call_that_takes_it(tm
         assert len(eval(caught.value.remedy.removeprefix("write "))) == 1
     with pytest.raises(CallError, match=r"it belongs to gl.npz\(.*\), and gl.csv opens these files"):
         gl.open(path, fields=["a"], decimal=",")
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "call"),
+    [
+        (("a/0.png", "b/0.png"), {"classes": ["b", "a"]}, "gl.images({path!r}, classes=['b', 'a'])"),
+        (("a/0.png", "b/0.png"), {"labels": None}, "gl.images({path!r}, labels=None)"),
+        (("0.png", "1.png"), {"on_error": "skip"}, "gl.images({path!r}, labels=None, on_error='skip')"),
+    ],
+)
+def test_an_argument_of_images_leads_from_gl_open_of_their_folder_to_gl_images(tmp_path, files, arguments, call):
+    Image = pytest.importorskip("PIL.Image")
+    path = str(tmp_path / "images")
+    for name in files:
+        os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
+        Image.new("RGB", (2, 2)).save(os.path.join(path, name))
+
+    with pytest.raises(CallError) as caught:
+        gl.open(path, **arguments)
+
+    assert caught.value.remedy == f"write {call.format(path=path)}"
+    assert len(eval(caught.value.remedy.removeprefix("write "))) == 2
+
+
+def test_an_argument_of_zarr_leads_from_gl_open_to_gl_zarr(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    path = str(tmp_path / "a.zarr")
+    array = zarr.open_group(path, mode="w", zarr_format=2).create_array("x", shape=(4,), chunks=(2,), dtype="i2")
+    array[:2] = 1
+
+    with pytest.raises(CallError) as caught:
+        gl.open(path, fill=True)
+
+    assert caught.value.remedy == f"write gl.zarr({path!r}, fill=True)"
+    assert eval(caught.value.remedy.removeprefix("write ")).read(range(4))["x"].tolist() == [1, 1, 0, 0]
 
 
 def test_an_error_of_types_inside_of_a_call_stays_as_it_is():

@@ -10,6 +10,7 @@ Source  http://yann.lecun.com/exdb/mnist/, "The IDX file format"
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,6 +121,17 @@ class IdxFields(Zipped):
 
     def _place(self) -> str:
         return ", ".join(part._place() for part in self._parts)
+
+    def index(self, path: str | os.PathLike[str]) -> str:
+        """See ``Source``: each field has a manifest."""
+        names = self.spec.names
+        calls = "; ".join(f"gl.idx({name}=...).index('{name}.manifest')" for name in names)
+        fields = ", ".join(f"{name}='{name}.manifest'" for name in names)
+        raise SpecError(
+            f"the index of {self._line()} as {os.fspath(path)!r}",
+            cause="a manifest lists the files of one field",
+            remedy=f"index each field, {calls}; then gl.idx({fields}) opens them",
+        )
 
 
 def _field(name: str, paths: Paths) -> IdxSource:

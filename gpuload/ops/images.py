@@ -140,10 +140,23 @@ def numeric(op: Any, field: Field) -> None:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",
             cause="the op acts on boolean, integer and floating-point numbers",
-            remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it"
-            if arguments.is_bfloat16(field.dtype)
-            else "name the fields that it is for with on=",
+            remedy=_numbers_remedy(op, field),
         )
+
+
+def _numbers_remedy(op: Any, field: Field) -> str:
+    """Return what to do where an op of numbers acts on a field of something else."""
+    if arguments.is_bfloat16(field.dtype):
+        return f"put gl.ops.Cast('float32', on={field.name!r}) before it"
+    names = (op.on,) if isinstance(op.on, str) else op.on or ()
+    if field.name not in names:
+        return "name the fields that it is for with on="
+    if field.dtype.kind in "OSU":
+        return (
+            f"{field.name!r} is text: store numbers; of a CSV file with 2,5 or 1,000 "
+            'gl.csv(path, delimiter=";", decimal=",") or gl.csv(path, thousands=",") reads them'
+        )
+    return f"leave {field.name!r} out of on="
 
 
 def without_alpha(field: Field, remedy: str) -> str:

@@ -150,7 +150,7 @@ class Source(ABC):
             RecordIndexError: there is no such record.
         """
         (number,) = self._numbers([index]).tolist()
-        return self._where(number)
+        return redact(self._where(number))  # URLs have passwords in them
 
     def origin(self, index: int) -> tuple[str, int] | None:
         """Return the file of a record and the byte where it begins; None if it lies in no file or in several.

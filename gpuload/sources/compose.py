@@ -18,11 +18,11 @@ from gpuload.errors import SpecError
 from gpuload.order import check_flag
 from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.classnames import common_classes, shorten
-from gpuload.sources.dtypes import common_dtype, rewriting
+from gpuload.sources.dtypes import common_dtype, joining_call, rewriting
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.sources.zones import check_zones
-from gpuload.spec import Layout, Part, Spec
+from gpuload.spec import Field, Layout, Part, Spec
 
 if TYPE_CHECKING:
     from gpuload.sources.joins import By
@@ -160,20 +160,9 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
     """
     _check_sources("concat", sources)
     promote = check_flag("promote", promote)
-    first = sources[0]
-    for number, source in enumerate(sources):
-        if source.spec.names != first.spec.names:
-            raise _differ(number, f"the fields {list(source.spec.names)}", f"{list(first.spec.names)}")
-        for field in source.spec:
-            expected = first.spec[field.name]
-            if field == expected:
-                continue
-            common = common_dtype([part.spec[field.name].dtype for part in sources])
-            is_alike = common is not None and field.with_(dtype=common) == expected.with_(dtype=common)
-            if not (promote and is_alike):
-                raise _differ(number, f"field {field}", str(expected), promotes=is_alike)
+    check_fields("gl.concat", sources, promote=promote)
     titles = [f"source {number} of gl.concat" for number in range(len(sources))]
-    for name in first.spec.names:
+    for name in sources[0].spec.names:
         check_zones(builtins.zip(titles, [source.spec[name] for source in sources], strict=True))
     common_classes(
         [(f"gl.concat: source {number}", source.classes) for number, source in enumerate(sources)],
@@ -299,15 +288,61 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
         )
 
 
-def _differ(number: int, actual: str, expected: str, *, promotes: bool = False) -> SpecError:
-    remedy = (
-        "rename fields with source.rename(old='new'); write numbers of another dtype anew: "
-        f"{rewriting('b', 'x', np.dtype(np.float64))}; or make two loaders"
-    )
-    if promotes:
-        remedy = "have the dtype that holds the values of all: gl.concat(a, b, promote=True)"
+def check_fields(call: str, sources: Sequence[Source], *, promote: bool) -> None:
+    """Check that sources have the same fields.
+
+    Args:
+        call: that joins them, ``"gl.concat"`` or ``"gl.mix"``.
+        sources: in their order.
+        promote: True if the dtypes may be those for which there is a common one.
+
+    Raises:
+        SpecError: they have not.
+    """
+    first = sources[0]
+    for number, source in enumerate(sources):
+        if source.spec.names != first.spec.names:
+            raise _differ(
+                call,
+                f"source {number} has the fields {list(source.spec.names)}, source 0 has {list(first.spec.names)}",
+                "rename fields with source.rename(old='new'), or make two loaders",
+            )
+        for field in source.spec:
+            expected = first.spec[field.name]
+            if field != expected:
+                fields = [part.spec[field.name] for part in sources[: number + 1]]
+                common = common_dtype([part.dtype for part in fields])
+                is_alike = common is not None and field.with_(dtype=common) == expected.with_(dtype=common)
+                if not (promote and is_alike):
+                    raise _differing_fields(call, fields, is_alike=is_alike)
+
+
+def _differing_fields(call: str, fields: Sequence[Field], *, is_alike: bool) -> SpecError:
+    """Return the error for a field of some sources, of which the last one differs from the others.
+
+    Args:
+        call: that joins the sources.
+        fields: of each source.
+        is_alike: True if a dtype holds the values of all, and they differ in nothing else.
+    """
+    # Of uint8, int8 and uint64 the last one has a common dtype with the first, and none with the second.
+    dtype, rivals = fields[-1].dtype, fields[:-1]
+    unfit = (rival for rival, field in enumerate(rivals) if common_dtype([field.dtype, dtype]) is None)
+    rival = 0 if is_alike else next(unfit, 0)
+    first, second = fields[rival], fields[-1]
+    difference = f"source {len(rivals)} has field {second}, source {rival} has {first}"
+    if is_alike:
+        join = joining_call(call, "a", "b", promote=True)
+        return _differ(call, difference, f"have the dtype that holds the values of all: {join}")
+    if first.with_(dtype=dtype) != second or "UTC" in (first.zone, second.zone):  # arrays have no zones
+        return _differ(call, difference, "rename fields with source.rename(old='new'), or make two loaders")
+    names = f"a is source {rival}, b is source {len(rivals)}: "
+    return _differ(call, difference, names + rewriting(call, ("a", "b"), second.name, (first.dtype, dtype), ".npz"))
+
+
+def _differ(call: str, difference: str, remedy: str) -> SpecError:
     return SpecError(
-        f"gl.concat: source {number} has {actual}, source 0 has {expected}",
+        f"{call}: {difference}",
         cause="sources that follow one another have the same fields, dtypes and shapes",
         remedy=remedy,
     )

@@ -11,6 +11,7 @@ Kinds  Whole numbers stay whole numbers, floating-point numbers floating-point n
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAMILIES = ("iu", "f", "c", "U", "S")  # kinds of dtypes that may have a common one
+SUFFIXES = {"gl.npy": ".npy", "gl.hdf5": ".h5"}  # of a reader whose files are written anew; others: .npz
 
 
 class UnfitValue(ValueError):
@@ -48,19 +50,75 @@ def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -
     common = common_dtype([first, second])
     if common is not None:
         return f"open them one by one: gl.concat({call}(first), {call}(second), promote=True) has {common} for both"
-    if first.kind in "iuf" and second.kind in "iuf":
-        floats = [dtype for dtype in (first, second) if dtype.kind == "f"]
-        dtype = floats[0] if floats else np.dtype(np.float64)
+    sources = f"{call}(first)", f"{call}(second)"
+    return rewriting("gl.concat", sources, name, (first, second), SUFFIXES.get(call, ".npz"))
+
+
+def joining_call(call: str, first: str, second: str, *, promote: bool) -> str:
+    """Return the call that joins two sources: ``"gl.concat(a, b, promote=True)"``."""
+    if call == "gl.concat":
+        return f"gl.concat({first}, {second}{', promote=True' * promote})"
+    if promote:  # a source of its own records, with the dtype of both
+        pair = (first, second), (second, first)
+        first, second = (f"gl.concat({source}, {rival}[:0], promote=True)" for source, rival in pair)
+    return f"gl.mix([({first}, 0.5), ({second}, 0.5)])"
+
+
+def rewriting(
+    call: str, sources: tuple[str, str], name: str, dtypes: tuple[np.dtype[Any], np.dtype[Any]], suffix: str
+) -> str:
+    """Return what to do about two sources of which no dtype of a kind holds the values of a field.
+
+    Args:
+        call: that joins them, ``"gl.concat"`` or ``"gl.mix"``.
+        sources: expressions of both: ``("a", "b")``.
+        name: of the field.
+        dtypes: its, in each of them.
+        suffix: of the file to be written.
+    """
+    for number, rival in ((0, 1), (1, 0)):  # the source to be written anew, and the one that stays
+        target = _target(dtypes[number], dtypes[rival])
+        if target is None:
+            continue
+        dtype, condition = target
+        source = sources[number]
+        if dtype.kind in "mM":
+            values = f"values = {source}.read(range(len({source})))"
+            column = f"values[{name!r}].astype({dtype.str[1:]!r})"
+            return (
+                f"give {source} ({dtypes[number]}) the unit of {sources[rival]}{condition}: "
+                f"{values}; gl.arrays(**{{**values, {name!r}: {column}}})"
+            )
+        ops = f"[gl.ops.Cast({dtype.name!r}, on={name!r})]"
+        reader = {".npy": "gl.npy", ".h5": "gl.hdf5"}.get(suffix, "gl.npz")
+        first, second = (f"{reader}('new{suffix}')" if place == number else sources[place] for place in range(2))
+        join = joining_call(call, first, second, promote=dtype != dtypes[rival])
         return (
-            f"no dtype holds the values of both; if those of the other file fit {dtype}, write them anew: "
-            f"{rewriting(f'{call}(path)', name, dtype)}"
+            f"no dtype of one kind holds the values of both; write {source} ({dtypes[number]}) anew{condition}: "
+            f"gl.convert(gl.Loader({source}, 1000, ops={ops}), 'new{suffix}'); then {join}"
         )
     return "make a source of each, and a loader of each"
 
 
-def rewriting(source: str, name: str, dtype: np.dtype[Any]) -> str:
-    """Return the call that writes a source with another dtype of a field."""
-    return f"gl.convert(gl.Loader({source}, 1000, ops=[gl.ops.Cast({dtype.name!r}, on={name!r})]), 'new.npz')"
+def _target(dtype: np.dtype[Any], rival: np.dtype[Any]) -> tuple[np.dtype[Any], str] | None:
+    """Return the dtype that a field gets so that it fits one of another dtype, and the condition; None if none does."""
+    kinds = dtype.kind + rival.kind
+    if kinds in ("bi", "bu", "bf"):
+        return rival, ""
+    if kinds in ("if", "uf"):
+        # float64 holds the whole numbers of up to 32 bits, and float32 and float16 some of them.
+        exact = ", if no number of it is beyond 2**53" * (dtype.itemsize > 4)
+        return np.promote_types(dtype, rival), exact
+    if kinds == "ui" and dtype.itemsize == 8:
+        return np.dtype(np.int64), ", if no number of it is above 2**63 - 1"
+    if kinds in ("MM", "mm"):
+        with contextlib.suppress(TypeError):  # months have no number of days
+            finer = np.promote_types(dtype, rival)
+            unit = np.datetime_data(finer)[0]
+            limits = ", if all are within 292 years of 1970" if kinds == "MM" else ", if none is beyond 292 years"
+            if finer == rival and unit not in ("ps", "fs", "as"):
+                return finer, limits * (unit == "ns")
+    return None
 
 
 def holds(dtype: np.dtype[Any], smaller: np.dtype[Any]) -> bool:

@@ -37,7 +37,7 @@ from gpuload import rng
 from gpuload.errors import SpecError
 from gpuload.order import MAX_LENGTH, MIX_STREAM, TURNS_STREAM, Permutation, check_count, num_rounds, permute
 from gpuload.sources.base import Composed, Source, names_module
-from gpuload.sources.compose import concat
+from gpuload.sources.compose import check_fields, concat
 from gpuload.sources.leaf import Indices, Share, starts_of
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class Mixed(Composed):
     endless = True
 
     def __init__(self, parts: tuple[Source, ...], weights: tuple[Fraction, ...], seed: int, num_records: int) -> None:
+        check_fields("gl.mix", parts, promote=False)
         try:
             self._concatenation = concat(*parts)
         except SpecError as error:

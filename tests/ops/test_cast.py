@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -283,3 +285,29 @@ def test_a_loader_names_the_record_of_a_missing_date():
 def test_other_units_are_refused(unit):
     with pytest.raises(SpecError, match="unit"):
         Cast("int64", unit=unit)
+
+
+def test_text_that_is_named_is_said_to_be_text():
+    source = gl.arrays(a=np.array(["1,5"]), b=np.array([1j]))
+
+    with pytest.raises(SpecError) as caught:
+        gl.Loader(source, batch_size=1, ops=[Cast("float32", on="a")])
+    assert caught.value.remedy.startswith("'a' is text")
+    with pytest.raises(SpecError) as caught:
+        gl.Loader(source, batch_size=1, ops=[Cast("float32", on=("b",))])
+    assert caught.value.remedy == "leave 'b' out of on="
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "value"), [("a;b\n2,5;1\n", 0, 2.5), ('a,b\n"1,000",1\n', 1, 1000)], ids=["decimal", "thousands"]
+)
+def test_the_csv_calls_in_the_remedy_for_text_read_its_numbers(tmp_path, text, number, value):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(SpecError) as caught:
+        Cast("float32", on="a").field_after(Field("a", np.dtype("U5"), ()))
+    call = re.findall(r"gl\.csv\([^)]*\)", caught.value.remedy)[number]
+
+    loader = gl.Loader(eval(call, {"gl": gl, "path": path}), batch_size=1, ops=[Cast("float32", on="a")])
+
+    assert [batch["a"].tolist() for batch in loader] == [[value]]

@@ -727,6 +727,43 @@ def test_a_header_that_looks_like_data_is_refused(tmp_path, head):
     assert len(gl.csv(path, columns=head.split(","))) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("39, State-gov, 77516, Bachelors, 13, <=50K\n50, Private, 83311, Bachelors, 13, <=50K\n", {}),
+        ("M,0.455,15\nF,0.35,7\n", {}),
+        ("M;0,455;15\nF;0,35;7\n", {"delimiter": ";", "decimal": ","}),
+        ("a1,5.1,3.5,setosa\na2,4.9,3.0,setosa\n", {}),
+        ("2020-01-01,5,x\n2020-01-02,6,y\n", {}),
+        ("31.12.2020\n01.01.2021\n", {}),
+    ],
+)
+def test_a_first_line_that_may_be_a_record_is_told_once(tmp_path, caplog, text, options):
+    gl.csv(written(tmp_path, text), **options)
+
+    (warning,) = caplog.messages
+    assert "if it is a record: header=False" in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "country,1999,2000\nx,1,2\n",
+        "day,2020-01-01,2020-01-02\nx,5,6\n",
+        "sample,400.5,401.0,401.5,class\ns1,0.1,0.2,0.3,2\n",
+        "item,mean,0.5\na,3.5,4.5\n",
+        "x,y,0.5\n",
+        "name,nan,inf\na,1,2\n",
+        "user,1\nbob,2\n",
+        "x,0.5\na,'b\n",
+    ],
+)
+def test_a_header_with_numbers_among_its_names_is_not_told(tmp_path, caplog, text):
+    gl.csv(written(tmp_path, text))
+
+    assert not caplog.messages
+
+
 def test_years_as_names_are_a_header(tmp_path):
     assert gl.csv(written(tmp_path, "country,1999,2000,2001\nx,1,2,3\n")).spec.names[1] == "1999"
 

@@ -284,3 +284,22 @@ def test_files_of_two_fields_in_another_order_are_refused(tmp_path):
     assert len(idx(image=images, label=labels)) == 9
     with pytest.raises(SpecError, match=r"gl\.idx: .*2-images-idx3-ubyte and .*10-labels stand at one place"):
         idx(image=images, label=[labels[0], labels[2], labels[1]])
+
+
+def test_the_index_of_several_fields_is_one_of_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("image", "label"):
+        (tmp_path / name).write_bytes(bytes([0, 0, 8, 1]) + struct.pack(">I", 3) + bytes([1, 2, 3]))
+    source = gl.idx(image="image", label="label")
+
+    with pytest.raises(SpecError) as caught:
+        source.index("both.manifest")
+
+    parts, _, last = (
+        caught.value.remedy.removeprefix("index each field, ").removesuffix(" opens them").partition("; then ")
+    )
+    for part in parts.split("; "):
+        field = part.partition("=")[0].removeprefix("gl.idx(")
+        eval(part.replace("...", repr(field)), {"gl": gl})
+    values = eval(last, {"gl": gl}).read(range(3))
+    assert {name: values[name].tolist() for name in values} == {"image": [1, 2, 3], "label": [1, 2, 3]}

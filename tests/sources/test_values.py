@@ -185,8 +185,73 @@ def test_the_remedy_for_files_of_two_dtypes_joins_them(tmp_path, call, suffix):
 
     with pytest.raises(SpecError) as caught:
         reader([paths["a"], paths["c"]])
-    code = caught.value.remedy.partition("write them anew: ")[2]
-    path = str(paths["a"])
-    eval(code.replace("new.npz", str(tmp_path / "new.npz")), {"gl": gl, "path": path})
-    joined = gl.concat(gl.npz(tmp_path / "new.npz"), reader(paths["c"]))
-    assert joined.read(range(4))["x"].tolist() == [1.0, 2.0, 0.5, 1.0]
+    path = str(tmp_path / f"new.{suffix}")
+    code = caught.value.remedy.partition("anew: ")[2].replace("'new." + suffix + "'", repr(path))
+    convert, _, join = code.partition("; then ")
+    names = {"gl": gl, "first": paths["a"], "second": paths["c"]}
+    eval(convert, names)
+    assert eval(join, names).read(range(4))["x"].tolist() == [1.0, 2.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("i4", "f4"), ("f4", "i2"), ("f8", "i8"), ("u8", "i8"), ("i1", "u8"), ("i4", "?"), ("?", "f2")]
+)
+@pytest.mark.parametrize("call", ["concat", "mix"])
+def test_the_remedy_for_sources_of_two_kinds_of_numbers_joins_them(tmp_path, call, dtypes):
+    small, large = (np.array([0, 1], dtype) for dtype in dtypes)
+    names = {"gl": gl, "a": gl.arrays(x=small), "b": gl.arrays(x=large)}
+    join = gl.concat if call == "concat" else lambda *pair: gl.mix([(source, 0.5) for source in pair])
+
+    with pytest.raises(SpecError) as caught:
+        join(names["a"], names["b"])
+    code = caught.value.remedy.partition("anew")[2].partition(": ")[2]
+    convert, _, join_again = code.replace("new.npz", str(tmp_path / "new.npz")).partition("; then ")
+    eval(convert, names)
+
+    joined = eval(join_again, names)
+    assert sorted(joined.read(range(4))["x"].tolist()) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "condition"),
+    [
+        (("f8", "i8"), "write b (int64) anew, if no number of it is beyond 2**53:"),
+        (("u8", "i8"), "write a (uint64) anew, if no number of it is above 2**63 - 1:"),
+        (("i4", "f4"), "write a (int32) anew:"),
+        (("M8[ns]", "M8[s]"), "give b (datetime64[s]) the unit of a, if all are within 292 years of 1970:"),
+        (("m8[M]", "m8[D]"), "make a source of each"),
+        (("S3", "i4"), "make a source of each"),
+    ],
+)
+def test_the_remedy_says_which_source_is_written_anew_and_what_would_be_rounded(dtypes, condition):
+    first, second = (gl.arrays(x=np.zeros(2, dtype)) for dtype in dtypes)
+
+    with pytest.raises(SpecError) as caught:
+        gl.concat(first, second, promote=True)
+
+    assert condition in caught.value.remedy
+
+
+@pytest.mark.parametrize("units", [("M8[s]", "M8[ms]"), ("M8[ns]", "M8[D]"), ("m8[s]", "m8[h]")])
+def test_the_remedy_for_dates_of_two_units_joins_them(units):
+    first, second = (gl.arrays(x=np.array([3, 4], unit), y=[1, 2]) for unit in units)
+    with pytest.raises(SpecError) as caught:
+        gl.concat(first, second)
+
+    names = {"gl": gl, "a": first, "b": second}
+    assign, _, arrays = caught.value.remedy.partition("values = ")[2].partition("; ")
+    names["values"] = eval(assign, names)
+    other = eval(arrays, names)
+
+    pair = (other, second) if "give a" in caught.value.remedy else (first, other)
+    expected = [*np.array([3, 4], units[0]), *np.array([3, 4], units[1])]
+    assert (gl.concat(*pair).read(range(4))["x"] == expected).all()
+
+
+def test_of_three_sources_those_two_are_named_whose_values_no_dtype_holds():
+    sources = [gl.arrays(x=np.zeros(2, dtype)) for dtype in ("u1", "i1", "u8")]
+
+    with pytest.raises(SpecError, match=r"source 2 has field x: uint64 .*, source 1 has x: int8") as caught:
+        gl.concat(*sources, promote=True)
+    assert "a is source 1, b is source 2: " in caught.value.remedy
+    assert "write b (uint64) anew" in caught.value.remedy

@@ -103,6 +103,15 @@ def test_a_manifest_of_secret_links_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_place_of_a_record_has_no_secret(server: ObjectServer, rows: np.ndarray) -> None:
+    server.objects["/data/a.csv"] = b"a,b\n1,2\n3,4\n"
+    place = f"/data/a.csv?password={SECRET}"
+    server.objects[place] = server.objects["/data/a.csv"]
+    source = gl.csv(f"{server.url}{place}")
+    places = [part.where(1) for part in (source, source[:], gl.concat(source, source), gl.zip(source))]
+    assert all("a.csv?password=***, line 3" in text and SECRET not in text for text in places), places
+
+
 def test_a_pickle_has_no_signature_and_says_so_where_it_is_opened(server: ObjectServer, rows: np.ndarray) -> None:
     source = gl.npy(f"{server.url}/data/a.npy?{QUERY}", field="x")
     raw = pickle.dumps(source)

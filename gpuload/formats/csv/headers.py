@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import math
+import re
 from collections.abc import Sequence
 
-from gpuload.errors import FormatError, SpecError
+from gpuload.errors import FormatError, GpuloadError, SpecError
 from gpuload.formats.csv.columns import MAX_NAMES, Dialect, list_names
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.storage.files import Files
@@ -14,6 +17,8 @@ from gpuload.storage.files import Files
 log = logging.getLogger("gpuload")
 HEAD_BYTES = 1 << 16  # of a file that is looked at at a time
 MOST_COLUMNS = 1 << 16
+FEWEST_STEPS = 3  # numbers of a first line that ascend by chance in a sixth of all records, and in each row of steps
+DATE = re.compile(r"\d{4}-\d\d-\d\d([ T].*)?|\d{1,2}[./]\d{1,2}[./](\d{4}|\d\d)")
 
 
 def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bool) -> tuple[str, ...]:
@@ -62,7 +67,8 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
         if first is None:
             first, first_path = dialect.names or names, path
             if dialect.header and not has_columns:
-                _check_no_data(path, names)
+                _check_no_data(path, names, dialect)
+                _tell_likely_data(files, number, dialect, names)
         if (names != first) if dialect.header else not has(number, names, len(first)):
             raise FormatError(
                 f"{path} has the columns {list_names(names)}, {first_path} has {list_names(first)}",
@@ -122,25 +128,68 @@ def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> boo
     return block is not None and any(len(record.values) == count for record in scan(block.data, dialect, block.line))
 
 
-def _check_no_data(path: str, names: Sequence[str]) -> None:
-    numbers = [number for name in names if (number := _number(name)) is not None]
+def _check_no_data(path: str, names: Sequence[str], dialect: Dialect) -> None:
+    numbers = [number for name in names if (number := _number(name, dialect)) is not None]
     # 1949, 1950 ...: years, as names
-    is_ascending = all(first < second for first, second in itertools.pairwise(numbers))
+    is_ascending = _are_ascending(numbers)
     if len(numbers) == len(names) or (2 * len(numbers) > len(names) and not is_ascending):
         raise SpecError(
             f"{path} begins with {list_names(names)}",
             cause="the first line names the columns, and these are numbers for the most part",
             remedy="if it is data, gl.csv(path, header=False), or header=[...] to name the columns; else columns=[...]",
         )
-    if not is_ascending:
+
+
+def _tell_likely_data(files: Files, number: int, dialect: Dialect, names: Sequence[str]) -> None:
+    """Log a warning if the first line of a file may be a record.
+
+    39,State-gov,77516,13        whole numbers that do not ascend: no years, say
+    M,0.455,15 | M,0.35,7        a fraction, and the next line has numbers and texts at the same places
+    2020-01-01,5 | 2020-01-02,6  a date above a date
+    country,1999,2000            a header, and so is a row of ascending numbers: 400.5,401.0,401.5 of a spectrum
+    """
+    numbers = [value for name in names if (value := _number(name, dialect)) is not None]
+    kinds = [_kind(name, dialect) for name in names]
+    is_ascending = _are_ascending(numbers)
+    has_fraction = len(numbers) < FEWEST_STEPS and not all(value.is_integer() for value in numbers)
+    is_likely = not is_ascending
+    if is_ascending and (has_fraction or "date" in kinds):
+        line = _second(files, number, dialect)
+        is_likely = [_kind(value, dialect) for value in line] == kinds
+    if is_likely:
         log.warning(
-            "%s: the first line names the columns, and %s among them are numbers; if it is a record: header=False",
-            *(path, list_names([name for name in names if _number(name) is not None])),
+            "%s: the first line names the columns, and %s among them are numbers or dates; if it is a record: "
+            "header=False",
+            *(files.paths[number], list_names([name for name in names if _kind(name, dialect) != "text"])),
         )
 
 
-def _number(text: str) -> float | None:
+def _second(files: Files, number: int, dialect: Dialect) -> list[str]:
+    """Return the values of the second line of a file; none if there is none, or if it is damaged."""
+    records = (
+        record
+        for block in blocks(files, number, dialect, HEAD_BYTES)
+        for record in scan(block.data, dialect, block.line)
+    )
+    with contextlib.suppress(GpuloadError, UnicodeDecodeError):  # reading the records will raise it, with its line
+        for record in itertools.islice(records, 1, 2):
+            return [value.decode().strip() for value in record.values]
+    return []
+
+
+def _are_ascending(numbers: Sequence[float]) -> bool:
+    return all(first < second for first, second in itertools.pairwise(numbers))
+
+
+def _kind(text: str, dialect: Dialect) -> str:
+    if _number(text, dialect) is not None:
+        return "number"
+    return "date" if DATE.fullmatch(text) else "text"
+
+
+def _number(text: str, dialect: Dialect) -> float | None:
     try:
-        return float(text)
+        value = float(text.replace(dialect.decimal, "."))
     except ValueError:
         return None
+    return value if math.isfinite(value) else None  # nan and inf may be names
