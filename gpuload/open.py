@@ -405,7 +405,9 @@ def _opener_of_folder(folder: str) -> tuple[str, Mapping[str, Any]]:
     labels = source._opening.options["labels"]
     if labels == "folder":
         return name, {}
-    return (name, {"labels": None}) if labels is None else ("", {})  # of a table, which is not in the call
+    if labels is None:
+        return name, {"labels": None}
+    return "", {}  # labels of a table, which the call does not name
 
 
 tracebacks.take_advice(_advice)
