@@ -361,9 +361,8 @@ def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, A
     if not words:
         return ""
     paths = args[0] if args else arguments.get("paths")
-    opener, options = "", dict[str, Any]()
-    if name == "gl.open" and paths is not None:
-        opener, options = _opener_of(paths)
+    is_of_open = name == "gl.open" and paths is not None
+    opener, options = _opener_of(paths) if is_of_open else ("", {})
     if opener in words:
         rest = {key: value for key, value in arguments.items() if key not in ("paths", extra)}
         rest = {**options, **rest, words[opener]: arguments[extra]}
@@ -413,7 +412,9 @@ def _opener_of_folder(folder: str) -> tuple[str, Mapping[str, Any]]:
     labels = source._opening.options["labels"]
     if labels == "folder":
         return name, {}
-    return (name, {"labels": None}) if labels is None else ("", {})  # of a table, which is not in the call
+    if labels is None:
+        return name, {"labels": None}
+    return "", {}  # labels of a table, which the call does not name
 
 
 tracebacks.take_advice(_advice)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpuload.sources.names import RecordNames
 
 check_files = lazy.function("gpuload.sources.joins", "check_files")
+RENAME = "rename fields with source.rename(old='new'), or make two loaders"
 log = logging.getLogger("gpuload")
 
 
@@ -305,14 +306,14 @@ def check_fields(call: str, sources: Sequence[Source], *, promote: bool) -> None
             raise _differ(
                 call,
                 f"source {number} has the fields {list(source.spec.names)}, source 0 has {list(first.spec.names)}",
-                "rename fields with source.rename(old='new'), or make two loaders",
+                RENAME,
             )
         for field in source.spec:
             expected = first.spec[field.name]
             if field != expected:
                 fields = [part.spec[field.name] for part in sources[: number + 1]]
                 common = common_dtype([part.dtype for part in fields])
-                is_alike = common is not None and field.with_(dtype=common) == expected.with_(dtype=common)
+                is_alike = common is not None and _differ_in_dtype(field, expected)
                 if not (promote and is_alike):
                     raise _differing_fields(call, fields, is_alike=is_alike)
 
@@ -325,19 +326,31 @@ def _differing_fields(call: str, fields: Sequence[Field], *, is_alike: bool) -> 
         fields: of each source.
         is_alike: True if a dtype holds the values of all, and they differ in nothing else.
     """
-    # Of uint8, int8 and uint64 the last one has a common dtype with the first, and none with the second.
+    # Of uint8, int8 and uint64 the last one has a common dtype with the first, not with the second.
     dtype, rivals = fields[-1].dtype, fields[:-1]
-    unfit = (rival for rival, field in enumerate(rivals) if common_dtype([field.dtype, dtype]) is None)
+    pairs = ([field.dtype, dtype] for field in rivals)
+    unfit = (number for number, pair in enumerate(pairs) if common_dtype(pair) is None)
     rival = 0 if is_alike else next(unfit, 0)
     first, second = fields[rival], fields[-1]
     difference = f"source {len(rivals)} has field {second}, source {rival} has {first}"
     if is_alike:
         join = joining_call(call, "a", "b", promote=True)
         return _differ(call, difference, f"have the dtype that holds the values of all: {join}")
-    if first.with_(dtype=dtype) != second or "UTC" in (first.zone, second.zone):  # arrays have no zones
-        return _differ(call, difference, "rename fields with source.rename(old='new'), or make two loaders")
+    has_zone = "UTC" in (first.zone, second.zone)  # which arrays have not
+    if not _differ_in_dtype(first, second) or has_zone:
+        return _differ(call, difference, RENAME)
     names = f"a is source {rival}, b is source {len(rivals)}: "
-    return _differ(call, difference, names + rewriting(call, ("a", "b"), second.name, (first.dtype, dtype), ".npz"))
+    remedy = rewriting(call, ("a", "b"), second.name, (first.dtype, dtype), ".npz")
+    return _differ(call, difference, names + remedy if remedy else RENAME)
+
+
+def _differ_in_dtype(first: Field, second: Field) -> bool:
+    """Return True if two fields differ in nothing but the dtype of their numbers."""
+
+    def form(field: Field) -> tuple[Any, ...]:
+        return field.shape, field.encoded, field.axes, field.text, field.kind, field.rows_of
+
+    return form(first) == form(second)
 
 
 def _differ(call: str, difference: str, remedy: str) -> SpecError:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAMILIES = ("iu", "f", "c", "U", "S")  # kinds of dtypes that may have a common one
-SUFFIXES = {"gl.npy": ".npy", "gl.hdf5": ".h5"}  # of a reader whose files are written anew; others: .npz
+SUFFIXES = {"gl.npy": ".npy", "gl.hdf5": ".h5"}  # of files to be written anew; else .npz
 
 
 class UnfitValue(ValueError):
@@ -51,7 +51,8 @@ def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -
     if common is not None:
         return f"open them one by one: gl.concat({call}(first), {call}(second), promote=True) has {common} for both"
     sources = f"{call}(first)", f"{call}(second)"
-    return rewriting("gl.concat", sources, name, (first, second), SUFFIXES.get(call, ".npz"))
+    remedy = rewriting("gl.concat", sources, name, (first, second), SUFFIXES.get(call, ".npz"))
+    return remedy or "make a source of each, and a loader of each"
 
 
 def joining_call(call: str, first: str, second: str, *, promote: bool) -> str:
@@ -60,14 +61,14 @@ def joining_call(call: str, first: str, second: str, *, promote: bool) -> str:
         return f"gl.concat({first}, {second}{', promote=True' * promote})"
     if promote:  # a source of its own records, with the dtype of both
         pair = (first, second), (second, first)
-        first, second = (f"gl.concat({source}, {rival}[:0], promote=True)" for source, rival in pair)
+        first, second = (f"gl.concat({part}, {rival}[:0], promote=True)" for part, rival in pair)
     return f"gl.mix([({first}, 0.5), ({second}, 0.5)])"
 
 
 def rewriting(
     call: str, sources: tuple[str, str], name: str, dtypes: tuple[np.dtype[Any], np.dtype[Any]], suffix: str
 ) -> str:
-    """Return what to do about two sources of which no dtype of a kind holds the values of a field.
+    """Return what to do about two sources of which no dtype holds a field; "" for nothing.
 
     Args:
         call: that joins them, ``"gl.concat"`` or ``"gl.mix"``.
@@ -91,17 +92,19 @@ def rewriting(
             )
         ops = f"[gl.ops.Cast({dtype.name!r}, on={name!r})]"
         reader = {".npy": "gl.npy", ".h5": "gl.hdf5"}.get(suffix, "gl.npz")
-        first, second = (f"{reader}('new{suffix}')" if place == number else sources[place] for place in range(2))
-        join = joining_call(call, first, second, promote=dtype != dtypes[rival])
+        pair = list(sources)
+        pair[number] = f"{reader}('new{suffix}')"
+        join = joining_call(call, *pair, promote=dtype != dtypes[rival])
         return (
-            f"no dtype of one kind holds the values of both; write {source} ({dtypes[number]}) anew{condition}: "
+            "no dtype of one kind holds the values of both; "
+            f"write {source} ({dtypes[number]}) anew{condition}: "
             f"gl.convert(gl.Loader({source}, 1000, ops={ops}), 'new{suffix}'); then {join}"
         )
-    return "make a source of each, and a loader of each"
+    return ""
 
 
 def _target(dtype: np.dtype[Any], rival: np.dtype[Any]) -> tuple[np.dtype[Any], str] | None:
-    """Return the dtype that a field gets so that it fits one of another dtype, and the condition; None if none does."""
+    """Return the dtype that a field gets to fit another one, and the condition; None if none does."""
     kinds = dtype.kind + rival.kind
     if kinds in ("bi", "bu", "bf"):
         return rival, ""
@@ -115,9 +118,9 @@ def _target(dtype: np.dtype[Any], rival: np.dtype[Any]) -> tuple[np.dtype[Any], 
         with contextlib.suppress(TypeError):  # months have no number of days
             finer = np.promote_types(dtype, rival)
             unit = np.datetime_data(finer)[0]
-            limits = ", if all are within 292 years of 1970" if kinds == "MM" else ", if none is beyond 292 years"
+            limits = {"MM": ", if all are within 292 years of 1970", "mm": ", if none is beyond 292 years"}
             if finer == rival and unit not in ("ps", "fs", "as"):
-                return finer, limits * (unit == "ns")
+                return finer, limits[kinds] * (unit == "ns")
     return None
 
 

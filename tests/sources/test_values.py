@@ -219,8 +219,8 @@ def test_the_remedy_for_sources_of_two_kinds_of_numbers_joins_them(tmp_path, cal
         (("u8", "i8"), "write a (uint64) anew, if no number of it is above 2**63 - 1:"),
         (("i4", "f4"), "write a (int32) anew:"),
         (("M8[ns]", "M8[s]"), "give b (datetime64[s]) the unit of a, if all are within 292 years of 1970:"),
-        (("m8[M]", "m8[D]"), "make a source of each"),
-        (("S3", "i4"), "make a source of each"),
+        (("m8[M]", "m8[D]"), "make two loaders"),
+        (("S3", "i4"), "make two loaders"),
     ],
 )
 def test_the_remedy_says_which_source_is_written_anew_and_what_would_be_rounded(dtypes, condition):
@@ -255,3 +255,13 @@ def test_of_three_sources_those_two_are_named_whose_values_no_dtype_holds():
         gl.concat(*sources, promote=True)
     assert "a is source 1, b is source 2: " in caught.value.remedy
     assert "write b (uint64) anew" in caught.value.remedy
+
+
+def test_fields_that_differ_in_more_than_the_dtype_have_no_remedy_of_dtypes():
+    numbers = gl.arrays(x=np.zeros(2))
+    others = [gl.arrays(x=["a", "bcd"]), gl.arrays(x=np.zeros((2, 3), "i4"))]
+    for other in others:
+        with pytest.raises(SpecError) as caught:
+            gl.concat(other, numbers)
+        assert "convert" not in caught.value.remedy
+        assert "make two loaders" in caught.value.remedy

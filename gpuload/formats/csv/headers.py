@@ -17,7 +17,8 @@ from gpuload.storage.files import Files
 log = logging.getLogger("gpuload")
 HEAD_BYTES = 1 << 16  # of a file that is looked at at a time
 MOST_COLUMNS = 1 << 16
-FEWEST_STEPS = 3  # numbers of a first line that ascend by chance in a sixth of all records, and in each row of steps
+# So many numbers ascend by chance in a sixth of all records, and always in a row of steps.
+FEWEST_STEPS = 3
 DATE = re.compile(r"\d{4}-\d\d-\d\d([ T].*)?|\d{1,2}[./]\d{1,2}[./](\d{4}|\d\d)")
 
 
@@ -144,9 +145,9 @@ def _tell_likely_data(files: Files, number: int, dialect: Dialect, names: Sequen
     """Log a warning if the first line of a file may be a record.
 
     39,State-gov,77516,13        whole numbers that do not ascend: no years, say
-    M,0.455,15 | M,0.35,7        a fraction, and the next line has numbers and texts at the same places
+    M,0.455,15 | M,0.35,7        a fraction, and the next line has the same kinds
     2020-01-01,5 | 2020-01-02,6  a date above a date
-    country,1999,2000            a header, and so is a row of ascending numbers: 400.5,401.0,401.5 of a spectrum
+    country,1999,2000            a header, and so is 400.5,401.0,401.5 of a spectrum
     """
     numbers = [value for name in names if (value := _number(name, dialect)) is not None]
     kinds = [_kind(name, dialect) for name in names]
@@ -157,21 +158,22 @@ def _tell_likely_data(files: Files, number: int, dialect: Dialect, names: Sequen
         line = _second(files, number, dialect)
         is_likely = [_kind(value, dialect) for value in line] == kinds
     if is_likely:
+        values = [name for name, kind in zip(names, kinds, strict=True) if kind != "text"]
         log.warning(
-            "%s: the first line names the columns, and %s among them are numbers or dates; if it is a record: "
-            "header=False",
-            *(files.paths[number], list_names([name for name in names if _kind(name, dialect) != "text"])),
+            "%s: the first line names the columns, and %s among them are numbers or dates; "
+            "if it is a record: header=False",
+            *(files.paths[number], list_names(values)),
         )
 
 
 def _second(files: Files, number: int, dialect: Dialect) -> list[str]:
-    """Return the values of the second line of a file; none if there is none, or if it is damaged."""
+    """Return the values of the second line of a file; none if it is missing or damaged."""
     records = (
         record
         for block in blocks(files, number, dialect, HEAD_BYTES)
         for record in scan(block.data, dialect, block.line)
     )
-    with contextlib.suppress(GpuloadError, UnicodeDecodeError):  # reading the records will raise it, with its line
+    with contextlib.suppress(GpuloadError, UnicodeDecodeError):  # reading the records will raise it
         for record in itertools.islice(records, 1, 2):
             return [value.decode().strip() for value in record.values]
     return []
