@@ -109,7 +109,7 @@ def test_the_import_loads_no_op_no_recipe_and_no_reader_and_a_batch_of_rows_need
     assert formats_of_one_module >= {"gpuload.formats.idx", "gpuload.formats.text"}
     assert set(before) & lazy_modules == formats_of_one_module | {"gpuload.ops.base", "gpuload.sources.compose"}
     assert set(before) & {"email", "html", "importlib.metadata", "statistics", "tempfile", "zipfile"} == set()
-    assert after == ["gpuload.formats.npy.headers", "gpuload.formats.npy.source"]
+    assert after == ["gpuload.formats.npy.headers", "gpuload.formats.pixels", "gpuload.formats.npy.source"]
 
 
 def test_dir_lists_the_names_and_a_star_imports_them(shapes):

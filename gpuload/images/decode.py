@@ -378,7 +378,9 @@ def _labels(data: Pixels, head: Head, region: Region | None, dtype: str, strict:
         # Decode('ANY') would look up the colours of a palette.
         may_have_palette = head.kind in ("bmp", "gif") or head.form == "palette"
         form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps the numbers of other files"
-        raise UnsupportedError(reason, "" if may_have_palette else form)
+        error = UnsupportedError(reason, "" if may_have_palette else form)
+        error.file_kind = bmp.BY_PILLOW if head.kind == "bmp" else ""
+        raise error
     if head.bits > 8 and dtype == "uint8":
         raise UnsupportedError("labels of 16 bits as uint8", "gl.ops.Decode('LABELS', dtype='uint16')")
     if int(data[25]) == INDEXED:

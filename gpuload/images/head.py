@@ -94,7 +94,7 @@ PRINTABLE = frozenset(b"\t\r\n" + bytes(range(32, 127)))
 # How others read files of a format: a call that gives an array, for a path.
 READERS = {"tiff": "tifffile.imread(path)", "DICOM": "pydicom.dcmread(path).pixel_array"}
 READERS |= {"FITS": "astropy.io.fits.getdata(path)"}
-READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO", "gif", bmp.RUNS), "numpy.asarray(PIL.Image.open(path))")
+READERS |= dict.fromkeys(("Photoshop", "DDS", "ICO", "gif", bmp.BY_PILLOW), "numpy.asarray(PIL.Image.open(path))")
 OTHER_READER = "imagecodecs.imread(path)"
 FORMS = {  # of `Head`, in words
     "plain": "with EXIF data in a place or form that DALI does not read",

@@ -23,7 +23,7 @@ BYTES = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
 BGR = (0xFF0000, 0xFF00, 0xFF)
 WIDE_MASKS = ((0xF800, 0x7E0, 0x1F), (0x7C00, 0x3E0, 0x1F))  # of 16 bits
 WIDE = "16-bit pixels"  # a form
-RUNS = "bmp of runs"  # kinds of files that Pillow reads, and imagecodecs does not
+BY_PILLOW = "bmp by Pillow"  # files that Pillow reads, and imagecodecs does not: of runs, and numbers of a palette
 
 
 def read(view: memoryview) -> Head:
@@ -83,7 +83,7 @@ def _check_kind(bits: int, compression: int, header: int) -> None:
 
 def _of_runs(kind: str) -> UnsupportedError:
     error = UnsupportedError(kind)
-    error.file_kind = RUNS
+    error.file_kind = BY_PILLOW
     return error
 
 
