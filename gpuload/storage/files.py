@@ -406,6 +406,13 @@ def _folders_below(root: str) -> Iterator[str]:
             folders.append(links.pop(0))
 
 
+def leads_above(path: str, folder: str) -> bool:
+    """Return True for a link to a folder in which another one lies: not all that is there lies below that one."""
+    if not os.path.islink(path):
+        return False
+    return os.path.realpath(folder).startswith(os.path.join(os.path.realpath(path), ""))
+
+
 def _is_inside(inner: str, outer: str) -> bool:
     """Return True if a real folder is another one or lies in it."""
     return os.path.join(inner, "").startswith(os.path.join(outer, ""))

@@ -32,6 +32,7 @@ from gpuload.storage.files import (
     files_below,
     is_folder,
     join,
+    leads_above,
     open_error,
     read_bytes,
     warn_of_missing_shards,
@@ -216,19 +217,12 @@ def _names_below(folder: str) -> Iterator[str]:
             if is_hidden(entry.name):
                 continue
             path = f"{inner}/{entry.name}" if inner else entry.name
-            if is_inner and not _is_above(entry.path, folder):
+            if is_inner and not leads_above(entry.path, folder):
                 folders.append(path)
             elif is_inner:
                 log.warning("%s: a link to a folder above it is not followed: %s", folder, path)
             else:
                 yield path
-
-
-def _is_above(path: str, folder: str) -> bool:
-    """Return True for a link to a folder in which another folder lies: other tables may lie there, too."""
-    if not os.path.islink(path):
-        return False
-    return os.path.realpath(folder).startswith(os.path.join(os.path.realpath(path), ""))
 
 
 def _check_versions(folder: str, name: str, names: Sequence[str]) -> None:

@@ -118,8 +118,8 @@ def _numbers(rng: np.random.Generator, folder: Path) -> str:
         7,
         *(sign * 2**power + more for sign in (1, -1) for power in (53, 63, 64, 80) for more in (-1, 0, 1)),
     ]
-    others = ["", "0.1", "1e3", "1e22", "-0.5", "5e-324", "1.7976931348623157e308"]
-    choice = [*map(str, rng.choice(np.array(integers, object), 3)), *rng.choice(others, rng.integers(0, 3)), "12"]
+    cells = ["", "0.1", "1e3", "1e22", "-0.5", "5e-324", "1.7976931348623157e308"]
+    choice = [*map(str, rng.choice(np.array(integers, object), 3)), *rng.choice(cells, rng.integers(0, 3)), "12"]
     files = [[str(text) for text in rng.choice(choice, rng.integers(1, 9))] for _ in range(rng.integers(1, 3))]
     texts = [text for file in files for text in file]
     paths = [folder / f"{number}.csv" for number in range(len(files))]

@@ -492,10 +492,10 @@ def test_what_is_no_image_is_named(data, what):
 def test_further_frames_are_told_and_a_single_one_is_not(form):
     image, frames = Image.fromarray(imagefiles.pixels(16, 24)), [Image.fromarray(imagefiles.pixels(16, 24)[::-1])]
 
-    several = heads.read(saved(image, form, save_all=True, append_images=frames))
+    animation = heads.read(saved(image, form, save_all=True, append_images=frames))
     single = heads.read(saved(image, form, save_all=form != "WEBP"))
 
-    (loss,) = (loss for loss in losses(several, "RGB", "uint8") if loss[0] == "pages")
+    (loss,) = (loss for loss in losses(animation, "RGB", "uint8") if loss[0] == "pages")
     assert "of several frames, of which the first alone is decoded" in loss[1]
     assert "PIL.ImageSequence.Iterator" in loss[2]
     assert single.pages == 1

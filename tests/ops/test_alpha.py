@@ -17,7 +17,7 @@ COLOURS = [
     ops.SaltAndPepper(0.1), ops.PerImageStandardization(), ops.Sometimes(0.5, [ops.RandomFlip(), ops.Invert()]),
     ops.OneOf([[ops.Normalize(0, 255), ops.Invert()], ops.Normalize(0, 1)]),
 ]  # fmt: skip
-OTHERS = [ops.RandomFlip(p=1.0), ops.RandomCrop(5, 5), ops.Rotate(20), ops.GaussianBlur(3), ops.Normalize(0, 255),
+ALPHA_OPS = [ops.RandomFlip(p=1.0), ops.RandomCrop(5, 5), ops.Rotate(20), ops.GaussianBlur(3), ops.Normalize(0, 255),
           ops.Erasing(), ops.MixUp(), ops.Cast("float32"), ops.Transpose("CHW")]  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def test_ops_on_colours_are_refused_where_the_fourth_channel_is_alpha(source, op
     batch_of(gl.arrays(image=PIXELS), [op])
 
 
-@pytest.mark.parametrize("op", OTHERS, ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("op", ALPHA_OPS, ids=lambda op: type(op).__name__)
 def test_ops_that_take_no_channel_for_a_colour_are_not(source, op):
     batch_of(source, [ops.Decode("RGBA", size=(12, 9)), op])
 

@@ -54,6 +54,7 @@ from gpuload.storage.files import (
     expand,
     gzip_error,
     is_folder,
+    leads_above,
     look_at,
     open_error,
     read_bytes,
@@ -317,7 +318,7 @@ def _images_below(root: str) -> tuple[list[str], str]:
                     other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
             folders = list(_first_visits(inner, visited))
             repeats += [below(root, folder) for folder in sorted(set(inner) - set(folders))]
-            outer = {folder for folder in folders if _is_above(folder, root)}
+            outer = {folder for folder in folders if leads_above(folder, root)}
             folders = [folder for folder in folders if folder not in outer]
             loops += [below(root, folder) for folder in outer]
     if repeats:
@@ -378,14 +379,6 @@ def _first_visits(folders: list[str], visited: set[str]) -> Iterator[str]:
         if real not in visited:
             visited.add(real)
             yield folder
-
-
-def _is_above(folder: str, root: str) -> bool:
-    """Return True for a link to a folder in which the root lies, of which the images are not all below the root."""
-    if not os.path.islink(folder):
-        return False
-    outer = os.path.join(os.path.realpath(folder), "")
-    return os.path.realpath(root).startswith(outer)
 
 
 def _check_file(path: str, size: int, head: bytes) -> None:
