@@ -195,7 +195,8 @@ class Loader:
         self._executor_lines = executor.describe()
         if rows is None and on_host:
             rows = choose.on_rows(self._graph.part(on_host))
-            self._executor_lines["on host"] = rows.describe()["stages"]
+            lines = rows.describe()
+            self._executor_lines |= {"on host": lines["stages"], **{k: lines[k] for k in ("codec",) if k in lines}}
         requested = self._asked_prefetch
         recipe = make_recipe(
             self.source,

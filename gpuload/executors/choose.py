@@ -6,7 +6,10 @@ import importlib
 import logging
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from gpuload import driver, signalsafe
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
@@ -14,11 +17,13 @@ from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.images.decode import codec
+from gpuload.ops import walk
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
 from gpuload.spec import Spec
 
 NAMES = ("auto", "array", "dali")
+_LANE = "images are decoded and brought to one size on the host, and uploaded as bytes"
 log = logging.getLogger("gpuload")
 
 
@@ -46,14 +51,14 @@ def _choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
     if only_choice is not None:
         return only_choice
     if request == "array" and decodes and device != "cpu":
-        raise DeviceError(
-            f"executor = 'array' on {device}",
-            cause="CuPy cannot decode images",
-            remedy="use executor='dali' (or 'auto'), or device='cpu'",
-        )
+        if codec() is None:
+            raise _no_codec()
+        return request, f"asked for; {_LANE}"
     if request != "auto":
         return request, "asked for"
     if device != "cpu":
+        if decodes and not _has_dali() and codec() is not None:
+            return "array", f"DALI is not installed; {_LANE}"
         if decodes and not _has_dali():
             remedy = driver.install_packages(device)
             raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", remedy=remedy)
@@ -79,10 +84,11 @@ def heed_failures(graph: Graph, name: str, device: str) -> tuple[Graph, str]:
 
     Where the executor fails at regions of images, it is the graph that decodes whole images, with the same pixels.
     """
-    failures = trials.load(name, device) if any(op.codec for op in graph.ops) else ()
+    place = "cpu" if name == "array" else device  # where that executor decodes
+    failures = trials.load(name, place) if any(op.codec for op in graph.ops) else ()
     texts = [str(failure) for failure in failures if not failure.is_region][:1]
     region = next((failure for failure in failures if failure.is_region), None)
-    if region is not None and device == "cpu" and any(crop is not None for crop in graph.crops):
+    if region is not None and place == "cpu" and any(crop is not None for crop in graph.crops):
         graph = graph.without_regions
         texts.append(f"whole images are decoded and cut: {region}")
     text = "; ".join(texts)
@@ -107,22 +113,69 @@ def split_ops(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tu
     """
     every = range(len(graph.ops))
     # On a CPU the array executor runs in the workers; nothing is left for whole batches.
-    on_host = tuple(every) if runs_on_rows(name, device) else _host_places(graph, device)
+    on_host = tuple(every) if runs_on_rows(name, device) else _host_places(graph, device, name)
     return on_host, tuple(place for place in every if place not in on_host)
 
 
-def _host_places(graph: Graph, device: str) -> tuple[int, ...]:
+def _host_places(graph: Graph, device: str, name: str = "") -> tuple[int, ...]:
     """Return the places of the ops that run on NumPy before a batch goes to DALI or to a GPU.
 
     On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run behind DALI.
+    Of the array executor on a GPU those are among them that CuPy does not do: see ``_lane_places``.
     """
     behind = graph.behind_dali if device == "cpu" else frozenset[int]()
-    return graph.with_ops_before([place for place in graph.for_numpy if place not in behind])
+    lane = _lane_places(graph) if name == "array" and device != "cpu" else ()
+    return graph.with_ops_before([*(place for place in graph.for_numpy if place not in behind), *lane])
 
 
-def _behind_host(graph: Graph, device: str) -> Graph:
+def _lane_places(graph: Graph) -> tuple[int, ...]:
+    """Return the places of the ops that decode images, and of those up to the one that gives the images one size.
+
+    Crops and flips of bytes directly behind are among them: the core does them in the same pass, and no more bytes are
+    uploaded. Where no op gives one size, decoding alone is.
+    """
+    places: set[int] = set()
+    waiting: dict[str, list[int]] = {}  # images of varying size: the ops on them since they were decoded
+    sized: set[str] = set()  # images of one size, behind which a walk of bytes may follow
+    for place, op in enumerate(graph.ops):
+        names = graph.outputs[place]
+        if op.codec:
+            places.add(place)
+            behind: list[int] = []
+        else:
+            parents = {op.original(name, graph.targets[place]) for name in names} | set(names)
+            if parents.isdisjoint(waiting):
+                if sized.intersection(names) and len(names) == 1 and _shrinks(graph, place, names[0]):
+                    places.add(place)
+                else:
+                    sized.difference_update(names)
+                continue
+            behind = [*(earlier for name in parents for earlier in waiting.get(name, ())), place]
+        for name in names:
+            field = graph.specs[place][name]
+            waiting.pop(name, None)
+            if not field.uniform:
+                waiting[name] = behind
+                continue
+            places.update(behind)
+            if field.dtype == np.uint8:
+                sized.add(name)
+    return tuple(sorted(places))
+
+
+def _shrinks(graph: Graph, place: int, name: str) -> bool:
+    """Return True if an op only moves the bytes of images of one size, and there are no more of them behind it."""
+    op, before, after = graph.op_on(place, name), graph.before(place)[name], graph.specs[place][name]
+    if not op.moves_pixels or op.joint or not after.uniform or after.dtype != before.dtype:
+        return False
+    begin = walk.begin(before, 0)
+    folds = begin is not None and op.fold(begin, graph.empty_draws[place]) is not None
+    return folds and prod(after.fixed_shape) <= prod(before.fixed_shape)
+
+
+def _behind_host(graph: Graph, device: str, name: str = "") -> Graph:
     """Return the graph of the ops that run on whole batches, by an executor that does not run on rows."""
-    on_host = _host_places(graph, device)
+    on_host = _host_places(graph, device, name)
     rest = [place for place in range(len(graph.ops)) if place not in on_host]
     return graph.part(rest, graph.part(on_host).spec_out)
 
@@ -181,13 +234,13 @@ def _without_dali(graph: Graph) -> set[str]:
 def _only_executor(request: str, graph: Graph, device: str) -> tuple[str, str] | None:
     """Return the one executor that runs all of the ops, and why; None if either does."""
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
-    on_host = _host_places(graph, device)
+    on_host = _host_places(graph, device, request)
     of_numpy = next((type(graph.ops[place]).__name__ for place in graph.for_numpy if place in on_host), None)
     if of_numpy is not None:
         _check_host(graph, on_host, device)
         if device == "cpu" and of_dali is None and request != "dali":
             return "array", f"{of_numpy} runs on NumPy alone"
-        name, reason = choose(request, _behind_host(graph, device), device)
+        name, reason = choose(request, _behind_host(graph, device, request), device)
         return name, f"{reason}; {of_numpy} and the ops before it run on NumPy, on the host"
     if of_dali is not None:
         if request == "array":
