@@ -167,7 +167,7 @@ PARTS = (
     files("ops", f"not ({OF_DALI})", "tests/ops", needs=("cv2",), limit_s=100),
     files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
-    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py"),
+    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/cli/test_bench_lanes.py"),
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",), limit_s=30),
     files(
         "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
