@@ -191,6 +191,11 @@ def xp(device: str) -> ModuleType:
     return np if device == "cpu" else cupy()
 
 
+def num_gpus() -> int:
+    """Return how many GPUs this process sees."""
+    return int(cupy().cuda.runtime.getDeviceCount())
+
+
 def number(device: str) -> int:
     """Return N of ``"gpu:N"``."""
     return int(device.partition(":")[2])

@@ -81,7 +81,15 @@ class Loader:
         last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left out; ``"pad"``:
             batches are filled up with records that are not ``valid``. The number of steps is the same on every shard.
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
-        executor: ``"auto"``, ``"array"`` or ``"dali"``.
+        executor: ``"array"`` runs the ops by NumPy and the core on a CPU, by CuPy on a GPU; ``"dali"`` in DALI.
+            ``"auto"`` is ``"array"``, but where DALI decodes the images or an op needs it.
+        decode: where images are decoded for a GPU. ``"host"``: by the core in the workers, up to the op that gives them
+            one size; bytes are uploaded, and the other ops run on the GPU. The pixels are those of a CPU. ``"device"``:
+            by DALI on the GPU, with pixels of its own. ``"auto"``: on the device with ``executor="dali"``, on the host
+            with ``executor="array"``; with ``executor="auto"`` on the host if the core decodes for these ops, one of
+            them gives one size, and there are at least 3 cores for each GPU, or if DALI is not installed or has no
+            decoder for these files on a GPU. ``describe()`` says which, and why; a state keeps it. On a CPU images are
+            decoded by the core, or with ``executor="dali"`` by DALI, unless ``"host"`` asks for the core.
         num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
             control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say, to begin with. Then measurements
             decide: there are more threads where reading waits for storage, and fewer where threads wait for Python's
@@ -123,6 +131,7 @@ class Loader:
         last_batch: str = "partial",
         device: str = "auto",
         executor: str = "auto",
+        decode: str = "auto",
         num_threads: int | None = None,
         prefetch: int | None = None,
         on_error: str = "raise",
@@ -136,7 +145,7 @@ class Loader:
         # loader anew.
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
-        _check(source, device, executor)
+        _check(source, device=device, executor=executor, decode=decode)
         num_threads = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
         self._asked_prefetch = None if prefetch is None else check_count("prefetch", prefetch, maximum=MAX_LENGTH)
         self._tunes_threads = num_threads is None
@@ -154,11 +163,12 @@ class Loader:
         names = names_in(output, whole.spec_out)
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)
-        self._graph = whole.only(names)
-        check_mixes(self._graph, names)
+        self._whole_graph = whole.only(names)
+        check_mixes(self._whole_graph, names)
         self.device, self._device_reason = devices.choose(device)
-        self._executor_name, self._executor_reason = choose.choose(executor, self._graph, self.device)
-        self._graph, self._doctor_line = choose.heed_failures(self._graph, self._executor_name, self.device)
+        self._request = self._choice_request(executor, decode)
+        self._choice = choose.choose(self._whole_graph, self.device, self._request)
+        self._graph, self._doctor_line = choose.heed_failures(self._whole_graph, self._choice, self.device)
         all_ops = (*source.ops, *ops)
         self._labels = None
         if check_flag("drawn", drawn):
@@ -182,21 +192,22 @@ class Loader:
             if line not in earlier:
                 log.warning("%s", line)
         self._advice = earlier.union(lines)
-        if "auto" in (device, executor):
+        if "auto" in (device, executor, decode):
             log.info("%s", self.describe())
         core.warn_if_missing()
 
     def _make_session(self, names: tuple[str, ...]) -> Session:
         """Return the session, with the executor of the lane that its recipe is for."""
-        on_host, behind = choose.split_ops(self._graph, self._executor_name, self.device)
+        on_host, behind = choose.split_ops(self._graph, self._choice, self.device)
         self._rest = self._graph.part(behind, self._graph.part(on_host).spec_out)
         executor = self._make_executor()
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
         self._executor_lines = executor.describe()
+        if rows is None:
+            self._executor_lines |= choose.decoding_line(self._graph, on_host, self._choice, self.device)
         if rows is None and on_host:
             rows = choose.on_rows(self._graph.part(on_host))
-            lines = rows.describe()
-            self._executor_lines |= {"on host": lines["stages"], **{k: lines[k] for k in ("codec",) if k in lines}}
+            self._executor_lines["on host"] = rows.describe()["stages"]
         requested = self._asked_prefetch
         recipe = make_recipe(
             self.source,
@@ -229,6 +240,14 @@ class Loader:
             tunes_ahead=self._asked_prefetch is None,
         )
 
+    def _choice_request(self, executor: str, decode: str) -> choose.Request:
+        """Return what is asked for; of the machine and the files only what the choice may depend on."""
+        decodes = any(op.codec for op in self._whole_graph.ops)
+        if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
+            return choose.Request(executor, decode)
+        num_cores = threads.num_cores_for_gpu(devices.num_gpus())
+        return choose.Request(executor, decode, num_cores, _endings(self.source))
+
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""
         if self.device == "cpu":
@@ -247,14 +266,14 @@ class Loader:
     def _make_executor(self) -> RowExecutor | BatchExecutor:
         def make() -> RowExecutor | BatchExecutor:
             return choose.make(
-                self._executor_name,
-                self._graph if choose.runs_on_rows(self._executor_name, self.device) else self._rest,
+                self._choice.executor,
+                self._graph if self._choice.on_rows(self.device) else self._rest,
                 device=self.device,
                 batch_size=self._plan.most_rows(self._graph.group),
                 num_threads=self.num_threads,
             )
 
-        return signalsafe.call(make) if self._executor_name == "dali" else make()  # no signal handler breaks DALI off
+        return signalsafe.call(make) if self._choice.executor == "dali" else make()  # no signal handler breaks DALI off
 
     def __len__(self) -> int:
         """The number of steps of an epoch; the same on every shard."""
@@ -703,11 +722,11 @@ class Loader:
             DeviceError: another executor than that of the source would run them here.
         """
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
-        on_host, _ = choose.split_ops(graph, self._executor_name, self.device)
+        on_host, _ = choose.split_ops(graph, self._choice, self.device)
         num_ops = len(compile_ops(self.source.spec, ops, before=self.source.ops).ops)
         if not set(range(num_ops)) <= set(on_host):
             raise DeviceError(
-                f"the records behind ops by executor {self._executor_name!r} on {self.device}",
+                f"the records behind ops by executor {self._choice.executor!r} on {self.device}",
                 cause="they are made by the array executor on the CPU, and pixels may differ from those made here",
                 remedy="have them made there: loader.replace(device='cpu', executor='array').cache(...); behind it "
                 ".replace(device='gpu', executor='auto') runs the ops that are left. gl.convert takes the first, too",
@@ -800,7 +819,7 @@ class Loader:
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
             "device": f"{self.device} ({self._device_reason})",
-            "executor": f"{executor_lines.pop('executor')} ({self._executor_reason})",
+            "executor": f"{executor_lines.pop('executor')} ({self._choice.reason})",
             **{name: line for name, line in executor_lines.items() if name not in ("device", "threads")},
             **({"doctor": self._doctor_line} if self._doctor_line else {}),
             "core": core.how(),
@@ -885,14 +904,24 @@ def _mark_ranges() -> None:
 
 def _own_file_bytes(source: Source) -> float:
     """Return the mean size of the files of some records; 0.0 if these have no file of their own each."""
-    step = max(1, len(source) // SAMPLED_RECORDS)
-    numbers = range(0, len(source), step)
+    numbers = _sample(source)
     paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
     if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
         return 0.0
     with signalsafe.suppress(OSError):
         return sum(os.path.getsize(path) for path in paths) / len(paths)
     return 0.0
+
+
+def _endings(source: Source) -> frozenset[str]:
+    """Return how the names of the files of some records end, in lower case: ``".jpg"``."""
+    paths = [place[0] for number in _sample(source) if (place := source.origin(number)) is not None]
+    return frozenset(os.path.splitext(path)[1].lower() for path in paths)
+
+
+def _sample(source: Source) -> range:
+    """Return the numbers of some records, from all of the source."""
+    return range(0, len(source), max(1, len(source) // SAMPLED_RECORDS))
 
 
 class _Past:
@@ -1027,14 +1056,14 @@ def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quara
     return Damage(source, seed=plan.seed, skips=on_error == "skip", max_bad=float(max_bad), path=path)  # type: ignore[arg-type]
 
 
-def _check(source: object, device: object, executor: object) -> None:
+def _check(source: object, **texts: object) -> None:
     if not isinstance(source, Source):
         raise SpecError(
             f"source is a {type(source).__name__}",
             cause="a loader reads from a gpuload source",
             remedy="open one: gl.npy, gl.fixed, gl.images; gl.arrays(x=array) for arrays in memory",
         )
-    for name, value in (("device", device), ("executor", executor)):
+    for name, value in texts.items():
         if not isinstance(value, str):
             raise SpecError(f"{name} = {value!r}"[:200], cause="it is a text", remedy=f"write {name}='auto', say")
 
