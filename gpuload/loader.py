@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,10 @@ import numpy as np
 from gpuload import core, lazy, rng, signalsafe, state, synonyms, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output, names_in
-from gpuload.errors import DeviceError, RecordIndexError, SpecError
+from gpuload.errors import DeviceError, GpuloadError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.executors.lanes import HOST
 from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
@@ -167,8 +168,7 @@ class Loader:
         check_mixes(self._whole_graph, names)
         self.device, self._device_reason = devices.choose(device)
         self._request = self._choice_request(executor, decode)
-        self._choice = choose.choose(self._whole_graph, self.device, self._request)
-        self._graph, self._doctor_line = choose.heed_failures(self._whole_graph, self._choice, self.device)
+        choice = choose.choose(self._whole_graph, self.device, self._request)
         all_ops = (*source.ops, *ops)
         self._labels = None
         if check_flag("drawn", drawn):
@@ -177,14 +177,18 @@ class Loader:
         self._lines: dict[str, str] = {}
         self._reader = self._direct_reader() if check_flag("direct", direct) else None
         _mark_ranges()
-        self._session = self._make_session(names)
+        self._session = self._make_session(choice)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
+        self._lane = ""  # where images are decoded because the run of a state has them decoded there
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of the training
         self._past = _Past()
         self._warned = set[str]()
         # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
         self._feeds = weakref.WeakSet[Session]()
+        self._earlier_sessions = weakref.WeakSet[
+            Session
+        ]()  # of iterators that began before images were decoded elsewhere
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
         lines = tuple(filter(None, (_no_records_of(source), *advice(self._graph, names), *costs)))
         earlier = _advice.get()
@@ -196,24 +200,29 @@ class Loader:
             log.info("%s", self.describe())
         core.warn_if_missing()
 
-    def _make_session(self, names: tuple[str, ...]) -> Session:
-        """Return the session, with the executor of the lane that its recipe is for."""
-        on_host, behind = choose.split_ops(self._graph, self._choice, self.device)
-        self._rest = self._graph.part(behind, self._graph.part(on_host).spec_out)
-        executor = self._make_executor()
+    def _make_session(self, choice: choose.Choice) -> Session:
+        """Return the session of a choice, with the executor of the lane that its recipe is for; the loader has it now.
+
+        Where it raises an error, nothing has changed.
+        """
+        graph, doctor_line = choose.heed_failures(self._whole_graph, choice, self.device)
+        on_host, behind = choose.split_ops(graph, choice, self.device)
+        ops_of_executor = graph if choice.on_rows(self.device) else graph.part(behind, graph.part(on_host).spec_out)
+        make_executor = partial(self._make_executor, choice.executor, ops_of_executor)
+        executor = make_executor()
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
-        self._executor_lines = executor.describe()
+        lines = executor.describe()
         if rows is None:
-            self._executor_lines |= choose.decoding_line(self._graph, on_host, self._choice, self.device)
+            lines |= choose.decoding_line(graph, on_host, choice, self.device)
         if rows is None and on_host:
-            rows = choose.on_rows(self._graph.part(on_host))
-            self._executor_lines["on host"] = rows.describe()["stages"]
+            rows = choose.on_rows(graph.part(on_host))
+            lines["on host"] = rows.describe()["stages"]
         requested = self._asked_prefetch
         recipe = make_recipe(
             self.source,
-            self._graph,
+            graph,
             self._plan,
-            names=names,
+            names=self._names,
             output=self.output,
             device=self.device,
             on_host=on_host,
@@ -227,11 +236,10 @@ class Loader:
         )
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
-        self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
-        return Session(
+        session = Session(
             recipe,
             batches if behind else None,
-            self._make_executor,
+            make_executor,
             num_threads=self.num_threads,
             prefetch=prefetch,
             counters=self._counters,
@@ -239,6 +247,9 @@ class Loader:
             tunes_threads=self._tunes_threads,
             tunes_ahead=self._asked_prefetch is None,
         )
+        self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
+        self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
+        return session
 
     def _choice_request(self, executor: str, decode: str) -> choose.Request:
         """Return what is asked for; of the machine and the files only what the choice may depend on."""
@@ -263,17 +274,12 @@ class Loader:
             log.warning("direct=True, but rows come by %s", path.line)
         return reader
 
-    def _make_executor(self) -> RowExecutor | BatchExecutor:
+    def _make_executor(self, name: str, graph: Graph) -> RowExecutor | BatchExecutor:
         def make() -> RowExecutor | BatchExecutor:
-            return choose.make(
-                self._choice.executor,
-                self._graph if self._choice.on_rows(self.device) else self._rest,
-                device=self.device,
-                batch_size=self._plan.most_rows(self._graph.group),
-                num_threads=self.num_threads,
-            )
+            most_rows = self._plan.most_rows(self._whole_graph.group)
+            return choose.make(name, graph, device=self.device, batch_size=most_rows, num_threads=self.num_threads)
 
-        return signalsafe.call(make) if self._choice.executor == "dali" else make()  # no signal handler breaks DALI off
+        return signalsafe.call(make) if name == "dali" else make()  # no signal handler breaks DALI off
 
     def __len__(self) -> int:
         """The number of steps of an epoch; the same on every shard."""
@@ -340,7 +346,7 @@ class Loader:
         return batches
 
     def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
-        """Return a session that makes batches ready on the host for ops that run elsewhere; see ``ahead``.
+        """Return a session that makes batches ready on the host for ``feed_graph``, run elsewhere; see ``ahead``.
 
         Args:
             make: makes the object in the place of an executor, which returns the fields of these batches.
@@ -357,6 +363,7 @@ class Loader:
                 cause="rows go straight to the GPU",
                 remedy="leave direct=True out",
             )
+        on_host, rest = self._feed_places(), self.feed_graph
         recipe = make_recipe(
             self.source,
             self._graph,
@@ -364,15 +371,15 @@ class Loader:
             names=self.spec_out.names,
             output=None,
             device="cpu",
-            on_host=(),
-            executor=None,
+            on_host=on_host,
+            executor=choose.on_rows(self._graph.part(on_host)) if on_host else None,
             num_threads=self.num_threads,
             prefetch=self._asked_prefetch,
             mends=self._damage is not None,
         )
         session = Session(
             recipe,
-            make() if self._graph.ops else None,
+            make() if rest.ops else None,
             make,
             num_threads=self.num_threads,
             prefetch=self._asked_prefetch or 2,
@@ -384,6 +391,20 @@ class Loader:
         )
         self._feeds.add(session)
         return session
+
+    @property
+    def feed_graph(self) -> Graph:
+        """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on the host."""
+        on_host = self._feed_places()
+        behind = [place for place in range(len(self._graph.ops)) if place not in on_host]
+        return self._graph.part(behind, self._graph.part(on_host).spec_out)
+
+    def _feed_places(self) -> tuple[int, ...]:
+        """Return the places of the ops that run on the host before a feed; on a CPU only as ``decode="host"`` asks."""
+        if self.device == "cpu" and self._request.decode != HOST:
+            return ()
+        choice = replace(self._choice, executor="dali")  # none of the others runs in the workers
+        return choose.split_ops(self._graph, choice, self.device)[0]
 
     def go_to(self, position: Position) -> None:
         """Go on from a position that ``position`` or ``after`` gave; iterators that are there stay where they are."""
@@ -518,7 +539,13 @@ class Loader:
 
     def state_at(self, position: Position) -> dict[str, Any]:
         """Return the state of a position that ``position`` or ``after`` gave."""
-        return state.save(self._plan, _checked_position(position), self._identity)
+        return state.save(self._plan, _checked_position(position), self._identity, self._place_to_decode())
+
+    def _place_to_decode(self) -> str:
+        """Return where images are decoded, as states say it; "" where none are."""
+        if not self._choice.decode:  # a cache has the results of ops, which ran on the host
+            return HOST if any(op.codec for op in self.source.ops) else ""
+        return HOST if self.device == "cpu" else self._choice.decode
 
     def _base(self, epoch: int) -> Position:
         """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""
@@ -622,9 +649,55 @@ class Loader:
 
         Raises:
             StateError: the state is of other data, ops, shuffle or seed; the message shows the difference.
+
+        Where ``executor=`` and ``decode=`` are "auto", images are decoded from here on where the run of the state has
+        them decoded, for their pixels' sake. Where that cannot be, a warning says so.
         """
+        position = state.load(saved, self._plan, self._identity)
+        self._decode_at(state.place_to_decode(saved))
         # A cursor with an origin of its own, by which iterators that began before notice that a state was loaded.
-        self._place.cursor = Cursor(state.load(saved, self._plan, self._identity))
+        self._place.cursor = Cursor(position)
+
+    def _decode_at(self, place: str) -> None:
+        """Have images decoded where the run of a state has them decoded; where that cannot be, say so.
+
+        Args:
+            place: ``"host"`` or ``"device"``; "" for a state that does not say.
+        """
+        present = self._place_to_decode()
+        if not place or not present or place == present:
+            return
+        problem = self._change_lane(place)
+        if problem is None:
+            self._lane = place
+            log.info("images are decoded on the %s from here on, as in the run of the state", place)
+            return
+        log.warning(
+            "the images of the state's run were decoded on the %s, and here they are decoded on the %s, where pixels "
+            "differ a little; cause: %s; remedy: %s, or go on with these",
+            place,
+            present,
+            *problem,
+        )
+
+    def _change_lane(self, place: str) -> tuple[str, str] | None:
+        """Have images decoded on the host or on the device from now on; return why they cannot be, and the remedy."""
+        if not self._choice.decode:
+            return "the source has kept images that were decoded", "train from a loader without cache(...)"
+        if (self._request.executor, self._request.decode) != ("auto", "auto"):
+            return "executor= or decode= says so", f"write decode={place!r}, and leave executor= out"
+        if self._feeds:
+            return "a dataset of this loader is there, whose images are decoded so", "load the state before it is made"
+        try:
+            choice = choose.choose(self._whole_graph, self.device, replace(self._request, decode=place))
+            reason = "as in the run of the state that was loaded"
+            session = self._make_session(replace(choice, decode_reason=reason))
+        except GpuloadError as error:
+            return f"{error.what}: {error.cause}", error.remedy
+        self._session.replace(session)
+        self._earlier_sessions.add(self._session)
+        self._session = session
+        return None
 
     def replace(self, **changes: Any) -> Loader:
         """Return a new loader with some arguments changed, at the beginning of epoch 0.
@@ -728,8 +801,9 @@ class Loader:
             raise DeviceError(
                 f"the records behind ops by executor {self._choice.executor!r} on {self.device}",
                 cause="they are made by the array executor on the CPU, and pixels may differ from those made here",
-                remedy="have them made there: loader.replace(device='cpu', executor='array').cache(...); behind it "
-                ".replace(device='gpu', executor='auto') runs the ops that are left. gl.convert takes the first, too",
+                remedy="have them made there: loader.replace(device='cpu', executor='array', decode='auto').cache(...) "
+                "and, behind it, .replace(device='gpu', executor='auto') runs the rest; gl.convert takes the first, "
+                "too",
             )
         return OpsSource(self.source, ops, names, self.seed, epoch)
 
@@ -834,7 +908,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
-        for session in (self._session, *self._feeds):
+        for session in (self._session, *self._feeds, *self._earlier_sessions):
             session.close()
         # Behind the threads, whose last events belong to it.
         if (trace := self._counters.trace) is not None:
@@ -882,7 +956,7 @@ class Loader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments and the position: the loader is made anew from them."""
-        return _again, (self._arguments, self.position)
+        return _again, (self._arguments, self.position, self._lane)
 
 
 def _stats_page(stats: Stats) -> str:
@@ -960,9 +1034,10 @@ class _Past:
         return self._num_before + 1 if self.num_repeated(position) == 1 else 0
 
 
-def _again(arguments: dict[str, Any], position: Position) -> Loader:
-    """Return the loader that was pickled."""
+def _again(arguments: dict[str, Any], position: Position, lane: str) -> Loader:
+    """Return the loader that was pickled; ``lane`` is where a state has it decode images, "" if none does."""
     loader = Loader(**arguments)
+    loader._decode_at(lane)
     loader._place.cursor = Cursor(position)
     return loader
 

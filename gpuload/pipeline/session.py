@@ -59,6 +59,7 @@ class Session:
 
     Attributes:
         tuning: has the number of workers, and of steps ahead, now.
+        successor: the session of the loader from now on, where this one was replaced; else None.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Session:
         self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
         self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
         self.closed, self.damage = False, damage
+        self.successor: Session | None = None
         self._make_executor, self._process = make_executor, _processes[-1]
         self.ring = Ring(
             idle_bytes=0,
@@ -183,6 +185,13 @@ class Session:
                 cause="its threads, and their memory, are in the other process",
                 remedy='make a loader in this process, or start processes by multiprocessing.get_context("spawn")',
             )
+
+    def replace(self, successor: Session) -> None:
+        """Have iterators go on in another session once a state was loaded; those that are there may go on here."""
+        self.successor = successor
+        while self._idle:
+            self._idle.pop().close()
+        self.ring.trim(0)
 
     def close(self) -> None:
         """Stop the threads of all iterators and free memory and executors. Twice is allowed."""
