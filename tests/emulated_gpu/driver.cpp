@@ -2,7 +2,7 @@
 //
 // Streams   Each is a thread that does its work in order, and late (Options::late_us). Work is a copy, a kernel that g++
 //           compiled (kernel.h), a point of an event or a wait for one. The null stream of a device runs behind all its
-//           blocking streams, and they behind it.
+//           blocking streams, and they behind it; the default stream of a thread (handle 2) is a blocking one.
 // Strict    A stream or event that was destroyed is refused wherever it is used, and work on a stream of another device, a
 //           copy of what is no device memory, and a launch that no card takes. Each refusal is a fault that `emulated_faults`
 //           counts; CUDA leaves most of them undefined. Device memory is filled with bytes that no test expects.
@@ -137,10 +137,29 @@ Stream* null_stream(int device) {
   return stream;
 }
 
-Stream* find_stream(cudaStream_t handle) {
-  if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
+// The default streams of a thread of the host, one for each device. When the thread ends, what was queued there still runs.
+struct ThreadStreams {
+  std::map<int, Stream*> streams;
+
+  ~ThreadStreams() {
     Lock lock(state.mutex);
-    return null_stream(current_device);
+    for (auto& [device, stream] : streams) {
+      stream->is_destroyed = true;
+      state.streams.erase(stream);
+    }
+    state.changed.notify_all();
+  }
+};
+
+thread_local ThreadStreams thread_streams;
+
+Stream* find_stream(cudaStream_t handle) {
+  Lock lock(state.mutex);
+  if (handle == nullptr || handle == cudaStreamLegacy) return null_stream(current_device);
+  if (handle == cudaStreamPerThread) {
+    Stream*& stream = thread_streams.streams[current_device];
+    if (stream == nullptr) state.streams.insert(stream = new Stream(current_device, true));
+    return stream;
   }
   return reinterpret_cast<Stream*>(handle);
 }
