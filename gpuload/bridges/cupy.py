@@ -12,7 +12,7 @@ Memory   of a batch is the loader's; it does not change while an array, view or 
          current when the batch was handed out, and the one that is current in the thread that drops it.
 Streams  the stream that is CuPy's current one when a batch is handed out waits for the work that makes it. On another
          stream, ``stream.wait_event(cupy.cuda.get_current_stream().record())`` first, as with any array of CuPy, and
-         before the array is dropped the other way round: ``cupy.cuda.get_current_stream().wait_event(stream.record())``.
+         ``cupy.cuda.get_current_stream().wait_event(stream.record())`` before the array is dropped.
 Ragged   a field of which only the first axis varies is a `gl.Ragged` with a CuPy payload, its offsets on the host.
 """
 

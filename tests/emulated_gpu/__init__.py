@@ -70,7 +70,7 @@ def install(
         late_us: work on a stream begins up to this much later than it could, at random.
         memory_bytes: of each device.
         driver: the version of CUDA that the driver supports; 0 if there is no driver.
-        idle: copy nothing and run no kernel, so that only the time of the host is left.
+        idle: copy nothing and run no kernel, so that only the time of the host is left; what comes back is zeros.
 
     Raises:
         RuntimeError: it cannot be used here, or cupy was imported before.

@@ -1,7 +1,7 @@
 """All checks on the emulated GPU: `python -m tests.emulated_gpu [--short]` (`make emulated-gpu`).
 
 Parts: the whole of `make gpu-test` with little data (all gpu tests that need no kernel of DALI, parity, rates), the
-tests of this folder, the counts of calls, and each kernel compiled by NVRTC for every card.
+tests of this folder, the counts of calls, the time of the host, and each kernel compiled by NVRTC for every card.
 
 ``--short`` is the part that `make test` does: the lane, one chain, and the counts of the works that take little time.
 """
@@ -32,7 +32,8 @@ def main(arguments: list[str]) -> int:
     else:
         report = ("benchmarks.gpu_report", "--short", "--fresh", "--work", str(REPORT), "--page", f"{REPORT}/gpu.md")
         report = (*report, "--patience", "10")  # g++ compiles each kernel once, which takes longer than NVRTC
-        parts = [report, (*pytest, "tests/emulated_gpu"), (*counts, "--ops"), ("tests.emulated_gpu.nvrtc",)]
+        parts = [report, (*pytest, "tests/emulated_gpu"), (*counts, "--ops"), ("tests.emulated_gpu.counts", "--host")]
+        parts += [("tests.emulated_gpu.nvrtc",)]
     options = {"GPULOAD_REQUIRE_GPU": "1", "EMULATED_GPU_LATE_US": "200"}
     environment = {**os.environ, **options}
     in_all = {**emulated_gpu.environment(), **options, "PYTEST_PLUGINS": PLUGIN}  # also in what it starts
