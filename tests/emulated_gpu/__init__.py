@@ -29,6 +29,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,17 @@ def calls() -> dict[str, int]:
     """Return how often each call was made, by its name in CUDA, and "uploads", "pageable uploads", "downloads",
     "device copies", "uploaded bytes" and "pinned bytes".
     """
+    return _counts(_driver().emulated_counts)
+
+
+def launches() -> dict[str, int]:
+    """Return how often each kernel was launched, by its name."""
+    return _counts(_driver().emulated_launches)
+
+
+def _counts(write: Callable[[Any, int], int]) -> dict[str, int]:
     text = ctypes.create_string_buffer(1 << 16)
-    _driver().emulated_counts(text, len(text))
+    write(text, len(text))
     return {name: int(number) for name, _, number in (line.partition("=") for line in text.value.decode().splitlines())}
 
 
@@ -170,7 +180,7 @@ def _driver() -> Any:
         _compile(["g++", *flags, str(source), "-ldl"], library)
     driver = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     driver.emulated_calls.restype = driver.emulated_faults.restype = ctypes.c_long
-    driver.emulated_counts.restype = ctypes.c_size_t
+    driver.emulated_counts.restype = driver.emulated_launches.restype = ctypes.c_size_t
     return driver
 
 

@@ -82,7 +82,7 @@ struct State {
   std::set<Stream*> streams;
   Blocks device_blocks, pinned_blocks;
   std::map<int, size_t> used_bytes;
-  std::map<std::string, long> counts;
+  std::map<std::string, long> counts, launches;  // of calls; of each kernel, by its name
   long num_calls = 0, num_faults = 0;
   long failing_call = 0;  // 0: none
   cudaError_t failure = cudaSuccess;
@@ -373,12 +373,21 @@ extern "C" long emulated_calls() {
 }
 
 // Writes the counts, one "name=number" a line, and returns how many bytes they need.
-extern "C" size_t emulated_counts(char* text, size_t num_bytes) {
+static size_t write_counts(const std::map<std::string, long>& counts, char* text, size_t num_bytes) {
   std::string lines;
-  Lock lock(state.mutex);
-  for (auto& [name, number] : state.counts) lines += name + "=" + std::to_string(number) + "\n";
+  for (auto& [name, number] : counts) lines += name + "=" + std::to_string(number) + "\n";
   snprintf(text, num_bytes, "%s", lines.c_str());
   return lines.size() + 1;
+}
+
+extern "C" size_t emulated_counts(char* text, size_t num_bytes) {
+  Lock lock(state.mutex);
+  return write_counts(state.counts, text, num_bytes);
+}
+
+extern "C" size_t emulated_launches(char* text, size_t num_bytes) {
+  Lock lock(state.mutex);
+  return write_counts(state.launches, text, num_bytes);
 }
 
 // What stands in the place of every call of the runtime that is not below.
@@ -981,6 +990,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
       shared_bytes > 232448) {
     fault(kernel->name.c_str(), "no card takes this size of grid or block", cudaErrorInvalidValue);
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  {
+    Lock lock(state.mutex);
+    state.launches[kernel->name]++;
   }
   static const bool log = getenv("EMULATED_GPU_LOG") != nullptr;
   if (log) fprintf(stderr, "launch %s: %u x %u x %u blocks of %zu threads\n", kernel->name.c_str(), grid_x, grid_y, grid_z, num_threads);
