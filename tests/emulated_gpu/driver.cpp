@@ -7,6 +7,7 @@
 //           copy of what is no device memory, and a launch that no card takes. Each refusal is a fault that `emulated_faults`
 //           counts; CUDA leaves most of them undefined. Device memory is filled with bytes that no test expects.
 // Counts    Every call is counted under its name; uploads by bytes and by whether the host memory was pinned.
+// Sanitize  Kernels that were compiled with sanitizers report to this file.
 // Failures  `emulated_fail` lets a call return an error, alone or with all behind it, as of a card that falls off the bus.
 // Handles   Streams and events that were destroyed stay in memory, so that their use is seen.
 //
@@ -393,6 +394,52 @@ extern "C" size_t emulated_launches(char* text, size_t num_bytes) {
 // What stands in the place of every call of the runtime that is not below.
 extern "C" cudaError_t emulated_missing(const char* call) {
   return fault(call, "the emulated GPU does not have this call", cudaErrorNotSupported);
+}
+
+// ---- what sanitizers find in a kernel that was compiled with them: each is a fault
+
+static thread_local const char* running_kernel = "a kernel";
+
+// Has each report of AddressSanitizer be a fault; returns 0 where its library is not loaded.
+extern "C" int emulated_watch() {
+  using Callback = void (*)(const char*);
+  auto watch = reinterpret_cast<void (*)(Callback)>(dlsym(RTLD_DEFAULT, "__asan_set_error_report_callback"));
+  if (watch == nullptr) return 0;
+  watch([](const char*) { fault(running_kernel, "AddressSanitizer: see the report above", cudaErrorIllegalAddress); });
+  return 1;
+}
+
+// The calls that GCC's UndefinedBehaviorSanitizer puts into a kernel. Their first argument begins with the place.
+struct Place {
+  const char* file;
+  uint32_t line, column;
+};
+
+static void undefined(const Place* place, const char* cause) {
+  {
+    Lock lock(state.mutex);
+    static std::set<const Place*>& places = *new std::set<const Place*>;
+    if (!places.insert(place).second) {  // told once
+      state.num_faults++;
+      return;
+    }
+  }
+  const std::string text = std::string(cause) + ", " + place->file + ", line " + std::to_string(place->line);
+  fault(running_kernel, text.c_str(), cudaErrorIllegalAddress);
+}
+
+extern "C" {
+void __ubsan_handle_type_mismatch_v1(Place* place, void* address) {
+  undefined(place, address ? "an address with the wrong alignment" : "an address of 0");
+}
+void __ubsan_handle_out_of_bounds(Place* place, void*) { undefined(place, "an index outside of its array"); }
+void __ubsan_handle_float_cast_overflow(Place* place, void*) { undefined(place, "a cast of what the type does not hold"); }
+void __ubsan_handle_shift_out_of_bounds(Place* place, void*, void*) { undefined(place, "a shift by too many bits"); }
+void __ubsan_handle_divrem_overflow(Place* place, void*, void*) { undefined(place, "a division by 0"); }
+void __ubsan_handle_add_overflow(Place* place, void*, void*) { undefined(place, "a sum that overflows"); }
+void __ubsan_handle_sub_overflow(Place* place, void*, void*) { undefined(place, "a difference that overflows"); }
+void __ubsan_handle_mul_overflow(Place* place, void*, void*) { undefined(place, "a product that overflows"); }
+void __ubsan_handle_negate_overflow(Place* place, void*) { undefined(place, "a number whose negative overflows"); }
 }
 
 // ---- the runtime
@@ -1008,6 +1055,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     std::vector<void*> pointers;
     for (auto& value : *values) pointers.push_back(value.data());
     const unsigned grid_and_block[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
+    running_kernel = kernel->name.c_str();
     kernel->run(pointers.data(), grid_and_block);
   });
   return CUDA_SUCCESS;
