@@ -122,6 +122,7 @@ def rows(section: str, name: str, *command: str, needs: tuple[str, ...] = ()) ->
 
 
 DALI, EXECUTOR = ("nvidia.dali",), ("gpuload.executors.dali",)
+OPS = ("tests/ops", "--ignore-glob=*_torch.py")  # what is left out compares with torchvision, on a CPU
 PARTS = (
     rows("machine", "link", "benchmarks.gpu"),
     files(
@@ -137,7 +138,7 @@ PARTS = (
     Part("rows", "gpu_rows", (*ROWS, "rows-256", "rows-4096", "fixed-256", *QUESTION)),
     Part("rows in a loop", "gpu_rows", (*ROWS, "rows-256-step", "rows-4096-step", "fixed-256-step", *QUESTION)),
     rows("waiting", "CuPy", "benchmarks.gpu_waiting", "cupy"),
-    files("ops", f"not ({OF_DALI})", "tests/ops", needs=("cv2",)),
+    files("ops", f"not ({OF_DALI})", *OPS, needs=("cv2",)),
     files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py"),
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",)),
     rows("parity", "decoders", "benchmarks.gpu_parity", "decoders", needs=(*DALI, "PIL")),
@@ -148,7 +149,7 @@ PARTS = (
         "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
         "tests/test_containers.py", needs=EXECUTOR,
     ),
-    files("DALI ops", OF_DALI, "tests/ops", needs=("cv2", *EXECUTOR)),
+    files("DALI ops", OF_DALI, *OPS, needs=("cv2", *EXECUTOR)),
     files("DALI bridge", "", "tests/bridges/test_dali.py", needs=EXECUTOR),
     files(
         "TensorFlow", "", "tests/bridges/test_tensorflow.py", "tests/bridges/test_memory.py", needs=("tensorflow",)

@@ -467,7 +467,9 @@ class Lane:
         """
         with cupy().cuda.Device(self._open().number):
             stream = cupy().cuda.get_current_stream()
-            if event.holder != stream:  # the batches of steps that were done together have one event
+            # The batches of steps that were done together have one event. One handle names the default streams of all
+            # threads, so that this one may never have waited for it.
+            if event.holder != stream or stream.ptr == PER_THREAD_STREAM:
                 event.hold_back(stream)
                 event.holder = stream
 
@@ -699,6 +701,8 @@ class _Loan:
       stream that it names when it takes the memory, as CuPy does (``stream_export``): an event on that stream is
       enough;
     - the consumer's stream is garbage together with the memory, and CuPy has destroyed it already;
+    - it is the default stream of the consumer's thread (``CUPY_CUDA_PER_THREAD_DEFAULT_STREAM``): its handle names
+      another stream in the thread that drops the memory;
     - the stream is being captured into a graph, where an event would become a part of that graph;
     - CUDA refuses.
 
@@ -717,6 +721,8 @@ class _Loan:
 
     def _events(self) -> list[Event] | None:
         if not self.is_seen or sys.is_finalizing() or not self._track.is_ours() or gc.is_finalized(self._stream):
+            return None
+        if self._stream.ptr == PER_THREAD_STREAM:
             return None
         try:
             with cupy().cuda.Device(self._track.number):
@@ -824,10 +830,31 @@ class _StreamExport:
         """See DLPack; where ``stream`` names none, the readers of the memory are not known."""
         if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
             return self._array.__dlpack__(stream=stream, **options)
-        cuda = cupy().cuda
         capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
-        self._loan.readers.append(cuda.Stream.null if stream == LEGACY_STREAM else cuda.ExternalStream(stream))
+        self._loan.readers.append(cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream))
         return capsule
+
+
+class _StreamHandle:
+    """The handle of a stream of another library, which keeps the stream alive, by CUDA's protocol for streams.
+
+    Source: https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html#cuda-stream-protocol
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the version of the protocol, and the handle."""
+        return 0, self._handle
+
+
+def _foreign_stream(handle: int) -> Any:
+    """Return the CuPy stream of a handle that another library named."""
+    cuda = cupy().cuda
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_StreamHandle(handle))
+    return cuda.ExternalStream(handle)  # deprecated since CuPy 14.0, and all that CuPy 13 has
 
 
 def stream_export(array: Any) -> Any:

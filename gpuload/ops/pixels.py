@@ -40,6 +40,20 @@ def reads(xp: ModuleType, x: Any) -> bool:
     return is_known and max(image.shape[0] * image.shape[1] for image in images) <= MOST_PIXELS
 
 
+def as_images(xp: ModuleType, x: Any) -> Any | None:
+    """Return a batch as images that kernels can read; None if there is no such form.
+
+    Records of other shapes become images of one row, ``[1, size, 1]``.
+    """
+    if not device.compiles(xp) or not len(x):
+        return None
+    if reads(xp, x):
+        return x
+    are_many = isinstance(x, (list, Ragged))
+    rows = [record.reshape(1, -1, 1) for record in x] if are_many else x.reshape(len(x), 1, -1, 1)
+    return rows if reads(xp, rows) else None
+
+
 def row_of(xp: ModuleType, x: Any) -> Any | None:
     """Return numbers of any shape as an image of one row, ``[1, 1, size, 1]``; None if kernels cannot read it."""
     if not device.compiles(xp) or not x.size:
@@ -93,6 +107,20 @@ class Pixels:
     def sizes(self) -> NDArray[np.int64]:
         """The pixels of each image, int64 ``[N]``."""
         return np.asarray(self._table["height"].astype(np.int64) * self._table["width"])
+
+    def mark(self, test: str) -> Any:
+        """Return in which images a number is wrong, boolean ``[N]``; see `cuda.mark`.
+
+        Args:
+            test: the text that tells of one number.
+        """
+        marks = self._xp.zeros(self.count, bool)
+        blocks = -(-int(self._lengths.max()) // cuda.THREADS)
+        if blocks:
+            device.kernel(cuda.mark(self._type, self.channels, test), "mark")(
+                (blocks * self.count,), (cuda.THREADS,), (*self._inputs, marks, np.int32(blocks))
+            )
+        return marks
 
     def gather(self, sums: str, num_bytes: int, before: Any = 0) -> Any:
         """Return ``Stats`` of each image, uint8 ``[N, PARTS * num_bytes]``; see `cuda.gather`.
