@@ -392,6 +392,12 @@ def change(before: str, after: str, channels: tuple[int, int], pixel: str) -> st
 
 
 @cache
+def pixels(before: str, after: str, channels: int, text: str) -> str:
+    """Return the source of kernels over images of any sizes that a text has; the types as of ``change``."""
+    return f"{_pixel_head(before, after, (channels, channels))}{text}"
+
+
+@cache
 def gather(before: str, channels: int, sums: str) -> str:
     """Return the source of ``gather``, where ``sums`` is the text that sums up an image.
 
