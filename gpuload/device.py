@@ -446,6 +446,22 @@ class Lane:
             self.mark().synchronize()  # memory that was freed in the order of the stream may still be read there
             return memory
 
+    def fill_free_memory(self, num_bytes: int, pattern: int) -> None:
+        """Fill memory on the GPU with a byte, and give it back, so that work of the lane which comes next gets it.
+
+        A batch that leaves a part of its memory unwritten then shows that pattern. Where so much is not free, less is
+        filled: half of it, a quarter, and so on.
+        """
+        with self:
+            while num_bytes:
+                try:
+                    memory = cupy().empty(num_bytes, np.uint8)
+                except cupy().cuda.memory.OutOfMemoryError:
+                    num_bytes //= 2
+                    continue
+                memory.data.memset_async(pattern, num_bytes, self.stream)
+                return
+
     def mark(self, *, timed: bool = False) -> Event:
         """Return an event that passes when all that was queued on the lane up to now has run.
 
