@@ -36,7 +36,7 @@ from gpuload.executors.differences import Oracle, bounds_of, difference
 from gpuload.ops.bounds import EXACT
 from gpuload.pipeline.batches import Batches, Outcome, outcome_of
 from gpuload.pipeline.joining import Joining
-from gpuload.pipeline.recipe import Recipe
+from gpuload.pipeline.recipe import Recipe, Region
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.stretch import draw
 from gpuload.pipeline.tray import Tray
@@ -169,7 +169,11 @@ class Auditor:
         """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy allocates for them."""
         if not self._is_lane_filled:
             self._is_lane_filled = True
-            lane.fill_free_memory(FILLED_BATCHES * (self._recipe.slot_bytes + self._recipe.batch_bytes), PATTERN)
+            recipe = self._recipe
+            fields = [recipe.graph.spec_out[name] for name in recipe.names]
+            regions = [Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows]
+            sizes = [recipe.slot_bytes, *(region.num_bytes(recipe.num_rows) for region in regions)]
+            lane.fill_free_memory(FILLED_BATCHES * [size for size in sizes if size], PATTERN)
 
     def audit(self, outcome: Outcome) -> Outcome:
         """Return an outcome with the errors of records that differ."""

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import device as devices
 from gpuload import rng
-from gpuload.executors.array import ArrayRowExecutor
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.pipeline import audit
-from tests.ops.test_every_op import all_ops
+from tests.ops.test_every_op import all_ops, png
 from tests.ops.test_every_op import source as source_of_all
 
 COUNT, SIDE = 24, 12
@@ -250,6 +251,249 @@ def test_a_loader_that_is_dropped_or_closed_in_mid_epoch_ends_its_threads():
 
         with pytest.raises(gl.GpuloadError, match="closed"):
             next(batches)
+
+
+# Planted on a GPU, and in DALI
+
+
+def with_fault(monkeypatch, plant):
+    """Have the array executor on a GPU hand its images of a batch, and those that it got, to a function."""
+    run = ArrayBatchExecutor._run
+
+    def faulty(self, fields, draws):
+        results, checks = run(self, fields, draws)
+        return results | {"image": plant(fields["image"], results["image"])}, checks
+
+    monkeypatch.setattr(ArrayBatchExecutor, "_run", faulty)
+
+
+def row_of_bad(images):
+    """Return the row of BAD among images on a GPU, whose first pixel no other record has; None if it is not there."""
+    rows = [row for row in range(len(images)) if (images[row].get() == PHOTOS[BAD]).all()]
+    return rows[0] if rows else None
+
+
+def skip_image(images, results):
+    """Leave the memory of one image unwritten, as a decoder does that passes over it."""
+    memory = devices.cupy().empty(results.shape, results.dtype)
+    bad = row_of_bad(images)
+    for row in range(len(results)):
+        if row != bad:
+            memory[row] = results[row]
+    return memory
+
+
+def shift_channel_on_gpu(images, results):
+    if (row := row_of_bad(images)) is not None:
+        results[row, ..., 1] = devices.cupy().roll(results[row, ..., 1], 1, axis=-1)
+    return results
+
+
+class Late:
+    """Writes one image on a stream of its own, which nothing waits for, half a second later than the others."""
+
+    def __init__(self):
+        self.cupy = devices.cupy()
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        source = r'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }'
+        self.spin = self.cupy.RawKernel(source, "spin")
+
+    def __call__(self, images, results):
+        row = row_of_bad(images)
+        if row is None:
+            return results
+        memory = results.copy()
+        memory[row] = 0
+        event = self.cupy.cuda.get_current_stream().record()
+        with self.stream:
+            self.stream.wait_event(event)
+            self.spin((1,), (1,), (np.int64(900_000_000),))
+            memory[row] = results[row]
+        self.kept = memory, results
+        return memory
+
+
+@pytest.mark.gpu
+class TestAFaultOnAGpu:
+    @pytest.mark.parametrize("plant", [skip_image, shift_channel_on_gpu, Late], ids=["skipped", "shifted", "late"])
+    def test_is_seen_and_the_record_is_named(self, plant, monkeypatch):
+        plant = plant() if plant is Late else plant
+        with_fault(monkeypatch, plant)
+        with loader(device="gpu") as with_audit:
+            steps, errors = epoch_of(with_audit)
+            devices.synchronize("gpu:0")
+        step = step_of_bad()
+
+        assert list(errors) == [step]
+        assert len(steps) == 4
+        assert f"record {BAD}, epoch 0, step {step}: field 'image' on gpu:0: " in errors[step].what
+        assert "executor 'array' on gpu:0 made it by RandomFlip Normalize" in errors[step].cause
+
+    def test_in_a_lane_whose_images_are_decoded_on_the_host_is_seen(self, monkeypatch):
+        with_fault(monkeypatch, lambda images, results: _swapped(results))
+        ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.Normalize(127.0, 60.0)]
+        words = {"device": "gpu", "executor": "array", "num_threads": 2}
+        expected = r"record 0, epoch 0, step 0: field 'image' on gpu:0"
+        with gl.Loader(files(), 4, ops=ops, audit=1.0, **words) as with_audit:
+            batches = iter(with_audit)
+            with pytest.raises(gl.PixelError, match=expected):
+                next(batches)
+
+    def test_memory_that_was_not_written_has_the_pattern(self, monkeypatch):
+        devices.cupy().get_default_memory_pool().free_all_blocks()  # of lanes of other tests
+        with_fault(monkeypatch, skip_image)
+        with loader(device="gpu", ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
+            _, errors = epoch_of(with_audit)
+
+        assert f"is {audit.PATTERN}, and should be" in errors[0].what
+
+    def test_is_found_in_steps_that_are_done_together(self, monkeypatch):
+        with_fault(monkeypatch, shift_channel_on_gpu)
+        with loader(device="gpu", batch_size=1, prefetch=16) as with_audit:
+            steps, errors = epoch_of(with_audit)
+
+        assert list(errors) == [step_of_bad(batch_size=1)]
+        assert len(steps) == COUNT - 1
+
+    def test_costs_the_consumer_no_wait_for_the_device(self):
+        with loader(device="gpu", batch_size=4) as with_audit:
+            for batch in with_audit:
+                assert (batch["label"].get() == batch.records).all()
+
+            assert with_audit.stats()["records_audited"] == COUNT
+
+
+def _swapped(results):
+    return results[..., ::-1].copy()
+
+
+def files():
+    encoded = [png(photo) for photo in PHOTOS]
+    read = {"image": ("u1", (None,))}
+    return gl.records(COUNT, lambda rows: {"image": [encoded[n] for n in rows]}, fields=read).mark(image="encoded")
+
+
+class TestAFaultOfDali:
+    @pytest.mark.parametrize("way", ["skipped", "shifted"])
+    def test_is_seen_and_the_record_is_named(self, way, monkeypatch):
+        pytest.importorskip("nvidia.dali")
+        from gpuload.executors.dali import DaliExecutor
+
+        finish = DaliExecutor.finish
+        sizes = []
+
+        def faulty(self):
+            results = finish(self)
+            images = np.array(results["image"])
+            sizes.append(len(images))
+            if len(sizes) == 2:
+                if way == "skipped":
+                    images[2] = images[1]  # its memory holds what was there before
+                else:
+                    images[2, ..., 0] = np.roll(images[2, ..., 0], 1, axis=1)
+            return results | {"image": images}
+
+        monkeypatch.setattr(DaliExecutor, "finish", faulty)
+        ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip()]
+        with gl.Loader(files(), 4, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1) as with_audit:
+            errors = epoch_of(with_audit)[1]
+
+        assert list(errors) == [1]
+        assert "record 6, epoch 0, step 1: field 'image' on cpu: " in errors[1].what
+        assert "executor 'dali' on cpu made it by Decode RandomResizedCrop RandomFlip" in errors[1].cause
+        assert 'executor="array"' in errors[1].remedy
+
+    def test_an_operator_of_dali_is_not_audited_and_that_is_said(self):
+        pytest.importorskip("nvidia.dali")
+        ops = [gl.ops.Dali("flip", horizontal=1)]
+        with gl.Loader(source(), 4, ops=ops, device="cpu", audit=1.0) as with_audit:
+            assert "image is not, for Dali has no array form" in with_audit.describe()
+            list(with_audit)
+        with pytest.raises(gl.GpuloadError, match="nothing else makes its values"):
+            gl.Loader(source(), 4, ops=ops, output="image", device="cpu", audit=1.0)
+
+
+class TestRowsOfManyKinds:
+    def test_a_record_in_the_place_of_a_damaged_one_is_audited_as_itself(self):
+        def read(rows):
+            if BAD in rows:
+                raise gl.errors.RecordError("record 7", cause="planted")
+            return {"x": np.asarray(rows, np.float32)}
+
+        broken = gl.records(COUNT, read, fields={"x": ("float32", ())})
+        for on_error, count in (("replace", COUNT), ("skip", COUNT - 1)):
+            with gl.Loader(
+                broken, 5, device="cpu", on_error=on_error, max_bad=0.5, audit=1.0, num_threads=1
+            ) as with_audit:
+                list(with_audit)
+
+                assert with_audit.stats()["records_audited"] == count
+
+    @pytest.mark.parametrize("ops", [[gl.ops.MixUp(alpha=0.4)], [gl.ops.Mosaic(16), gl.ops.CutMix(alpha=1.0)]])
+    def test_mixed_records_are_made_of_the_same_partners(self, ops):
+        images = gl.arrays(image=PHOTOS, label=np.arange(COUNT) % 10)
+        for batch_size in (3, 5, 24):
+            with gl.Loader(
+                images, batch_size, ops=[gl.ops.OneHot(10), *ops], shuffle=True, audit=1.0, device="cpu"
+            ) as with_audit:
+                list(with_audit)
+
+                assert with_audit.stats()["records_audited"] == COUNT
+
+    def test_texts_rows_and_drawn_parameters_stand_beside(self):
+        def read(rows):
+            return {"text": [f"n{n}" for n in rows], "rows": [np.full((n % 4, 2), n, np.float32) for n in rows]}
+
+        beside = gl.records(COUNT, read, fields={"text": (str, ()), "rows": ("float32", (None, 2))})
+        with gl.Loader(
+            gl.zip(source(), beside), 5, ops=OPS, audit=1.0, drawn=True, device="cpu", shuffle=True
+        ) as with_audit:
+            batches = list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == COUNT
+        assert "RandomFlip/0" in batches[0].drawn
+
+    def test_what_a_cache_holds_is_the_input_of_the_ops_behind_it(self):
+        with (
+            gl.Loader(
+                files(), 5, ops=[gl.ops.Decode(), gl.ops.Resize(8, 8), gl.ops.RandomFlip()], device="cpu", audit=1.0
+            ) as first,
+            first.cache(memory="1MB") as with_audit,
+        ):
+            list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == COUNT
+
+    def test_a_function_that_makes_something_else_each_time_is_a_difference(self):
+        calls = []
+
+        def count(x):
+            calls.append(len(calls))
+            return x + np.uint8(len(calls))
+
+        with loader(ops=[gl.ops.Python(count)]) as with_audit, pytest.raises(gl.PixelError) as caught:
+            list(with_audit)
+
+        assert "Python calls a function of yours" in caught.value.cause
+
+    def test_a_file_that_is_gone_is_that_error(self, monkeypatch):
+        def read(rows):
+            if reads:
+                raise gl.errors.MissingFileError("x.bin", cause="it is gone", remedy="bring it back")
+            return {"x": np.asarray(rows, np.float32)}
+
+        reads = []
+        once = gl.records(4, read, fields={"x": ("float32", ())})
+        with gl.Loader(once, 4, device="cpu", audit=1.0) as with_audit:
+            fetch = audit.Auditor._fetch
+
+            def then_gone(self, outcome, rows):
+                reads.append(1)
+                fetch(self, outcome, rows)
+
+            monkeypatch.setattr(audit.Auditor, "_fetch", then_gone)
+            with pytest.raises(gl.errors.MissingFileError):
+                next(iter(with_audit))
 
 
 class TestASoundLoader:
