@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
@@ -450,6 +450,21 @@ class Lane:
             memory = cupy().empty(num_bytes, np.uint8)
             self.mark().synchronize()  # memory that was freed in the order of the stream may still be read there
             return memory
+
+    def fill_free_memory(self, sizes: Sequence[int], pattern: int) -> None:
+        """Fill memory on the GPU with a byte, and give it back, so that the lane's next work gets it.
+
+        What leaves a part of its memory unwritten then shows that byte. Where so much is not free, less is filled.
+
+        Args:
+            sizes: bytes of the arrays that the next work will ask for.
+            pattern: the byte.
+        """
+        arrays = []
+        with self, suppress(cupy().cuda.memory.OutOfMemoryError):
+            for num_bytes in sizes:
+                arrays.append(cupy().empty(num_bytes, np.uint8))
+                arrays[-1].data.memset_async(pattern, num_bytes, self.stream)
 
     def mark(self, *, timed: bool = False) -> Event:
         """Return an event that passes when all that was queued on the lane up to now has run.

@@ -59,6 +59,8 @@ SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow lo
 MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is worth a warning
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
+audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
+make_auditor = lazy.function("gpuload.pipeline.audit", "Auditor")
 with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
@@ -111,6 +113,10 @@ class Loader:
             is logged. For large records, or ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
         trace: a file that tells what each thread did when, ``"trace.json"`` for https://ui.perfetto.dev. It is
             written when an epoch ends and when the loader is closed, and has 200,000 events at most.
+        audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
+            compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
+            one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
+            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None or 0: none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -141,6 +147,7 @@ class Loader:
         drawn: bool = False,
         direct: bool = False,
         trace: str | os.PathLike[str] | None = None,
+        audit: float | str | tuple[float, str] | None = None,
     ) -> None:
         # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a pickle make a
         # loader anew.
@@ -155,6 +162,7 @@ class Loader:
         )
         _check_steps(self._plan)
         self.on_error = on_error
+        self._audit = None if audit is None else audit_setting(audit)
         self._damage = _damage(source, self._plan, on_error, max_bad, quarantine)
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
@@ -236,6 +244,11 @@ class Loader:
         )
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
+        auditor = None
+        if self._audit is not None:
+            words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
+            auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
+            self._lines["audit"] = auditor.describe()
         session = Session(
             recipe,
             batches if behind else None,
@@ -246,6 +259,7 @@ class Loader:
             damage=self._damage,
             tunes_threads=self._tunes_threads,
             tunes_ahead=self._asked_prefetch is None,
+            auditor=auditor,
         )
         self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
         self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
@@ -362,6 +376,12 @@ class Loader:
                 "direct=True with batches that are made ready on the host",
                 cause="rows go straight to the GPU",
                 remedy="leave direct=True out",
+            )
+        if self._audit is not None:
+            raise SpecError(
+                f"audit={self._arguments['audit']!r} with batches that are made ready on the host",
+                cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
+                remedy="leave audit= out, or take batches from the loader itself: gltf.tensors(loader)",
             )
         on_host, rest = self._feed_places(), self.feed_graph
         recipe = make_recipe(
