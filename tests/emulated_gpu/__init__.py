@@ -29,6 +29,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,7 @@ def _compile_kernel(
     flags = [*_kernel_flags(), *(option for option in options if option.startswith("-D"))]
     library = CACHE / "kernels" / f"{_digest(source, *flags, _prelude().parent.name)}.so"
     if not library.exists():
-        origin = library.with_suffix(f".{os.getpid()}.cpp")
+        origin = library.with_suffix(f".{os.getpid()}-{threading.get_ident()}.cpp")
         _write(origin, '#include "kernel.h"\n' + source + _entries(source))
         # -Bsymbolic: a kernel may have the name of a function of libc, as `step` has.
         _compile(["g++", "-shared", "-Wl,-Bsymbolic", *flags, str(origin)], library)
@@ -302,9 +303,9 @@ def _cuda_headers() -> list[Path]:
 
 
 def _compile(command: list[str], target: Path) -> None:
-    """Run a compiler; several processes may make the same file at once."""
+    """Run a compiler; several processes, and threads of them, may make the same file at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.{os.getpid()}")
+    part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}")
     process = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
     if process.returncode:
         raise RuntimeError(f"the emulated GPU: {' '.join(command)}\n{process.stderr[:3000]}")
@@ -313,7 +314,7 @@ def _compile(command: list[str], target: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     part.write_text(text, encoding="utf-8")
     part.rename(path)
 
