@@ -320,6 +320,71 @@ def fetch(array: Any) -> tuple[NDArray[Any], Any]:
 _copies: deque[tuple[NDArray[Any], Any]] = deque()  # host memory that a GPU may still write to, and the event behind it
 
 
+def card_bytes(device: str) -> tuple[int, int]:
+    """Return how many bytes of a GPU's memory are free, and how many it has."""
+    try:
+        with cupy().cuda.Device(number(device)):
+            free, total = cupy().cuda.runtime.memGetInfo()
+    except Exception as error:
+        raise failure(error) from error
+    return int(free), int(total)
+
+
+class CardMemory:
+    """A piece of a GPU's memory, taken from CUDA itself: CuPy's pool would keep it when it is freed.
+
+    Attributes:
+        address: where it begins; a multiple of 256.
+    """
+
+    address = 0
+
+    def __init__(self, address: int, number: int) -> None:
+        self.address, self._number, self._pid = address, number, os.getpid()
+
+    @classmethod
+    def take(cls, num_bytes: int, device: str) -> CardMemory | None:
+        """Return so many bytes; None if the GPU has not so many.
+
+        Raises:
+            DeviceError: a call of CUDA failed.
+        """
+        runtime = cupy().cuda.runtime
+        _free_dropped_memory()
+        try:
+            with cupy().cuda.Device(number(device)):
+                return cls(int(runtime.malloc(num_bytes)), number(device))
+        except runtime.CUDARuntimeError as error:
+            if "MemoryAllocation" in str(error):
+                return None
+            raise failure(error) from error
+
+    def free(self) -> None:
+        """Give it back; CUDA waits until no kernel uses it. Twice is allowed; so is a GPU that was lost."""
+        address, self.address = self.address, 0
+        if address and self._pid == os.getpid():
+            with suppress(Exception), cupy().cuda.Device(self._number):
+                cupy().cuda.runtime.free(address)
+
+    def __del__(self) -> None:
+        # A finalizer waits for nothing, and CUDA may: the next call that takes memory frees it.
+        if self.address:
+            _dropped_memory.append((self.address, self._number, self._pid))
+
+
+_dropped_memory: deque[tuple[int, int, int]] = deque()  # of `CardMemory` that was not freed: address, GPU, process
+
+
+def _free_dropped_memory() -> None:
+    """Free the memory of which only the finalizer was called."""
+    with suppress(IndexError):
+        while True:
+            address, gpu, pid = _dropped_memory.popleft()
+            memory = CardMemory(address, gpu)
+            memory._pid = pid
+            memory.free()
+
+
 def compiles(xp: ModuleType) -> bool:
     """Return True if an array library compiles kernels of CUDA, as CuPy does and NumPy does not."""
     return hasattr(xp, "RawKernel")
