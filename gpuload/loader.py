@@ -844,7 +844,7 @@ class Loader:
     def _num_on_host(self, ops: Sequence[Op]) -> int:
         """Return how many ops, from the first on, this loader runs on the host: what they make can be kept."""
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
-        on_host, _ = choose.split_ops(graph, self._executor_name, self.device)
+        on_host, _ = choose.split_ops(graph, self._choice, self.device)
         for count in range(len(ops), 0, -1):
             num_ops = len(compile_ops(self.source.spec, ops[:count], before=self.source.ops).ops)
             if set(range(num_ops)) <= set(on_host):
