@@ -147,6 +147,7 @@ def waiting(name: str, framework: str, *needs: str, limit_s: float) -> Part:
 
 
 DALI, EXECUTOR = ("nvidia.dali",), ("gpuload.executors.dali",)
+OPS = ("tests/ops", "--ignore-glob=*_torch.py")  # what is left out compares with torchvision, on a CPU
 RESULT = ("--result", "{folder}/rows.json")
 PARTS = (
     rows("machine", "link", "benchmarks.gpu", limit_s=20),
@@ -164,7 +165,7 @@ PARTS = (
     rows("parity", "arrays", "benchmarks.gpu_parity", "arrays", needs=TESTS, limit_s=100),
     rows("parity", "decoders", "benchmarks.gpu_parity", "decoders", needs=(*DALI, "PIL")),
     rows("parity", "DALI", "benchmarks.gpu_parity", "dali", needs=TESTS + EXECUTOR, limit_s=100),
-    files("ops", f"not ({OF_DALI})", "tests/ops", needs=("cv2",), limit_s=100),
+    files("ops", f"not ({OF_DALI})", *OPS, needs=("cv2",), limit_s=100),
     files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
     files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/cli/test_bench_lanes.py"),
@@ -173,7 +174,7 @@ PARTS = (
         "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
         "tests/test_containers.py", needs=EXECUTOR,
     ),
-    files("DALI ops", OF_DALI, "tests/ops", needs=("cv2", *EXECUTOR), limit_s=100),
+    files("DALI ops", OF_DALI, *OPS, needs=("cv2", *EXECUTOR), limit_s=100),
     files("DALI bridge", "", "tests/bridges/test_dali.py", needs=EXECUTOR),
     files(
         "TensorFlow", "", "tests/bridges/test_tensorflow.py", "tests/bridges/test_memory.py", needs=("tensorflow",),
