@@ -151,7 +151,7 @@ OPS = ("tests/ops", "--ignore-glob=*_torch.py")  # what is left out compares wit
 RESULT = ("--result", "{folder}/rows.json")
 PARTS = (
     rows("machine", "link", "benchmarks.gpu", limit_s=20),
-    # Right or wrong, side by side.
+    # Right or wrong, side by side: those that may take long begin first.
     Part("data", "machine", ("-m", "benchmarks.gpu_data", *RESULT), limit_s=60, is_alone=False),
     files(
         "lane", f"not ({OF_DALI})", "tests/test_lane.py", "tests/test_device.py", "tests/test_rawdecode.py",
@@ -165,21 +165,23 @@ PARTS = (
     rows("parity", "arrays", "benchmarks.gpu_parity", "arrays", needs=TESTS, limit_s=100),
     rows("parity", "decoders", "benchmarks.gpu_parity", "decoders", needs=(*DALI, "PIL")),
     rows("parity", "DALI", "benchmarks.gpu_parity", "dali", needs=TESTS + EXECUTOR, limit_s=100),
+    files(
+        "TensorFlow", "", "tests/bridges/test_tensorflow.py", "tests/bridges/test_memory.py", needs=("tensorflow",),
+        limit_s=100,
+    ),
+    files("DALI ops", OF_DALI, *OPS, needs=("cv2", *EXECUTOR), limit_s=100),
     files("ops", f"not ({OF_DALI})", *OPS, needs=("cv2",), limit_s=100),
     files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
-    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py"),
+    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/cli/test_bench_lanes.py"),
+    files("audit", f"not ({OF_DALI})", "tests/pipeline/test_audit.py"),
+    files("cache", f"not ({OF_DALI})", "tests/test_card_cache.py"),
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",), limit_s=30),
     files(
         "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
         "tests/test_containers.py", needs=EXECUTOR,
     ),
-    files("DALI ops", OF_DALI, *OPS, needs=("cv2", *EXECUTOR), limit_s=100),
     files("DALI bridge", "", "tests/bridges/test_dali.py", needs=EXECUTOR),
-    files(
-        "TensorFlow", "", "tests/bridges/test_tensorflow.py", "tests/bridges/test_memory.py", needs=("tensorflow",),
-        limit_s=100,
-    ),
     # Figures, one after the other.
     Part(
         "JPEG", "gpu_jpeg", (*JPEG, *OF_DALI_JPEG, *OURS_JPEG, "--variants", "shuffled", *QUESTION),
@@ -590,6 +592,8 @@ class Report:
         lines = [
             f"# gpuload on {versions.get('GPU', 'a GPU')}", "",
             f"Written by `make gpu-test`{', with little data: its rates mean nothing' if self.about['short'] else ''}.",
+            "`make gpu-test GPU_TEST='--part \"NAME\"'` does a part of it again; benchmarks/gpu_report.py has the "
+            "command of each part.",
             f"Of {len(parts)} parts {counts[0]} passed, {counts[1]} failed, {counts[2]} were left out, "
             f"{len(self.left(parts))} are not done yet.", "",
             *_list({name: value for name, value in self.about.items() if name not in ("versions", "absent", "short")}),

@@ -144,6 +144,7 @@ def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str =
             _loader(source, ops, device="gpu", **arguments) as loader,
         ):
             for epoch in range(2):
+                note = note or _decoding(loader)
                 for batch, meaning in zip(loader.epoch(epoch), expected.epoch(epoch), strict=True):
                     difference.add(_on_host(batch.output), meaning.output)
     except Exception as error:  # the page names it, and the others go on
@@ -151,6 +152,12 @@ def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str =
     is_bytes = "Normalize" not in {type(op).__name__ for op in ops}
     problems = _wrong(subject, difference, is_nvjpeg=is_nvjpeg, is_bytes=is_bytes)
     return [difference.row(subject, "the CPU's batches", note)], problems
+
+
+def _decoding(loader: Any) -> str:
+    """Return where images are decoded, and by what, as the loader describes it; without the reason."""
+    lines = [line for line in loader.describe().splitlines() if line.startswith("decoding:")]
+    return "".join(lines).removeprefix("decoding:").rpartition(" (")[0].strip()
 
 
 def _wrong(subject: str, difference: Difference, *, is_nvjpeg: bool, is_bytes: bool) -> list[str]:
