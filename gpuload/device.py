@@ -196,6 +196,12 @@ def number(device: str) -> int:
     return int(device.partition(":")[2])
 
 
+def card(device: str) -> str:
+    """Return the name of the GPU of ``"gpu:N"``, as its maker has it."""
+    name = cupy().cuda.runtime.getDeviceProperties(number(device))["name"]
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
 def page_aligned(num_bytes: int) -> NDArray[np.uint8]:
     """Return host memory that begins at a page, uint8 ``[num_bytes]``."""
     memory = np.empty(num_bytes + PAGE_BYTES, np.uint8)

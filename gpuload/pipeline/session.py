@@ -110,6 +110,7 @@ class Session:
         """Begin to make the groups of steps of an epoch from a position on; number 0 is the first of them."""
         self.check()
         recipe, num_steps = self.recipe, joining.most_groups
+        auditor = self._auditor if self._auditor is not None and self._auditor.is_active else None
         self.ring.begin()
         queue = core.native.Queue() if core.native is not None and recipe.is_copied else None
         workers = Workers(
@@ -118,12 +119,11 @@ class Session:
             setting=self.tuning.setting,
             look=self.tuning.look,
             counters=self.counters,
-            hands_out=recipe.on_rows and self._auditor is None,
+            hands_out=recipe.on_rows and auditor is None,
             on_end=self.ring.end,
             queue=queue,
         )
         batches: Workers | Batches = workers
-        auditor = self._auditor
         if not recipe.on_rows:
             batches = Batches(
                 workers,

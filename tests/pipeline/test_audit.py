@@ -189,7 +189,7 @@ class TestADifference:
         assert re.search(rf"record {BAD}, epoch 0, step {step}: field 'image' on cpu: ", error.what)
         assert re.search(r"\d+ of 432 values differ: the one at \[\d+, \d+, 0\] is -?[\d.]+, and should be", error.what)
         assert "executor 'array' on cpu made it by RandomFlip Normalize" in error.cause
-        assert f"loader.replace(audit=None).batch_at({step}, 0)" in error.remedy
+        assert f"loader.replace(audit=0).batch_at({step}, 0)" in error.remedy
         assert state_step == 1
 
     def test_is_of_the_batch_that_is_made_anew(self, core_fault):
