@@ -28,6 +28,7 @@ from gpuload.spec import Field
 
 TEXTS = "OSU"  # kinds of dtypes that hold texts
 TINY = {"f2": 6e-8, "f4": 1.2e-38, "f8": 0.0}  # of a float: what differs by no more may do so on another device
+WIDE = 257  # of uint16: what a level of 255 is
 HALF_STEP = 2.0**-10  # of a float16, as a part of it
 MOST_CHARACTERS = 60  # of a value in a message
 
@@ -112,6 +113,8 @@ def bounds_of(graph: Graph, names: Collection[str], party_of: Callable[[int], st
             else:
                 now[name] = _carried(graph, place, name, before[name])
             bound = stated_bound(op.bounds, party_of(place))
+            if op.codec and graph.specs[place][name].dtype == np.uint16:
+                bound = scale_bound(bound, WIDE)
             now[name] = join_bounds(now[name], _of_dtype(bound, graph.specs[place][name]))
     return {name: now[name] for name in names}
 
