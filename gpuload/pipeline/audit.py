@@ -459,7 +459,7 @@ class Auditor:
         ops = self._ops_of(name)
         words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
         python_op = next((type(op).__name__ for op in ops if op.calls_python), None)
-        reason = f"; at most {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
+        reason = f"; small differences are allowed: {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
         cause = (
             f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
             f"these ops make on the CPU{reason}"
