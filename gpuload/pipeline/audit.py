@@ -530,8 +530,11 @@ class Audits:
         return self._board.tray.take(number, self._counters)
 
     def num_ready(self) -> int:
-        """Return how many steps are audited."""
-        return sum(outcome.step.num_steps for outcome in self._board.tray.items())
+        """Return how many steps are made; those that are audited lie on the tray of the workers, too."""
+        num_ready = self._batches.num_ready()
+        if isinstance(self._batches, Workers):
+            return num_ready
+        return num_ready + sum(outcome.step.num_steps for outcome in self._board.tray.items())
 
     def forget(self, number: int) -> None:
         """Let go of a group that was taken."""

@@ -92,7 +92,7 @@ class Session:
             tunes_threads=tunes_threads,
             tunes_ahead=tunes_ahead,
             counters=counters,
-            apply=partial(_apply, recipe, prefetch, self.ring, counters),
+            apply=partial(_apply, recipe, prefetch, auditor is not None, self.ring, counters),
         )
         self._idle: list[BatchExecutor] = [] if executor is None else [executor]
         self._has_executor, self._step_time = executor is not None, StepTime()
@@ -273,9 +273,11 @@ class Session:
             self._idle.append(executor)
 
 
-def _apply(recipe: Recipe, prefetch: int, ring: Ring, counters: Counters, setting: Setting) -> None:
+def _apply(
+    recipe: Recipe, prefetch: int, is_audited: bool, ring: Ring, counters: Counters, setting: Setting
+) -> None:  # fmt: skip
     """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no session."""
-    in_flight = setting.num_ahead + 3 + (0 if recipe.on_rows else prefetch)
+    in_flight = setting.num_ahead + 3 + is_audited + (0 if recipe.on_rows else prefetch)
     ring.resize(
         idle_bytes=in_flight * (recipe.slot_bytes + KEPT_BYTES // 8),
         crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,

@@ -248,6 +248,11 @@ def test_the_consumer_gets_what_was_compared(core_fault):
         assert with_audit.stats()["records_differing"] == 1
 
 
+def test_other_seeds_choose_other_records():
+    assert chosen(0.3, seed=3) != chosen(0.3, seed=4)
+    assert audited(audit=0.3, seed=4) == chosen(0.3, seed=4)
+
+
 def test_a_loader_that_is_dropped_or_closed_in_mid_epoch_ends_its_threads():
     with loader(batch_size=1) as with_audit:
         batches = iter(with_audit)
@@ -360,6 +365,12 @@ class TestAFaultOnAGpu:
         assert list(errors) == [step_of_bad(batch_size=1)]
         assert len(steps) == COUNT - 1
 
+    def test_is_found_where_few_rows_of_a_batch_are_audited(self, monkeypatch):
+        with loader(device="gpu", audit=0.3) as with_audit:
+            list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == len([pair for pair in chosen(0.3) if pair[0] == 0])
+
     def test_costs_the_consumer_no_wait_for_the_device(self):
         with loader(device="gpu", batch_size=4) as with_audit:
             for batch in with_audit:
@@ -444,6 +455,14 @@ class TestRowsOfManyKinds:
                 list(with_audit)
 
                 assert with_audit.stats()["records_audited"] == COUNT
+
+    def test_records_of_a_mix_are_those_of_their_epoch(self):
+        mix = gl.mix({source()[:10]: 0.5, source()[10:]: 0.5})
+        with gl.Loader(mix, 5, ops=OPS, shuffle=True, audit=1.0, device="cpu") as with_audit:
+            for _ in range(2):
+                list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == with_audit.stats()["records"]
 
     def test_texts_rows_and_drawn_parameters_stand_beside(self):
         def read(rows):
