@@ -442,7 +442,9 @@ class Op:
         """
 
     def check(self, xp: ModuleType, x: Any) -> Any:
-        """Return which rows of a batch hold values that the op cannot take, boolean ``[N]`` of ``xp``.
+        """Return which rows of a batch hold values that the op cannot take, boolean ``[N]``.
+
+        It is an array of ``xp``, or of NumPy where the host knows without a look at values on a GPU.
 
         Executors ask before they run the op where ``checks`` is True, because DALI has no error for values (``OneHot``
         of a label that is no class would be all zeros). On a GPU nothing here may wait for the device.

@@ -351,9 +351,14 @@ def check_file(x: Any) -> None:
     suited_to(image_head).decode_file(x, strict=True)
 
 
+def asks_for_hardware(ops: Iterable[Op]) -> bool:
+    """Return True if an op asks for the hardware decoder of a GPU."""
+    return any(isinstance(op, Decode) and op.hw_decoder_load for op in ops)
+
+
 def decoder_on_gpu(ops: Iterable[Op]) -> str:
     """Return the decoder of images on a GPU, for a graph's description."""
-    if any(isinstance(op, Decode) and op.hw_decoder_load for op in ops):
+    if asks_for_hardware(ops):
         return "the hardware decoder for the JPEGs that it takes, nvJPEG for the others, in DALI's mixed decoder"
     return "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ"
 

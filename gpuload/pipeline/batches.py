@@ -26,6 +26,7 @@ from gpuload import device as devices
 from gpuload import rawdecode, threads
 from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor
+from gpuload.ops.addresses import RowAddresses
 from gpuload.ops.base import VARYING, RowError
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, raw_region
@@ -219,6 +220,8 @@ class _Board:
                     watch.count("upload.bytes", step.num_bytes)
                     watch.enter("ops")
                     self._run(outcome)
+                    # Behind the ops, whose parameters go there in the same upload as the addresses.
+                    outcome.fields = _output_fields(step.recipe, outcome.fields)
                     self._note_time(outcome, self.lane, is_timed)
         except Exception as error:
             self._record_error(outcome, error)
@@ -366,6 +369,8 @@ def _serve(board: _Board) -> None:
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
     inputs = {name: fields[name] for name in step.recipe.rest.touched}
+    if executor.name != "array":  # the array executor reads rows where they lie
+        inputs = _as_arrays(inputs)
     # By itself first: an error of the whole batch makes DALI build a new pipeline and look for the row by halves.
     for row in step.refused_rows():
         if (error := executor.row_error(inputs, step.draws, row)) is not None:
@@ -436,12 +441,26 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
         lane.reclaim()
         try:
             fields = upload_step(step, lane)
-            fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
+            results = run(fields)
+            fields = side_by_side({**_output_fields(step.recipe, fields), **results}, step.recipe.names)
             fields_of_steps = each_step(step, fields, copy=False)
         finally:
             event = lane.mark()
             event.synchronize()  # the step's slot is free afterwards, also where something went wrong
     return Outcome(step, fields, fields_of_steps, event=event)
+
+
+def _output_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a batch that no op on whole batches acts on, as arrays; the others as they are."""
+    if not recipe.on_card:
+        return fields
+    return fields | _as_arrays({name: fields[name] for name in recipe.names if name not in recipe.rest.results})
+
+
+def _as_arrays(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with arrays in place of the addresses of their rows."""
+    addresses = {name: values for name, values in fields.items() if isinstance(values, RowAddresses)}
+    return fields | {name: values.gather(devices.cupy()) for name, values in addresses.items()}
 
 
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:
@@ -465,6 +484,17 @@ def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
 
     The source of the upload are page-locked slots of the step, which are kept until the event behind it has passed.
     """
+    fields = _upload_slot(step, lane)
+    if (card := step.card) is None:
+        return fields
+    rows = card.fields(fields, step.recipe, lane)
+    if card.uploads.size:
+        card.keep(step.card_shares(), lane)
+    return {**fields, **rows}
+
+
+def _upload_slot(step: Step, lane: devices.Lane) -> dict[str, Any]:
+    """Return the fields of a step on the GPU; of those that may lie there already the rows that do not."""
     recipe, on_device = step.recipe, step.on_device(lane.upload)
     fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
     if recipe.reader is not None:
@@ -476,6 +506,9 @@ def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
         return fields
     for route in recipe.routes:
         if route.layout is not None and (region := raw_region(route.group)) in fields:
+            if not len(step.arrays[region]):  # all of its rows lie on the GPU
+                del fields[region]
+                continue
             layout = _needed_layout(route.layout, recipe, step.arrays)
             fields |= _decode_on_device(step.arrays[region], fields.pop(region), layout)
     for name, values in step.varying.items():

@@ -307,6 +307,8 @@ class Epoch:
                 return
             raise self._error_of_move(place)
         run.batches.close()
+        while self._session.successor is not None:  # images are decoded elsewhere from that state on
+            self._session = self._session.successor
         self._run = _Run(self._session, place.begin(self._session.recipe.plan))
 
     def _call_finish(

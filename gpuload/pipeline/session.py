@@ -21,6 +21,7 @@ from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.order import Blocks, Position
 from gpuload.pipeline.batches import Batches, Outcome, mend_step, run_step
+from gpuload.pipeline.card import caches_of
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.joining import Joining, StepTime
 from gpuload.pipeline.recipe import Recipe
@@ -64,6 +65,8 @@ class Session:
 
     Attributes:
         tuning: has the number of workers, and of steps ahead, now.
+        successor: the session of the loader from now on, where this one was replaced; else None.
+        card_caches: the rows on the GPU that its steps use.
     """
 
     def __init__(
@@ -77,6 +80,10 @@ class Session:
         self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
         self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
         self.closed, self.damage, self._auditor = False, damage, auditor
+        self.successor: Session | None = None
+        self.card_caches = caches_of(recipe)
+        for cache in self.card_caches:
+            cache.join(self)
         self._make_executor, self._process = make_executor, _processes[-1]
         allocate = devices.page_aligned if recipe.device == "cpu" else devices.pinned
         self.ring = Ring(
@@ -152,6 +159,8 @@ class Session:
 
     def _outcome(self, position: Position) -> Outcome:
         step = Step(self.recipe, self.ring, self.counters, position, damage=self.damage).run()
+        if step.singles:
+            (step,) = step.singles
         if step.error is not None:
             raise step.error
         outcome = Outcome(step, step.fields) if self.recipe.on_rows else self._run_batch(step)
@@ -200,6 +209,13 @@ class Session:
                 remedy='make a loader in this process, or start processes by multiprocessing.get_context("spawn")',
             )
 
+    def replace(self, successor: Session) -> None:
+        """Have iterators go on in another session once a state was loaded; those that are there may go on here."""
+        self.successor = successor
+        while self._idle:
+            self._idle.pop().close()
+        self.ring.trim(0)
+
     def close(self) -> None:
         """Stop the threads of all iterators and free memory and executors. Twice is allowed."""
         self.closed = True
@@ -213,7 +229,17 @@ class Session:
             self._idle.pop().close()
         self.ring.trim(0)
         if self.lane is not None:
+            self._leave_caches()
             self.lane.close()
+
+    def _leave_caches(self) -> None:
+        """Let go of the rows on the GPU; the last loader that uses them frees them."""
+        if self.lane is not None and self.card_caches:
+            with contextlib.suppress(Exception):  # a GPU that was lost reads nothing any more
+                self.lane.stream.synchronize()
+        for cache in self.card_caches:
+            cache.leave(self)
+        self.card_caches = ()
 
     def _maker(self, position: Position, joining: Joining, queue: Queue | None) -> Callable[[int], Step | None]:
         """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no iterator."""
