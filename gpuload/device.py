@@ -201,6 +201,12 @@ def number(device: str) -> int:
     return int(device.partition(":")[2])
 
 
+def card(device: str) -> str:
+    """Return the name of the GPU of ``"gpu:N"``, as its maker has it."""
+    name = cupy().cuda.runtime.getDeviceProperties(number(device))["name"]
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
 def page_aligned(num_bytes: int) -> NDArray[np.uint8]:
     """Return host memory that begins at a page, uint8 ``[num_bytes]``."""
     memory = np.empty(num_bytes + PAGE_BYTES, np.uint8)
@@ -519,14 +525,15 @@ class Lane:
     def fill_free_memory(self, sizes: Sequence[int], pattern: int) -> None:
         """Fill memory on the GPU with a byte, and give it back, so that the lane's next work gets it.
 
-        What leaves a part of its memory unwritten then shows that byte. Where so much is not free, less is filled.
+        What leaves a part of its memory unwritten then shows that byte. Where so much is not free, less is filled. A
+        GPU that fails here fails at the next work, too, whose caller gets the error.
 
         Args:
             sizes: bytes of the arrays that the next work will ask for.
             pattern: the byte.
         """
         arrays = []
-        with self, suppress(cupy().cuda.memory.OutOfMemoryError):
+        with suppress(Exception), self:
             for num_bytes in sizes:
                 arrays.append(cupy().empty(num_bytes, np.uint8))
                 arrays[-1].data.memset_async(pattern, num_bytes, self.stream)

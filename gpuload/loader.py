@@ -61,7 +61,7 @@ MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is wo
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
-make_auditor = lazy.function("gpuload.pipeline.audit", "Auditor")
+make_auditor = lazy.function("gpuload.pipeline.audit", "auditor_of")
 with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
@@ -117,7 +117,8 @@ class Loader:
         audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
             compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
             one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
-            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None or 0: none.
+            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None: only the
+            first batches where images are decoded on a GPU by a decoder that is not known there yet. 0: none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -247,10 +248,9 @@ class Loader:
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
         auditor = None
-        if self._audit is not None:
+        if self._audit is not None or (self.device != "cpu" and any(op.codec for op in recipe.rest.ops)):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
             auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
-            self._lines["audit"] = auditor.describe()
         session = Session(
             recipe,
             batches if behind else None,
@@ -264,6 +264,9 @@ class Loader:
             auditor=auditor,
         )
         self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
+        self._lines.pop("audit", None)
+        if auditor is not None:
+            self._lines["audit"] = auditor.describe()
         self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
         return session
 
@@ -385,7 +388,7 @@ class Loader:
                 cause="its records lie in the memory of the GPU",
                 remedy='use source.cache(memory="8GB"), or leave the cache out',
             )
-        if self._audit is not None:
+        if self._audit is not None and self._audit.share:
             raise SpecError(
                 f"audit={self._arguments['audit']!r} with batches that are made ready on the host",
                 cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",

@@ -53,6 +53,12 @@ def make_ragged(name: str) -> gl.Loader:
     return gl.Loader(source, 8, device=name, output=("x",))
 
 
+def make_audit(name: str) -> gl.Loader:
+    """Return a loader that audits most records, which come to the host on a stream of their own."""
+    words: dict[str, Any] = {"ops": OPS, "device": name, "executor": "array", "num_threads": 1, "audit": 0.6}
+    return gl.Loader(SOURCE, 4, shuffle=True, output=("image", "label"), **words)
+
+
 def make_sizes(name: str) -> gl.Loader:
     source = gl.records(len(SIZES), lambda places: {"image": [SIZES[place] for place in places]})
     return gl.Loader(source, 4, ops=[gl.ops.Resize(12, 12)], device=name, executor="array", output=("image",))
@@ -117,7 +123,7 @@ def num_calls(work: Callable[[], object]) -> int:
 )
 @pytest.mark.parametrize(
     ("make", "every"),
-    [(make_loader, 1), (make_rows, 7), (make_ragged, 7), (make_sizes, 7)],
+    [(make_loader, 1), (make_rows, 7), (make_ragged, 7), (make_sizes, 7), (make_audit, 7)],
     ids=lambda it: getattr(it, "__name__", ""),
 )
 def test_each_call_that_fails_is_a_clear_error_or_no_harm_and_the_next_loader_goes_on(
