@@ -138,7 +138,7 @@ PARTS = (
     Part("rows in a loop", "gpu_rows", (*ROWS, "rows-256-step", "rows-4096-step", "fixed-256-step", *QUESTION)),
     rows("waiting", "CuPy", "benchmarks.gpu_waiting", "cupy"),
     files("ops", f"not ({OF_DALI})", "tests/ops", needs=("cv2",)),
-    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py"),
+    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/test_host_lane.py"),
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",)),
     rows("parity", "decoders", "benchmarks.gpu_parity", "decoders", needs=(*DALI, "PIL")),
     rows("parity", "DALI", "benchmarks.gpu_parity", "dali", needs=TESTS + EXECUTOR),
