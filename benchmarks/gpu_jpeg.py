@@ -122,7 +122,8 @@ def gpuload(hardware_load: float) -> Callable[[Work], Epoch]:
             gl.ops.Normalize(MEAN, STD),
         ]  # fmt: skip
         source = gl.images(work.path, labels=None)
-        loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="gpu")
+        words = {"shuffle": True, "seed": 0, "device": "gpu", "decode": "device"}
+        loader = gl.Loader(source, batch_size=work.batch_size, ops=ops, **words)
         return forms.own_form(work, loader, "image")
 
     return build

@@ -17,7 +17,7 @@ import gpuload as gl
 from gpuload import device, ops, threads
 from gpuload.cli.parity_ops import to_host
 from gpuload.errors import RecordError, SpecError, StateError
-from gpuload.executors import choose
+from gpuload.executors import choose, trials
 from gpuload.executors.array import ArrayRowExecutor
 from gpuload.ragged import Ragged
 from tests import imagefiles
@@ -270,6 +270,18 @@ def test_a_run_goes_on_on_the_other_device_with_the_same_batches(order, caplog):
         loader.close()
 
 
+@pytest.mark.gpu
+def test_regions_that_doctor_found_bad_on_a_cpu_are_cut_from_whole_images_for_a_gpu_too(monkeypatch):
+    failure = trials.Failure("array", "cpu", "JPEG", True, "largest 9")
+    monkeypatch.setattr(trials, "load", lambda name, place: (failure,) if (name, place) == ("array", "cpu") else ())
+
+    cpu, gpu = loaders("normalised")
+
+    assert all(crop is None for crop in gpu.graph.crops)
+    assert "whole images are decoded and cut: gpuload doctor found that array on cpu" in gpu.describe()
+    check_equal([cpu, gpu], 1)
+
+
 # --- DALI behind it
 
 
@@ -388,7 +400,7 @@ def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dal
 
 
 @pytest.mark.gpu
-def test_without_dali_a_loader_for_a_gpu_decodes_on_the_host(monkeypatch):
+def test_where_only_cupy_is_a_loader_for_a_gpu_decodes_on_the_host(monkeypatch):
     monkeypatch.setattr(choose, "_has_dali", lambda: False)
 
     with auto_loader() as loader, auto_loader(device="cpu") as cpu:
@@ -457,7 +469,7 @@ def test_where_the_user_says_where_a_state_of_elsewhere_is_told(dali, words, cau
 
 
 @pytest.mark.gpu
-def test_without_dali_a_state_of_its_images_is_told(dali, monkeypatch, caplog):
+def test_where_only_cupy_is_a_state_of_images_of_the_device_is_told(dali, monkeypatch, caplog):
     with auto_loader(decode="device") as loader:
         state = loader.state_dict()
     monkeypatch.setattr(choose, "_has_dali", lambda: False)
