@@ -262,7 +262,8 @@ __device__ inline float pillow_blurred(const Image& image, const double* numbers
 }}
 // The sum of chains: behind their number and their weights are their addresses.
 __device__ inline float mixed(const Image& image, const double* numbers, int y, int x, int channel) {{
-    int count = (int)numbers[1], place = (y * image.width + x) * CHANNELS + channel;
+    int count = (int)numbers[1];
+    Long place = ((Long)y * image.width + x) * CHANNELS + channel;
     const Long* chains = (const Long*)(numbers + 2 + count);
     float total = 0.0f;
     for (int chain = 0; chain < count; ++chain)
