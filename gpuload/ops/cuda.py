@@ -4,8 +4,8 @@ Bits     A kernel makes the numbers of the array form, bit for bit: float32 prod
          them fused (``--fmad=false``).
 Bounds   Kernels check nothing. Their callers have checked sizes and draws; pixels outside of an image are never
          read, by no draw.
-Threads  Each thread makes one number of a result. The blocks of one image follow those of the one before in x, so that
-         the number of images is not limited; within an image 32 bits count.
+Threads  Each thread makes one number of a result. The blocks of one image follow those of the one before in x, of which
+         a card takes 2147483647; within an image 32 bits count. ``blocks`` refuses what is beyond either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from gpuload.errors import SpecError
+
 THREADS = 256  # of a block
+MOST_NUMBERS, MOST_BLOCKS = (1 << 32) - 1, (1 << 31) - 1  # of an image, of a launch
 PARTS = 8  # of an image, see GATHER
 TYPES = {
     "bool": "unsigned char", "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int",
@@ -364,6 +367,32 @@ extern "C" __global__ void mosaic(const Piece* pieces, const Pixel* fills, Pixel
     out[image * size + number] = value;
 }
 """
+
+
+def blocks(size: int, count: int) -> int:
+    """Return how many blocks the threads of one image are.
+
+    Args:
+        size: the threads of the largest image.
+        count: images, each of which gets as many blocks.
+
+    Raises:
+        SpecError: a kernel, or a card, cannot count as many.
+    """
+    result = -(-size // THREADS)
+    if size > MOST_NUMBERS:
+        raise SpecError(
+            f"an image of {size} numbers on a GPU",
+            cause=f"kernels count at most {MOST_NUMBERS} numbers of an image",
+            remedy='write device="cpu"',
+        )
+    if result * count > MOST_BLOCKS:
+        raise SpecError(
+            f"{count} images of up to {size} numbers on a GPU",
+            cause=f"as many blocks of {THREADS} threads an image are more than the {MOST_BLOCKS} of a launch",
+            remedy=f"take a batch_size of at most {MOST_BLOCKS // result}",
+        )
+    return result
 
 
 @cache

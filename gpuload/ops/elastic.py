@@ -45,7 +45,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         float total = 0.0f;
         for (int tap = 0; tap < taps; ++tap) {
             int row = axis * image.height + mirrored(y + tap - taps / 2, image.height);
-            float noise = (float)(stats[row * image.width + x] >> 8) * 1.1920928955078125e-07f - 1.0f;
+            float noise = (float)(stats[(Long)row * image.width + x] >> 8) * 1.1920928955078125e-07f - 1.0f;
             float part = noise * number(words[1 + tap]);
             total = tap ? total + part : part;
         }

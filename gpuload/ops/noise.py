@@ -37,7 +37,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     Out* to)
 {
     float scale = number(words[0]), mean = number(words[1]), white = number(words[2]);
-    const Stats* levels = stats + (y * image.width + x) * CHANNELS;
+    const Stats* levels = stats + ((Long)y * image.width + x) * CHANNELS;
     for (int channel = 0; channel < CHANNELS; ++channel) {
         float value = (float)at(image, y, x, channel), noise = table[levels[channel]] * scale + mean;
         if (sizeof(In) < 4) {

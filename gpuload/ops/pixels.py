@@ -188,7 +188,7 @@ class Pixels:
             test: the text that tells of one number.
         """
         marks = self._xp.zeros(self.count, bool)
-        blocks = -(-int(self._lengths.max()) // cuda.THREADS)
+        blocks = cuda.blocks(int(self._lengths.max()), self.count)
         if blocks:
             device.kernel(cuda.mark(self._type, self.channels, test), "mark")(
                 (blocks * self.count,), (cuda.THREADS,), (*self._inputs, marks, np.int32(blocks))
@@ -228,8 +228,8 @@ class Pixels:
         """
         after = self._type if dtype is None else cuda.TYPES[np.dtype(dtype).name]
         channels, dtype = channels or self.channels, self.dtype if dtype is None else np.dtype(dtype)
+        blocks = cuda.blocks(int(self._lengths.max()), self.count)
         out = self._xp.empty(int(self._lengths.sum()) * channels, dtype)
-        blocks = -(-int(self._lengths.max()) // cuda.THREADS)
         device.kernel(cuda.change(self._type, after, (self.channels, channels), pixel), "change")(
             (blocks * self.count,), (cuda.THREADS,),
             (*self._inputs, stats, np.int64(step), table, out, np.int32(blocks)),

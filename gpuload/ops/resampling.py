@@ -232,6 +232,7 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     shapes[:, :2], shapes[:, 2] = new, table["channels"]
     table["address"] += (boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]) * dtype.itemsize
     sizes = shapes.prod(axis=1)
+    blocks_of_images = cuda.blocks(int(sizes.max()), len(table))
     table["out"] = _begins(sizes)
     axes, rows_of_axes = _axes(boxes[:, 2:].astype(np.int64), shapes[:, :2], interpolation, antialias)
     table["vertical"], table["horizontal"] = rows_of_axes
@@ -249,14 +250,12 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     out = xp.empty(int(sizes.sum()), dtype)
     source = cuda.resize(dtype, nearest=is_nearest)
     entries = np.int32(0 if is_nearest else len(TABLES[interpolation]))
-    blocks = -(-int(axes["outside"].max()) // cuda.THREADS)
+    blocks = cuda.blocks(int(axes["outside"].max()), len(axes))
     device.kernel(source, "taps")(
         (blocks * len(axes),), (cuda.THREADS,), (on_axes, first, weights, on_filters, entries, np.int32(blocks))
     )
-    blocks = -(-int(sizes.max()) // cuda.THREADS)
-    device.kernel(source, "resize")(
-        (blocks * len(table),), (cuda.THREADS,), (arguments, on_axes, first, weights, out, np.int32(blocks))
-    )
+    arguments_of_images = arguments, on_axes, first, weights, out, np.int32(blocks_of_images)
+    device.kernel(source, "resize")((blocks_of_images * len(table),), (cuda.THREADS,), arguments_of_images)
     if (shapes == shapes[0]).all():
         return out.reshape(len(images), *shapes[0].tolist())
     ends_of = zip(table["out"].tolist(), sizes.tolist(), shapes.tolist(), strict=True)

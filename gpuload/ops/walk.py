@@ -208,6 +208,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     """
     x = list(x) if isinstance(x, Ragged) else x
     count, planes = len(walk.start), walk.out_axes == "CHW"
+    blocks = cuda.blocks(prod(walk.out_shape), count)
     out = xp.empty((count, *walk.out_shape), walk.dtype)
     if not out.size:
         return out
@@ -234,7 +235,6 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         on_device = on_device[part.nbytes // 4 :]
     images = ends.pop(0) if isinstance(x, list) else images
     draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
-    blocks = -(-out[0].size // cuda.THREADS)
     device.kernel(cuda.walk(walk.in_dtype.name, walk.dtype.name), "walk")(
         (blocks * count,), (cuda.THREADS,),
         (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images,

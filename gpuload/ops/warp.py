@@ -183,8 +183,8 @@ def warp_batch(
     table["out"] = np.cumsum(lengths) - lengths
     fills = np.full(int(shapes[0, 2]), fill, dtype if is_nearest else f32)
     uploads = xp.asarray(np.concatenate([table.view(np.uint8), fills.view(np.uint8)]))
+    blocks = cuda.blocks(int(lengths.max()), len(table))
     out = xp.empty(int(lengths.sum()), dtype)
-    blocks = -(-int(lengths.max()) // cuda.THREADS)
     device.kernel(cuda.warp(dtype, nearest=is_nearest), "warp")(
         (blocks * len(table),), (cuda.THREADS,),
         (uploads, uploads[table.nbytes :], out, np.int32(count == AFFINE), np.int32(blocks)),
