@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
@@ -414,6 +414,28 @@ def kernel(source: str, name: str) -> Any:
 def elementwise(reads: str, writes: str, body: str, name: str) -> Any:
     """Return a kernel of CuPy that makes each number of its results by itself; see ``cupy.ElementwiseKernel``."""
     return cupy().ElementwiseKernel(reads, writes, body, name, options=("--fmad=false",))
+
+
+class Views(list[Any]):
+    """Images of different sizes on a GPU, in a list, and a table of them: to ask each of many arrays takes longer.
+
+    Whoever puts other images into the list makes another list of them.
+
+    Args:
+        images: arrays of three axes in C order.
+        shapes: of each, int64 ``[N, 3]``.
+        addresses: of each, int64 ``[N]``.
+        item_bytes: of a number.
+    """
+
+    def __init__(
+        self, images: Iterable[Any], shapes: NDArray[np.int64], addresses: NDArray[np.int64], item_bytes: int
+    ) -> None:
+        super().__init__(images)
+        self.table: NDArray[np.int64] = np.empty((len(shapes), 7), np.int64)  # strides in bytes, shape, address
+        self.table[:, 2], self.table[:, 3:6], self.table[:, 6] = item_bytes, shapes, addresses
+        self.table[:, 1] = shapes[:, 2] * item_bytes
+        self.table[:, 0] = shapes[:, 1] * self.table[:, 1]
 
 
 def constant(make: Callable[[], NDArray[Any]]) -> Any:

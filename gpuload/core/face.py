@@ -470,6 +470,23 @@ class Native(Protocol):
             out: the results, of the shape of the images, in other memory.
         """
 
+    def policy_edits(
+        self, numbers: Int32s, levels: Floats, cubic: Int32s, sizes: Int32s, rules: Float64s,
+        moves: Float64s, out: Float64s,
+    ) -> None:  # fmt: skip
+        """Write operations that were drawn for images as edits; see `ops.policies`.
+
+        Args:
+            numbers: of the operations, int32 ``[n, K]``.
+            levels: of each, float32 ``[n, K]``, at most 1e6.
+            cubic: 1 where pixels are taken by cubic interpolation, int32 ``[n, K]``; ``[0, 0]`` for none.
+            sizes: height and width of each image, int32 ``[n, 2]``.
+            rules: of each operation, `policies.Rule`, float64 ``[M, 5]``.
+            moves: the edits' numbers of the interpolation that is not cubic, and of the other; and the fill of three
+                channels; float64 ``[5]``.
+            out: the edits, float64 ``[n, K, 34]``.
+        """
+
     def walk_maker(
         self, reads_floats: bool, writes_floats: bool, height: int, width: int, channels: int, in_planes: bool,
         out_planes: bool, start: Int32s, mirror: Int32s, fill: float, mean: Floats, scale: Floats, window_height: int,

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import cuda, walk
+from gpuload.ops import cuda, pixels, walk
+from gpuload.ragged import Ragged
 
 Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
@@ -225,7 +226,7 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     Returns:
         An array ``[N, new height, new width, channels]`` where all results have one size, else a list of arrays.
     """
-    dtype = np.dtype(images[0].dtype)
+    dtype = np.dtype(images[0].dtype if isinstance(images, (list, Ragged)) else images.dtype)
     table, shapes = np.zeros(len(images), IMAGE), np.empty((len(images), 3), np.int64)
     for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(images), strict=True):
         table[name] = numbers
@@ -256,10 +257,7 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     )
     arguments_of_images = arguments, on_axes, first, weights, out, np.int32(blocks_of_images)
     device.kernel(source, "resize")((blocks_of_images * len(table),), (cuda.THREADS,), arguments_of_images)
-    if (shapes == shapes[0]).all():
-        return out.reshape(len(images), *shapes[0].tolist())
-    ends_of = zip(table["out"].tolist(), sizes.tolist(), shapes.tolist(), strict=True)
-    return [out[begin : begin + size].reshape(shape) for begin, size, shape in ends_of]
+    return pixels.views(out, shapes)
 
 
 def _axes(inside: NDArray[np.int64], outside: NDArray[np.int64], interpolation: str, antialias: bool) -> Any:

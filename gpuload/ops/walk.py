@@ -264,8 +264,18 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     return addresses, *strides, images.shape[1 + axes.index("C")]
 
 
+def sizes(images: Any) -> NDArray[np.int32]:
+    """Return height and width of images ``[height, width, channels]``, int32 ``[N, 2]``; of an array a single row."""
+    if isinstance(images, device.Views):
+        return images.table[:, 3:5].astype(np.int32)
+    shapes = [image.shape[:2] for image in images] if isinstance(images, (list, Ragged)) else [images.shape[1:3]]
+    return np.array(shapes, np.int32).reshape(len(shapes), 2)
+
+
 def tabulate(images: Any) -> NDArray[np.int64]:
     """Return strides in bytes, shape and address of each of some arrays of three axes on a GPU, int64 ``[N, 7]``."""
+    if isinstance(images, device.Views):
+        return images.table
     rows = [(*image.strides, *image.shape, image.data.ptr) for image in images]
     return np.array(rows, np.int64).reshape(len(rows), 7)
 

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, cuda, images, walk, window
-from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm
+from gpuload.ops import arguments, cuda, images, pixels, walk, window
+from gpuload.ops.base import Draw, Op, Points, RowForm
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("nearest", "linear")
@@ -172,9 +172,9 @@ def warp_batch(
     table = np.zeros(len(x), IMAGE)
     for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(x), strict=True):
         table[name] = numbers
-    sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
-    table["height"], table["width"] = np.array(sizes, np.int32).T
-    after = np.array(sizes, np.int32) if size is None else size
+    before = walk.sizes(x)
+    table["height"], table["width"] = before.T
+    after = before if size is None else size
     table["new_height"], table["new_width"] = after.T
     table["matrix"][:, :count] = matrix
     table["is_same"] = (matrix == IDENTITY[count]).all(axis=1)
@@ -189,10 +189,7 @@ def warp_batch(
         (blocks * len(table),), (cuda.THREADS,),
         (uploads, uploads[table.nbytes :], out, np.int32(count == AFFINE), np.int32(blocks)),
     )  # fmt: skip
-    if (shapes == shapes[0]).all():
-        return out.reshape(len(table), *shapes[0].tolist())
-    pieces = zip(table["out"].tolist(), lengths.tolist(), shapes.tolist(), strict=True)
-    return [out[begin : begin + length].reshape(shape) for begin, length, shape in pieces]
+    return pixels.views(out, shapes)
 
 
 def _is_identity(matrix: Matrix) -> bool:

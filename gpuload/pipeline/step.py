@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device as devices
 from gpuload import rawdecode
 from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
@@ -710,13 +711,17 @@ class ArrayPack(list[Array]):
 
     def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any]:
         """Return the arrays as views of their pieces on a GPU; ``upload`` copies a piece there."""
-        views, arrays = [], iter(self)
+        views, addresses, arrays = [], [], iter(self)
         for piece, count in self.pieces:
             on_device, begin = upload(piece), 0
             for array in itertools.islice(arrays, count):
                 views.append(_view_as(on_device, begin, array))
+                addresses.append(on_device.data.ptr + begin)
                 begin += aligned(array.nbytes)
-        return views
+        if not self or any(array.ndim != 3 for array in self):
+            return views
+        shapes = np.array([array.shape for array in self], np.int64)
+        return devices.Views(views, shapes, np.array(addresses, np.int64), self[0].itemsize)
 
 
 def _view_as(memory: Any, begin: int, like: Array) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuload import core
+from gpuload import core, ops
 from gpuload.ops import edits
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
@@ -46,6 +46,7 @@ def places(height, width):
 AFFINE = (0.9, 0.1, 1, -0.1, 0.9, 2)
 PERSPECTIVE = (*AFFINE, 0.01, 0.02)
 MEAN = np.array([1, 2, 3], np.float32)
+POLICY = ops.TimmAugment("rand-m9-inc1")
 
 
 def edits_of_rgb():
@@ -102,6 +103,11 @@ CALLS = {
         np.array([-1, 0, 2, 4, 7], np.int32), np.ones((5, 2), np.float32), True, np.zeros(4 * 5 * 3, np.uint8), 5,
     ),
     "edit": lambda: (pixels(2, 4, 5, 3), np.stack([edits_of_rgb()] * 2), np.zeros((2, 4, 5, 3), np.uint8)),
+    "policy_edits": lambda: (
+        numbers(1, 5, 10, 0, 2, 3, dtype="i4").reshape(2, 3), numbers(0.5, 30, 4, 0, -1, 2, dtype="f4").reshape(2, 3),
+        numbers(0, 1, 0, 1, 0, 1, dtype="i4").reshape(2, 3), np.full((2, 2), 9, np.int32), POLICY._rules, np.ones(5),
+        np.zeros((2, 3, 34)),
+    ),
     "make_rows": lambda: (
         [pixels(4, 5, 3), pixels(6, 4, 3)], numbers(0, 0, 4, 5, 1, 0, 5, 4, dtype="i4").reshape(2, 4),
         np.full((2, 2), 9, np.int32), numbers(0, 1, 0, dtype="f4"), 2.0, True, np.stack([edits_of_rgb()] * 2),

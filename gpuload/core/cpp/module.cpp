@@ -38,6 +38,7 @@
 #include "maps.hpp"
 #include "pages.hpp"
 #include "pilresize.hpp"
+#include "policies.hpp"
 #include "queue.hpp"
 #include "random.hpp"
 #include "resize.hpp"
@@ -655,6 +656,34 @@ void edit(const Array<const uint8_t, 4>& images, const Array<const double, 2>& e
         editor.edit(images.data() + i * size.bytes(), size, edits_of(i), out.data() + i * size.bytes());
 }
 
+void policy_edits(const Array<const int32_t, 2>& numbers, const Array<const float, 2>& levels,
+                  const Array<const int32_t, 2>& cubic, const Array<const int32_t, 2>& sizes,
+                  const Array<const double, 2>& rules, const Array<const double, 1>& moves,
+                  const Array<double, 3>& out) {
+    const int64_t count = numbers.shape(0), layers = numbers.shape(1);
+    const auto is_of = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == layers; };
+    require(is_of(levels) && (cubic.size() == 0 || is_of(cubic)), "policy_edits: a level, and a mark, for each operation");
+    require(sizes.shape(0) == count && sizes.shape(1) == 2 && moves.size() == 5, "policy_edits: a size for each image");
+    require(out.shape(0) == count && out.shape(1) == layers && out.shape(2) == core::EDIT_NUMBERS, "policy_edits: out");
+    require(rules.shape(1) == 5 && rules.shape(0) <= MOST_SIDE, "policy_edits: rules of five numbers");
+    for (int64_t i = 0; i < rules.shape(0); ++i) {
+        const double* rule = rules.data() + 5 * i;
+        const auto is_number = [&](int place, double least, double most) {
+            return rule[place] >= least && rule[place] <= most && rule[place] == std::floor(rule[place]);
+        };
+        const bool has_numbers = std::fabs(rule[2]) <= core::MOST_LEVEL && std::fabs(rule[3]) <= core::MOST_LEVEL;
+        require(has_numbers && is_number(0, 0, 19) && is_number(1, 0, core::NUM_FORMS - 1) && is_number(4, -1, 5),
+                "policy_edits: rules");
+    }
+    for (int64_t i = 0; i < numbers.size(); ++i) {
+        require(numbers.data()[i] >= 0 && numbers.data()[i] < rules.shape(0), "policy_edits: operations without a rule");
+        require(std::fabs(levels.data()[i]) <= core::MOST_LEVEL, "policy_edits: levels");
+    }
+    const core::Drawn drawn{count, layers, numbers.data(), levels.data(), cubic.size() == 0 ? nullptr : cubic.data(), sizes.data()};
+    const core::Policy policy{reinterpret_cast<const core::Rule*>(rules.data()), rules.shape(0), moves.data(), moves.data() + 2};
+    unlocked_if_long(out.size(), [&] { core::write_edits(drawn, policy, out.data()); });
+}
+
 std::unique_ptr<core::Maker> edit_maker(int64_t height, int64_t width, int64_t channels, const Array<const double, 2>& edits) {
     const core::Size size{height, width, channels};
     const int64_t num_numbers = edits.shape(1);
@@ -1015,6 +1044,7 @@ NB_MODULE(_native, module) {
     module.def("resize", resize<float>);
     module.def("taps", taps);
     module.def("edit", edit);
+    module.def("policy_edits", policy_edits);
     module.def("walk_maker", walk_maker);
     module.def("edit_maker", edit_maker);
     module.def("image_maker", image_maker);
