@@ -206,7 +206,7 @@ class Mosaic(Op):
                 )  # fmt: skip
         out = xp.empty((len(x), *self.canvas, len(color)), dtype)
         # One copy to the GPU for both. The colour is copied, for a broadcast array cannot be viewed as bytes.
-        uploads = xp.asarray(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
+        uploads = device.parameters(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
         blocks = -(-int(np.prod(out.shape[1:])) // cuda.THREADS)
         device.kernel(cuda.mosaic(dtype), "mosaic")(
             (blocks * len(x),), (cuda.THREADS,),

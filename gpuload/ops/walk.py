@@ -221,7 +221,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     else:
         first = x.reshape(count, *walk.in_shape)
         strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
-    on_device, ends = xp.asarray(np.concatenate([part.reshape(-1).view(np.int32) for part in parts])), []
+    on_device, ends = device.parameters(np.concatenate([part.reshape(-1).view(np.int32) for part in parts])), []
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]

@@ -17,6 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -201,13 +202,16 @@ class _Board:
                 is_timed = number % TIMED_EVERY == 0
                 with self.lane, watch:
                     watch.enter("upload")
-                    self._note_time(outcome, self.lane, is_timed)
-                    outcome.fields = upload_step(step, self.lane)
-                    self._note_time(outcome, self.lane, is_timed)
+                    note_time = partial(self._note_time, outcome, self.lane, is_timed)
+                    note_time()
+                    bundle = devices.Bundle(self.lane, note_time)
+                    outcome.fields = upload_step(step, bundle, self.lane)
                     watch.count("upload.bytes", step.num_bytes)
                     watch.enter("ops")
-                    self._run(outcome)
-                    self._note_time(outcome, self.lane, is_timed)
+                    with bundle:
+                        self._run(outcome)
+                    note_time()
+                    step.note_parameters(bundle.parameter_bytes)
         except Exception as error:
             self._record_error(outcome, error)
         self._add(watch, step)
@@ -221,7 +225,9 @@ class _Board:
         self._counters.trace_watch(watch, epoch=position.epoch, step=position.step, num_steps=step.num_steps)
 
     def _run(self, outcome: Outcome) -> None:
-        if self.executor is not None:
+        if self.executor is None:
+            devices.settle()
+        else:
             start(outcome.step, outcome.fields, self.executor)
             outcome.is_started = True
 
@@ -353,6 +359,8 @@ def _serve(board: _Board) -> None:
 
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
+    if not executor.bundles:
+        devices.settle()
     inputs = {name: fields[name] for name in step.recipe.rest.touched}
     # By itself first: an error of the whole batch makes DALI build a new pipeline and look for the row by halves.
     for row in step.refused_rows():
@@ -414,6 +422,7 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
 
     def run(fields: dict[str, Any]) -> dict[str, Any]:
         if executor is None:
+            devices.settle()
             return {}
         start(step, fields, executor)
         return executor.finish()
@@ -423,8 +432,11 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
     with lane:
         lane.reclaim()
         try:
-            fields = upload_step(step, lane)
-            fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
+            with devices.Bundle(lane) as bundle:
+                fields = upload_step(step, bundle, lane)
+                results = run(fields)
+            step.note_parameters(bundle.parameter_bytes)
+            fields = side_by_side({**fields, **results}, step.recipe.names)
             fields_of_steps = each_step(step, fields, copy=False)
         finally:
             event = lane.mark()
@@ -448,12 +460,12 @@ def _in_c_order(values: Any, *, copy: bool) -> Any:
     return values.copy(order="C") if is_part or not values.flags.c_contiguous else values
 
 
-def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
-    """Return the fields of a step on the GPU, their upload and decoding queued; host-only fields stay on the host.
+def upload_step(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict[str, Any]:
+    """Return the fields of a step on the GPU, their upload waiting in ``bundle``; host-only fields stay on the host.
 
     The source of the upload are page-locked slots of the step, which are kept until the event behind it has passed.
     """
-    recipe, on_device = step.recipe, step.on_device(lane.upload)
+    recipe, on_device = step.recipe, step.on_device(bundle)
     fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
     if recipe.reader is not None:
         for route in recipe.routes:
@@ -465,15 +477,17 @@ def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
     for route in recipe.routes:
         if route.layout is not None and (region := raw_region(route.group)) in fields:
             layout = _needed_layout(route.layout, recipe, step.arrays)
+            if not rawdecode.views(layout):
+                bundle.settle()
             fields |= _decode_on_device(step.arrays[region], fields.pop(region), layout)
     for name, values in step.varying.items():
         field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
-            values = values.with_payload(lane.upload(values.flat))
+            values = values.with_payload(bundle.upload(values.flat))
         elif isinstance(values, np.ndarray) and not field.host_only:
-            values = lane.upload(np.ascontiguousarray(values))
+            values = bundle.upload(np.ascontiguousarray(values))
         elif isinstance(values, ArrayPack):
-            values = values.on_device(lane.upload)
+            values = values.on_device(bundle.upload)
         fields[name] = values
     return fields
 
