@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import RowError as RowError
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.ops import arguments, edits
@@ -398,6 +399,7 @@ class Op:
         It equals ``array`` record by record, and gives an array for an array, a ``Ragged`` for a ``Ragged`` if the op
         is elementwise, else a list.
         """
+        device.settle()
         if self.elementwise and isinstance(x, Ragged):
             return x.with_payload(self.array(xp, x.flat, draw))
         if self.elementwise and not isinstance(x, list):

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, cuda, noise, pixels
 from gpuload.ops.base import Draw, Points, RowError, RowForm, Sizes
@@ -149,6 +149,7 @@ class Elastic(Warp):
         """Return one image."""
         return sample(xp, x, *self._places(xp, draw, x.shape[:2]), *self._sampling)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by three kernels; else image by image, whose noise is as large."""
         if not pixels.reads(xp, x):

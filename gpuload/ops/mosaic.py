@@ -208,7 +208,7 @@ class Mosaic(Op):
         blocks = cuda.blocks(math.prod(self.canvas) * len(color), len(x))
         out = xp.empty((len(x), *self.canvas, len(color)), dtype)
         # One copy to the GPU for both. The colour is copied, for a broadcast array cannot be viewed as bytes.
-        uploads = xp.asarray(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
+        uploads = device.parameters(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
         device.kernel(cuda.mosaic(dtype), "mosaic")(
             (blocks * len(x),), (cuda.THREADS,),
             (uploads, uploads[table.nbytes :], out, *map(np.int32, out.shape[1:]), np.int32(blocks)),

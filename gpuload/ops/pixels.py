@@ -183,7 +183,7 @@ class Pixels:
             rows.append(np.zeros((self.count, 1), np.int32))
         parts = [table.view(np.uint8), *([np.concatenate(rows, axis=1).reshape(-1).view(np.uint8)] if rows else [])]
         # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
-        upload = xp.asarray(np.concatenate(parts))
+        upload = device.parameters(np.concatenate(parts))
         self._inputs = upload, upload[table.nbytes :], np.int32(num_words + num_words % 2)
 
     @property

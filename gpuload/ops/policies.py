@@ -30,7 +30,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, edits, edits_cuda, images, pillow, tables
 from gpuload.ops.base import Draw, Op, Sizes
@@ -117,6 +117,7 @@ class _Policy(Op):
             x = operate(xp, x, name, value, self.filter_of(cubic), self.fill)
         return x
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU as edits: the first operations of all images together, then the second."""
         result = edits_cuda.edit_batch(self, xp, x, draw)

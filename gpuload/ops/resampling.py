@@ -244,7 +244,7 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
 
     is_nearest = interpolation == "nearest"
     filters = np.empty(0, f32) if is_nearest else _pad_table(interpolation)
-    arguments = xp.asarray(np.concatenate([part.view(np.uint8) for part in (table, axes, filters)]))
+    arguments = device.parameters(np.concatenate([part.view(np.uint8) for part in (table, axes, filters)]))
     on_axes, on_filters = arguments[table.nbytes :], 0 if is_nearest else arguments[table.nbytes + axes.nbytes :]
     first = xp.empty(int(axes["outside"].sum()), xp.int32)
     weights = xp.empty(int(axes["outside"].astype(np.int64) @ axes["support"]), xp.float32)

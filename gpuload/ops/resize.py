@@ -159,6 +159,7 @@ class Resize(Op):
         """Return one image, resized."""
         return _resize(xp, self, x, self.new_size(draw))
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
         if not _has_kernels(xp, self, x):
@@ -303,6 +304,7 @@ class RandomResizedCrop(Op):
         box = x[top : top + height, left : left + width]
         return _resize(xp, self, box, self.window)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
         if not _has_kernels(xp, self, x):

@@ -226,10 +226,9 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         first = x.reshape(count, *walk.in_shape)
         strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
     words, images, ends = np.concatenate([part.reshape(-1).view(np.int32) for part in parts]), 0, []
+    on_device = device.parameters(words)
     if isinstance(x, RowAddresses):
-        images, on_device = x.upload(xp, words)  # one upload for both
-    else:
-        on_device = xp.asarray(words)
+        images = x.upload()
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]

@@ -97,6 +97,7 @@ class Warp(Op):
         """Return one image, its pixels taken where the matrix says."""
         return warp(xp, x, draw["matrix"], self._size(x, draw), *self._sampling)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by a kernel."""
         if not device.compiles(xp) or not len(x):
@@ -182,7 +183,7 @@ def warp_batch(
     lengths = shapes.prod(axis=1)
     table["out"] = np.cumsum(lengths) - lengths
     fills = np.full(int(shapes[0, 2]), fill, dtype if is_nearest else f32)
-    uploads = xp.asarray(np.concatenate([table.view(np.uint8), fills.view(np.uint8)]))
+    uploads = device.parameters(np.concatenate([table.view(np.uint8), fills.view(np.uint8)]))
     blocks = cuda.blocks(int(lengths.max()), len(table))
     out = xp.empty(int(lengths.sum()), dtype)
     device.kernel(cuda.warp(dtype, nearest=is_nearest), "warp")(
