@@ -100,7 +100,7 @@ class ArrayRowExecutor:
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
         stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
-        decoding = [stage.takes_list for stage in stages if any(op.codec for op in stage.ops)]
+        decoding = [stage.calls_codec for stage in stages if any(op.codec for op in stage.ops)]
         return {
             "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
             "device": "cpu",
