@@ -248,8 +248,8 @@ class Visitor {
         if (mirror[0] != 1 && mirror[1] != 1 && is_inside(part, image.height, image.width)) {
             box = part;  // it is resized from where it lies
         } else {
-            if (std::max(std::abs(part.top), std::abs(part.left)) > INT32_MAX) return 0;
-            const int32_t begin[] = {int32_t(part.top), int32_t(part.left)};
+            // No image reaches to the largest number: a part that begins behind it lies outside, wherever it begins.
+            const int32_t begin[] = {int32_t(std::min<int64_t>(part.top, INT32_MAX)), int32_t(std::min<int64_t>(part.left, INT32_MAX))};
             uint8_t* const out = target(place, image, box.height, box.width);
             core::walk(walker_of<uint8_t>(visit_, walking.fill, box.height, box.width, false),
                        Walked<uint8_t>{image.data, image.height, image.width, begin, mirror}, out);
