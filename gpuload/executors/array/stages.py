@@ -105,7 +105,7 @@ class Stage(ABC):
         sizes, kind = np.ascontiguousarray(resample.sizes), resample.interpolation
         table, width = resampling.TABLES.get(kind, NEAREST), resampling.WIDTHS.get(kind, 1.0)
         visit.resize(np.ascontiguousarray(resample.boxes), sizes, table, width, resample.antialias)
-        return sizes
+        return resample.sizes
 
     @property
     def has_maker(self) -> bool:
@@ -151,19 +151,26 @@ class WalkStage(Stage):
         Where sizes vary the walk over the images of each size is folded by itself: a window may begin at the far end of
         its image. All else is the same for all images.
         """
-        start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
+        paths = []
         for shape, rows, count in _by_size(size):
             begin = walk.begin(self.before, count, (*shape, _channels(self.before)))
-            path = _fold_ops(begin, self.ops, _rows(draws, rows))
-            start[rows], mirror[rows], windows[rows] = path.start, path.mirror, path.window
-        is_same = bool((windows == windows[0]).all())
-        visit.walk(start, mirror, windows[:1] if is_same else windows, int(path.fill))
+            paths.append((rows, _fold_ops(begin, self.ops, _rows(draws, rows))))
+        path = paths[0][1]
+        if len(paths) == 1:
+            start, mirror = (np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror))
+            windows = np.array([path.window], np.int32)
+        else:
+            start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
+            for rows, part in paths:
+                start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
+            windows = windows[:1] if (windows == windows[0]).all() else windows
+        visit.walk(start, mirror, windows, int(path.fill))
         if path.mean is not None and path.scale is not None:
             visit.finish(path.mean, path.scale, path.out_axes == "CHW")
         elif path.out_axes == "CHW":
             zeros = np.zeros(path.channels, np.float32)
             visit.finish(zeros, zeros + 1, True)
-        return windows
+        return np.broadcast_to(windows, size.shape)
 
     @property
     def has_maker(self) -> bool:
@@ -270,7 +277,9 @@ class ImageStage(Stage):
         if core.native is None or (self.decoding is not None and codec is None):
             return [None] * len(x) if out is None else out, range(len(x))
         source: tuple[Any, ...] = ()
-        if codec is None or self.decoding is None:
+        if isinstance(x, np.ndarray):
+            size = np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2))
+        elif codec is None or self.decoding is None:
             size = np.array([image.shape[:2] for image in x], np.int32)
         else:
             source, size = _files(self.ops[0], x, self._draws_of(self.decoding, draws)[0])
@@ -665,6 +674,10 @@ def _channels(field: Field) -> int:
 
 def _by_size(size: Sizes) -> Iterator[tuple[tuple[int, int], Any, int]]:
     """Yield each height and width, the rows that have it, and how many they are."""
+    if size.strides[0] == 0 or len(size) == 1:  # one for all
+        height, width = size[0].tolist()
+        yield (height, width), slice(None), len(size)
+        return
     groups: dict[tuple[int, int], list[int]] = {}
     for row, (height, width) in enumerate(size.tolist()):
         groups.setdefault((height, width), []).append(row)
