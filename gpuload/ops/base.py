@@ -181,8 +181,8 @@ class Op:
         return False
 
     @property
-    def makes_rgb(self) -> bool:
-        """True if the op decodes image files to RGB pixels of uint8, as the core can do many at a time."""
+    def makes_bytes(self) -> bool:
+        """True if the op decodes image files to uint8 as the core can: to RGB, gray of these colours, or RGBA."""
         return False
 
     @property
@@ -538,7 +538,7 @@ class Op:
         return None
 
     def resample(self, draw: Draw, size: Sizes) -> Resampling | None:
-        """Return the op as a resize of boxes in images of these sizes, or None if it is none, or takes nearest pixels.
+        """Return the op as a resize of boxes in images of these sizes, or None if it is none, or one as Pillow's.
 
         Whether it is one does not depend on the numbers: a draw and sizes of no rows must tell.
         """

@@ -61,7 +61,7 @@ class Resampling(NamedTuple):
     Attributes:
         boxes: int32 ``[N, 4]``: top, left, height and width of the part to resize, pixels; others are not used.
         sizes: int32 ``[N, 2]``: height and width of the result, pixels.
-        interpolation: ``"linear"``, ``"cubic"`` or ``"lanczos"``.
+        interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``.
         antialias: see ``filter_of``.
     """
 

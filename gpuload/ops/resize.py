@@ -171,7 +171,7 @@ class Resize(Op):
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of all of each image."""
-        if self.interpolation == "nearest" or _is_pillow(self):
+        if _is_pillow(self):
             return None
         sizes = self.size_after(size, draw) if self._is_fixed else draw["size"].astype(np.int32)
         return resampling.Resampling(
@@ -315,7 +315,7 @@ class RandomResizedCrop(Op):
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of the boxes."""
-        if self.interpolation == "nearest" or _is_pillow(self):
+        if _is_pillow(self):
             return None
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
         return resampling.Resampling(boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True)
