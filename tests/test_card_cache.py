@@ -172,6 +172,45 @@ def test_ops_that_make_no_walk_get_the_rows_as_an_array():
 
 
 @gpu
+def test_ops_that_make_whole_numbers_on_the_gpu_are_done_once_and_walks_stay_in_the_kernel(caplog):
+    images = gl.arrays(image=np.ascontiguousarray(IMAGES.transpose(0, 2, 3, 1)), label=LABELS)
+    ops = [gl.ops.Resize(16, 16), gl.ops.CenterCrop(14, 14), gl.ops.RandomFlip(), gl.ops.Normalize(0.5, 2.0)]
+    with on_gpu(images, ops) as reference, reference.cache(device=True) as loader:
+        assert_same_epochs(loader, reference)
+        assert len(loader.ops) == 3
+        assert "one kernel of CenterCrop RandomFlip Normalize" in loader.describe()
+    with (
+        on_gpu(images, [gl.ops.PerImageStandardization(), *ops[2:3]]) as reference,
+        reference.cache(device=True) as loader,
+    ):
+        assert_same_epochs(loader, reference)
+        assert len(loader.ops) == 2
+
+
+@gpu
+def test_fields_that_come_out_of_one_record_stay_on_the_gpu_together_or_not_at_all(photos):
+    counts = np.arange(20) % 4
+    boxes = gl.records(20, lambda numbers: {"boxes": [np.full((counts[i], 4), 5 + i, np.float32) for i in numbers],
+                                            "tags": [np.arange(counts[i]) for i in numbers]},
+                       fields={"boxes": ("float32", (None, 4)), "tags": ("int64", (None,))})  # fmt: skip
+    source = gl.zip(gl.images(photos, labels=None), boxes).mark(boxes="xyxy")
+    ops = [*RESIZED[:2], gl.ops.CenterCrop(32, 32), gl.ops.RandomFlip()]
+    with pytest.raises(SpecError, match="image beside boxes") as caught:
+        on_gpu(source, ops, 4).cache(device=True)
+    assert "output=('image',)" in caught.value.remedy
+    assert_same_epochs(on_gpu(source, ops, 4, output=("image",)).cache(device=True),
+                       on_gpu(source, ops, 4, output=("image",)))  # fmt: skip
+    tags = gl.records(50, lambda numbers: {"x": IMAGES[numbers], "tags": [np.arange(i % 4) for i in numbers]})
+    with pytest.raises(SpecError, match="x beside tags") as caught:
+        on_gpu(tags, [], 4).cache(device=True)
+    assert "gl.ops.PadTo(100, on=['tags'])" in caught.value.remedy
+    padded = on_gpu(tags, [gl.ops.PadTo(100, on=["tags"])], 4)
+    with padded, padded.cache(device=True) as loader:
+        assert_same_epochs(loader, padded)
+        assert "read in each epoch" not in loader.describe()
+
+
+@gpu
 def test_states_are_the_same_and_batches_can_be_made_again():
     with on_gpu(records()) as reference, reference.cache(device=True) as loader:
         batches, expected = iter(loader), iter(reference)
