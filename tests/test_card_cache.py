@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import gpuload as gl
+from benchmarks import gpu_cache
 from gpuload import device as devices
 from gpuload.errors import DeviceError, RecordError, SpecError, TooLargeError
 
@@ -275,6 +276,24 @@ def test_joined_sources_of_which_one_stays_on_the_gpu():
 
 
 @gpu
+def test_mixes_and_samples_of_what_stays_on_the_gpu():
+    parts = records(), gl.arrays(image=IMAGES[::-1].copy(), label=LABELS)
+    mix = gl.mix({parts[0].cache(device=True): 0.7, parts[1].cache(device=True): 0.3})
+    arguments = {"shuffle": False}
+    with (
+        on_gpu(mix, **arguments) as loader,
+        on_gpu(gl.mix(dict(zip(parts, (0.7, 0.3), strict=True))), **arguments) as reference,
+    ):
+        assert_same_epochs(loader, reference)
+    weights = 1 + np.arange(50)
+    with (
+        on_gpu(records().cache(device=True).sample(weights, seed=3), **arguments) as loader,
+        on_gpu(records().sample(weights, seed=3), **arguments) as reference,
+    ):
+        assert_same_epochs(loader, reference)
+
+
+@gpu
 def test_names_and_pairs_of_one_cache():
     source = records().cache(device=True)
     pairs = gl.zip(source[:-1], source[1:].rename(image="next", label="next_label"))
@@ -395,3 +414,11 @@ def test_the_records_of_a_source_that_stays_on_a_gpu_are_those_of_the_source(tmp
         for name, values in source.read([3, 1, 49, 3]).items():
             np.testing.assert_array_equal(resident.read([3, 1, 49, 3])[name], values)
         assert pickle.loads(pickle.dumps(resident)).fingerprint() == source.fingerprint()
+
+
+@gpu
+@pytest.mark.parametrize("work", gpu_cache.WORKS)
+def test_the_benchmark_compares_batches_that_stream_with_those_that_stay(work):
+    rows = gpu_cache.measure(work, is_short=True)
+
+    assert [row[0] for row in rows] == [f"{work}: streams", f"{work}: stays on the GPU"]

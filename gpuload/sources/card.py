@@ -244,6 +244,8 @@ class CardLeaf(Leaf):
         caches: of the whole source, by device; one dict for all its leaves.
     """
 
+    asks_once = True  # as far as records fit
+
     def __init__(
         self, source: Readable, group: int, fields: Group, number: int, budget: int | None,
         caches: dict[str, CardCache],
@@ -272,7 +274,16 @@ class CardLeaf(Leaf):
     @property
     def calls_python(self) -> bool:  # type: ignore[override]
         """True if a Python function makes the records of the source."""
-        return any(share.leaf.calls_python for share in self._shares(np.zeros(min(1, self.num_records), np.int64)))
+        return any(share.leaf.calls_python for share in self._first_shares)
+
+    @property
+    def block_records(self) -> int:  # type: ignore[override]
+        """How many records the source decodes together for one that it reads."""
+        return max((share.leaf.block_records for share in self._first_shares), default=0)
+
+    @property
+    def _first_shares(self) -> list[Any]:
+        return self._shares(np.zeros(min(1, self.num_records), np.int64))
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has; none where the values come from the source as they are."""
