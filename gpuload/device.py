@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
@@ -189,6 +189,11 @@ def cupy() -> ModuleType:
 def xp(device: str) -> ModuleType:
     """Return the array library of a device: NumPy or CuPy."""
     return np if device == "cpu" else cupy()
+
+
+def num_gpus() -> int:
+    """Return how many GPUs this process sees."""
+    return int(cupy().cuda.runtime.getDeviceCount())
 
 
 def number(device: str) -> int:
@@ -511,6 +516,21 @@ class Lane:
             self.mark().synchronize()  # memory that was freed in the order of the stream may still be read there
             return memory
 
+    def fill_free_memory(self, sizes: Sequence[int], pattern: int) -> None:
+        """Fill memory on the GPU with a byte, and give it back, so that the lane's next work gets it.
+
+        What leaves a part of its memory unwritten then shows that byte. Where so much is not free, less is filled.
+
+        Args:
+            sizes: bytes of the arrays that the next work will ask for.
+            pattern: the byte.
+        """
+        arrays = []
+        with self, suppress(cupy().cuda.memory.OutOfMemoryError):
+            for num_bytes in sizes:
+                arrays.append(cupy().empty(num_bytes, np.uint8))
+                arrays[-1].data.memset_async(pattern, num_bytes, self.stream)
+
     def mark(self, *, timed: bool = False) -> Event:
         """Return an event that passes when all that was queued on the lane up to now has run.
 
@@ -527,7 +547,9 @@ class Lane:
         """
         with cupy().cuda.Device(self._open().number):
             stream = cupy().cuda.get_current_stream()
-            if event.holder != stream:  # the batches of steps that were done together have one event
+            # The batches of steps that were done together have one event. One handle names the default streams of all
+            # threads, so that this one may never have waited for it.
+            if event.holder != stream or stream.ptr == PER_THREAD_STREAM:
                 event.hold_back(stream)
                 event.holder = stream
 
@@ -759,6 +781,8 @@ class _Loan:
       stream that it names when it takes the memory, as CuPy does (``stream_export``): an event on that stream is
       enough;
     - the consumer's stream is garbage together with the memory, and CuPy has destroyed it already;
+    - it is the default stream of the consumer's thread (``CUPY_CUDA_PER_THREAD_DEFAULT_STREAM``): its handle names
+      another stream in the thread that drops the memory;
     - the stream is being captured into a graph, where an event would become a part of that graph;
     - CUDA refuses.
 
@@ -777,6 +801,8 @@ class _Loan:
 
     def _events(self) -> list[Event] | None:
         if not self.is_seen or sys.is_finalizing() or not self._track.is_ours() or gc.is_finalized(self._stream):
+            return None
+        if self._stream.ptr == PER_THREAD_STREAM:
             return None
         try:
             with cupy().cuda.Device(self._track.number):
@@ -884,10 +910,31 @@ class _StreamExport:
         """See DLPack; where ``stream`` names none, the readers of the memory are not known."""
         if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
             return self._array.__dlpack__(stream=stream, **options)
-        cuda = cupy().cuda
         capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
-        self._loan.readers.append(cuda.Stream.null if stream == LEGACY_STREAM else cuda.ExternalStream(stream))
+        self._loan.readers.append(cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream))
         return capsule
+
+
+class _StreamHandle:
+    """The handle of a stream of another library, which keeps the stream alive, by CUDA's protocol for streams.
+
+    Source: https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html#cuda-stream-protocol
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the version of the protocol, and the handle."""
+        return 0, self._handle
+
+
+def _foreign_stream(handle: int) -> Any:
+    """Return the CuPy stream of a handle that another library named."""
+    cuda = cupy().cuda
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_StreamHandle(handle))
+    return cuda.ExternalStream(handle)  # deprecated since CuPy 14.0, and all that CuPy 13 has
 
 
 def stream_export(array: Any) -> Any:

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,10 @@ import numpy as np
 from gpuload import core, lazy, rng, signalsafe, state, synonyms, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output, names_in
-from gpuload.errors import DeviceError, RecordIndexError, SpecError
+from gpuload.errors import DeviceError, GpuloadError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.executors.lanes import HOST
 from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
@@ -59,6 +60,8 @@ SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow lo
 MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is worth a warning
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
+audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
+make_auditor = lazy.function("gpuload.pipeline.audit", "Auditor")
 with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
@@ -82,7 +85,15 @@ class Loader:
         last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left out; ``"pad"``:
             batches are filled up with records that are not ``valid``. The number of steps is the same on every shard.
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
-        executor: ``"auto"``, ``"array"`` or ``"dali"``.
+        executor: ``"array"`` runs the ops by NumPy and the core on a CPU, by CuPy on a GPU; ``"dali"`` in DALI.
+            ``"auto"`` is ``"array"``, but where DALI decodes the images or an op needs it.
+        decode: where images are decoded for a GPU. ``"host"``: by the core in the workers, up to the op that gives them
+            one size; bytes are uploaded, and the other ops run on the GPU. The pixels are those of a CPU. ``"device"``:
+            by DALI on the GPU, with pixels of its own. ``"auto"``: on the device with ``executor="dali"``, on the host
+            with ``executor="array"``; with ``executor="auto"`` on the host if the core decodes for these ops, one of
+            them gives one size, and there are at least 3 cores for each GPU, or if DALI is not installed or has no
+            decoder for these files on a GPU. ``describe()`` says which, and why; a state keeps it. On a CPU images are
+            decoded by the core, or with ``executor="dali"`` by DALI, unless ``"host"`` asks for the core.
         num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
             control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say, to begin with. Then measurements
             decide: there are more threads where reading waits for storage, and fewer where threads wait for Python's
@@ -103,6 +114,10 @@ class Loader:
             is logged. For large records, or ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
         trace: a file that tells what each thread did when, ``"trace.json"`` for https://ui.perfetto.dev. It is
             written when an epoch ends and when the loader is closed, and has 200,000 events at most.
+        audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
+            compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
+            one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
+            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None or 0: none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -124,6 +139,7 @@ class Loader:
         last_batch: str = "partial",
         device: str = "auto",
         executor: str = "auto",
+        decode: str = "auto",
         num_threads: int | None = None,
         prefetch: int | None = None,
         on_error: str = "raise",
@@ -132,12 +148,13 @@ class Loader:
         drawn: bool = False,
         direct: bool = False,
         trace: str | os.PathLike[str] | None = None,
+        audit: float | str | tuple[float, str] | None = None,
     ) -> None:
         # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a pickle make a
         # loader anew.
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
-        _check(source, device, executor)
+        _check(source, device=device, executor=executor, decode=decode)
         num_threads = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
         self._asked_prefetch = None if prefetch is None else check_count("prefetch", prefetch, maximum=MAX_LENGTH)
         self._tunes_threads = num_threads is None
@@ -146,6 +163,7 @@ class Loader:
         )
         _check_steps(self._plan)
         self.on_error = on_error
+        self._audit = None if audit is None else audit_setting(audit)
         self._damage = _damage(source, self._plan, on_error, max_bad, quarantine)
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
@@ -155,11 +173,11 @@ class Loader:
         names = names_in(output, whole.spec_out)
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)
-        self._graph = whole.only(names)
-        check_mixes(self._graph, names)
+        self._whole_graph = whole.only(names)
+        check_mixes(self._whole_graph, names)
         self.device, self._device_reason = devices.choose(device)
-        self._executor_name, self._executor_reason = choose.choose(executor, self._graph, self.device)
-        self._graph, self._doctor_line = choose.heed_failures(self._graph, self._executor_name, self.device)
+        self._request = self._choice_request(executor, decode)
+        choice = choose.choose(self._whole_graph, self.device, self._request)
         all_ops = (*source.ops, *ops)
         self._labels = None
         if check_flag("drawn", drawn):
@@ -168,14 +186,18 @@ class Loader:
         self._lines: dict[str, str] = {}
         self._reader = self._direct_reader() if check_flag("direct", direct) else None
         _mark_ranges()
-        self._session = self._make_session(names)
+        self._session = self._make_session(choice)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
+        self._lane = ""  # where images are decoded because the run of a state has them decoded there
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of the training
         self._past = _Past()
         self._warned = set[str]()
         # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
         self._feeds = weakref.WeakSet[Session]()
+        self._earlier_sessions = weakref.WeakSet[
+            Session
+        ]()  # of iterators that began before images were decoded elsewhere
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
         lines = tuple(filter(None, (_no_records_of(source), *advice(self._graph, names), *costs)))
         earlier = _advice.get()
@@ -183,27 +205,33 @@ class Loader:
             if line not in earlier:
                 log.warning("%s", line)
         self._advice = earlier.union(lines)
-        if "auto" in (device, executor):
+        if "auto" in (device, executor, decode):
             log.info("%s", self.describe())
         core.warn_if_missing()
 
-    def _make_session(self, names: tuple[str, ...]) -> Session:
-        """Return the session, with the executor of the lane that its recipe is for."""
-        on_host, behind = choose.split_ops(self._graph, self._executor_name, self.device)
-        self._rest = self._graph.part(behind, self._graph.part(on_host).spec_out)
-        executor = self._make_executor()
+    def _make_session(self, choice: choose.Choice) -> Session:
+        """Return the session of a choice, with the executor of the lane that its recipe is for; the loader has it now.
+
+        Where it raises an error, nothing has changed.
+        """
+        graph, doctor_line = choose.heed_failures(self._whole_graph, choice, self.device)
+        on_host, behind = choose.split_ops(graph, choice, self.device)
+        ops_of_executor = graph if choice.on_rows(self.device) else graph.part(behind, graph.part(on_host).spec_out)
+        make_executor = partial(self._make_executor, choice.executor, ops_of_executor)
+        executor = make_executor()
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
-        self._executor_lines = executor.describe()
+        lines = executor.describe()
+        if rows is None:
+            lines |= choose.decoding_line(graph, on_host, choice, self.device)
         if rows is None and on_host:
-            rows = choose.on_rows(self._graph.part(on_host))
-            lines = rows.describe()
-            self._executor_lines |= {"on host": lines["stages"], **{k: lines[k] for k in ("codec",) if k in lines}}
+            rows = choose.on_rows(graph.part(on_host))
+            lines["on host"] = rows.describe()["stages"]
         requested = self._asked_prefetch
         recipe = make_recipe(
             self.source,
-            self._graph,
+            graph,
             self._plan,
-            names=names,
+            names=self._names,
             output=self.output,
             device=self.device,
             on_host=on_host,
@@ -218,18 +246,34 @@ class Loader:
         check_card(recipe, self._device_reason)
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
-        self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
-        return Session(
+        auditor = None
+        if self._audit is not None:
+            words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
+            auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
+            self._lines["audit"] = auditor.describe()
+        session = Session(
             recipe,
             batches if behind else None,
-            self._make_executor,
+            make_executor,
             num_threads=self.num_threads,
             prefetch=prefetch,
             counters=self._counters,
             damage=self._damage,
             tunes_threads=self._tunes_threads,
             tunes_ahead=self._asked_prefetch is None,
+            auditor=auditor,
         )
+        self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
+        self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
+        return session
+
+    def _choice_request(self, executor: str, decode: str) -> choose.Request:
+        """Return what is asked for; of the machine and the files only what the choice may depend on."""
+        decodes = any(op.codec for op in self._whole_graph.ops)
+        if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
+            return choose.Request(executor, decode)
+        num_cores = threads.num_cores_for_gpu(devices.num_gpus())
+        return choose.Request(executor, decode, num_cores, _endings(self.source))
 
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""
@@ -246,17 +290,12 @@ class Loader:
             log.warning("direct=True, but rows come by %s", path.line)
         return reader
 
-    def _make_executor(self) -> RowExecutor | BatchExecutor:
+    def _make_executor(self, name: str, graph: Graph) -> RowExecutor | BatchExecutor:
         def make() -> RowExecutor | BatchExecutor:
-            return choose.make(
-                self._executor_name,
-                self._graph if choose.runs_on_rows(self._executor_name, self.device) else self._rest,
-                device=self.device,
-                batch_size=self._plan.most_rows(self._graph.group),
-                num_threads=self.num_threads,
-            )
+            most_rows = self._plan.most_rows(self._whole_graph.group)
+            return choose.make(name, graph, device=self.device, batch_size=most_rows, num_threads=self.num_threads)
 
-        return signalsafe.call(make) if self._executor_name == "dali" else make()  # no signal handler breaks DALI off
+        return signalsafe.call(make) if name == "dali" else make()  # no signal handler breaks DALI off
 
     def __len__(self) -> int:
         """The number of steps of an epoch; the same on every shard."""
@@ -323,7 +362,7 @@ class Loader:
         return batches
 
     def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
-        """Return a session that makes batches ready on the host for ops that run elsewhere; see ``ahead``.
+        """Return a session that makes batches ready on the host for ``feed_graph``, run elsewhere; see ``ahead``.
 
         Args:
             make: makes the object in the place of an executor, which returns the fields of these batches.
@@ -346,6 +385,13 @@ class Loader:
                 cause="its records lie in the memory of the GPU",
                 remedy='use source.cache(memory="8GB"), or leave the cache out',
             )
+        if self._audit is not None:
+            raise SpecError(
+                f"audit={self._arguments['audit']!r} with batches that are made ready on the host",
+                cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
+                remedy="leave audit= out, or take batches from the loader itself: gltf.tensors(loader)",
+            )
+        on_host, rest = self._feed_places(), self.feed_graph
         recipe = make_recipe(
             self.source,
             self._graph,
@@ -353,15 +399,15 @@ class Loader:
             names=self.spec_out.names,
             output=None,
             device="cpu",
-            on_host=(),
-            executor=None,
+            on_host=on_host,
+            executor=choose.on_rows(self._graph.part(on_host)) if on_host else None,
             num_threads=self.num_threads,
             prefetch=self._asked_prefetch,
             mends=self._damage is not None,
         )
         session = Session(
             recipe,
-            make() if self._graph.ops else None,
+            make() if rest.ops else None,
             make,
             num_threads=self.num_threads,
             prefetch=self._asked_prefetch or 2,
@@ -373,6 +419,20 @@ class Loader:
         )
         self._feeds.add(session)
         return session
+
+    @property
+    def feed_graph(self) -> Graph:
+        """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on the host."""
+        on_host = self._feed_places()
+        behind = [place for place in range(len(self._graph.ops)) if place not in on_host]
+        return self._graph.part(behind, self._graph.part(on_host).spec_out)
+
+    def _feed_places(self) -> tuple[int, ...]:
+        """Return the places of the ops that run on the host before a feed; on a CPU only as ``decode="host"`` asks."""
+        if self.device == "cpu" and self._request.decode != HOST:
+            return ()
+        choice = replace(self._choice, executor="dali")  # none of the others runs in the workers
+        return choose.split_ops(self._graph, choice, self.device)[0]
 
     def go_to(self, position: Position) -> None:
         """Go on from a position that ``position`` or ``after`` gave; iterators that are there stay where they are."""
@@ -507,7 +567,13 @@ class Loader:
 
     def state_at(self, position: Position) -> dict[str, Any]:
         """Return the state of a position that ``position`` or ``after`` gave."""
-        return state.save(self._plan, _checked_position(position), self._identity)
+        return state.save(self._plan, _checked_position(position), self._identity, self._place_to_decode())
+
+    def _place_to_decode(self) -> str:
+        """Return where images are decoded, as states say it; "" where none are."""
+        if not self._choice.decode:  # a cache has the results of ops, which ran on the host
+            return HOST if any(op.codec for op in self.source.ops) else ""
+        return HOST if self.device == "cpu" else self._choice.decode
 
     def _base(self, epoch: int) -> Position:
         """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""
@@ -611,9 +677,55 @@ class Loader:
 
         Raises:
             StateError: the state is of other data, ops, shuffle or seed; the message shows the difference.
+
+        Where ``executor=`` and ``decode=`` are "auto", images are decoded from here on where the run of the state has
+        them decoded, for their pixels' sake. Where that cannot be, a warning says so.
         """
+        position = state.load(saved, self._plan, self._identity)
+        self._decode_at(state.place_to_decode(saved))
         # A cursor with an origin of its own, by which iterators that began before notice that a state was loaded.
-        self._place.cursor = Cursor(state.load(saved, self._plan, self._identity))
+        self._place.cursor = Cursor(position)
+
+    def _decode_at(self, place: str) -> None:
+        """Have images decoded where the run of a state has them decoded; where that cannot be, say so.
+
+        Args:
+            place: ``"host"`` or ``"device"``; "" for a state that does not say.
+        """
+        present = self._place_to_decode()
+        if not place or not present or place == present:
+            return
+        problem = self._change_lane(place)
+        if problem is None:
+            self._lane = place
+            log.info("images are decoded on the %s from here on, as in the run of the state", place)
+            return
+        log.warning(
+            "the images of the state's run were decoded on the %s, and here they are decoded on the %s, where pixels "
+            "differ a little; cause: %s; remedy: %s, or go on with these",
+            place,
+            present,
+            *problem,
+        )
+
+    def _change_lane(self, place: str) -> tuple[str, str] | None:
+        """Have images decoded on the host or on the device from now on; return why they cannot be, and the remedy."""
+        if not self._choice.decode:
+            return "the source has kept images that were decoded", "train from a loader without cache(...)"
+        if (self._request.executor, self._request.decode) != ("auto", "auto"):
+            return "executor= or decode= says so", f"write decode={place!r}, and leave executor= out"
+        if self._feeds:
+            return "a dataset of this loader is there, whose images are decoded so", "load the state before it is made"
+        try:
+            choice = choose.choose(self._whole_graph, self.device, replace(self._request, decode=place))
+            reason = "as in the run of the state that was loaded"
+            session = self._make_session(replace(choice, decode_reason=reason))
+        except GpuloadError as error:
+            return f"{error.what}: {error.cause}", error.remedy
+        self._session.replace(session)
+        self._earlier_sessions.add(self._session)
+        self._session = session
+        return None
 
     def replace(self, **changes: Any) -> Loader:
         """Return a new loader with some arguments changed, at the beginning of epoch 0.
@@ -736,7 +848,7 @@ class Loader:
             DeviceError: DALI decodes the images here.
         """
         graph, count = compile_ops(self.source.spec, self.ops, before=self.source.ops), 0
-        on_host, _ = choose.split_ops(graph, self._executor_name, self.device)
+        on_host, _ = choose.split_ops(graph, self._choice, self.device)
         num_before = 0
         for place, _ in enumerate(ops, 1):
             num_ops = len(compile_ops(self.source.spec, ops[:place], before=self.source.ops).ops)
@@ -751,7 +863,7 @@ class Loader:
                     cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",
                     remedy='have them decoded there: loader.replace(executor="array").cache(device=True)',
                 )
-            if self._executor_name != "array" or not all(graph.is_exact(n) for n in places):
+            if self._choice.executor != "array" or not all(graph.is_exact(n) for n in places):
                 break
             count = count if is_walk else place
         return count
@@ -763,14 +875,15 @@ class Loader:
             DeviceError: another executor than that of the source would run them here.
         """
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
-        on_host, _ = choose.split_ops(graph, self._executor_name, self.device)
+        on_host, _ = choose.split_ops(graph, self._choice, self.device)
         num_ops = len(compile_ops(self.source.spec, ops, before=self.source.ops).ops)
         if not on_gpu and not set(range(num_ops)) <= set(on_host):
             raise DeviceError(
-                f"the records behind ops by executor {self._executor_name!r} on {self.device}",
+                f"the records behind ops by executor {self._choice.executor!r} on {self.device}",
                 cause="they are made by the array executor on the CPU, and pixels may differ from those made here",
-                remedy="have them made there: loader.replace(device='cpu', executor='array').cache(...); behind it "
-                ".replace(device='gpu', executor='auto') runs the ops that are left. gl.convert takes the first, too",
+                remedy="have them made there: loader.replace(device='cpu', executor='array', decode='auto').cache(...) "
+                "and, behind it, .replace(device='gpu', executor='auto') runs the rest; gl.convert takes the first, "
+                "too",
             )
         return OpsSource(self.source, ops, names, self.seed, epoch)
 
@@ -860,7 +973,7 @@ class Loader:
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
             "device": f"{self.device} ({self._device_reason})",
-            "executor": f"{executor_lines.pop('executor')} ({self._executor_reason})",
+            "executor": f"{executor_lines.pop('executor')} ({self._choice.reason})",
             **{name: line for name, line in executor_lines.items() if name not in ("device", "threads")},
             **({"doctor": self._doctor_line} if self._doctor_line else {}),
             "core": core.how(),
@@ -876,7 +989,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
-        for session in (self._session, *self._feeds):
+        for session in (self._session, *self._feeds, *self._earlier_sessions):
             session.close()
         # Behind the threads, whose last events belong to it.
         if (trace := self._counters.trace) is not None:
@@ -924,7 +1037,7 @@ class Loader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments and the position: the loader is made anew from them."""
-        return _again, (self._arguments, self.position)
+        return _again, (self._arguments, self.position, self._lane)
 
 
 def _stats_page(stats: Stats) -> str:
@@ -946,14 +1059,24 @@ def _mark_ranges() -> None:
 
 def _own_file_bytes(source: Source) -> float:
     """Return the mean size of the files of some records; 0.0 if these have no file of their own each."""
-    step = max(1, len(source) // SAMPLED_RECORDS)
-    numbers = range(0, len(source), step)
+    numbers = _sample(source)
     paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
     if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
         return 0.0
     with signalsafe.suppress(OSError):
         return sum(os.path.getsize(path) for path in paths) / len(paths)
     return 0.0
+
+
+def _endings(source: Source) -> frozenset[str]:
+    """Return how the names of the files of some records end, in lower case: ``".jpg"``."""
+    paths = [place[0] for number in _sample(source) if (place := source.origin(number)) is not None]
+    return frozenset(os.path.splitext(path)[1].lower() for path in paths)
+
+
+def _sample(source: Source) -> range:
+    """Return the numbers of some records, from all of the source."""
+    return range(0, len(source), max(1, len(source) // SAMPLED_RECORDS))
 
 
 class _Past:
@@ -992,9 +1115,10 @@ class _Past:
         return self._num_before + 1 if self.num_repeated(position) == 1 else 0
 
 
-def _again(arguments: dict[str, Any], position: Position) -> Loader:
-    """Return the loader that was pickled."""
+def _again(arguments: dict[str, Any], position: Position, lane: str) -> Loader:
+    """Return the loader that was pickled; ``lane`` is where a state has it decode images, "" if none does."""
     loader = Loader(**arguments)
+    loader._decode_at(lane)
     loader._place.cursor = Cursor(position)
     return loader
 
@@ -1088,14 +1212,14 @@ def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quara
     return Damage(source, seed=plan.seed, skips=on_error == "skip", max_bad=float(max_bad), path=path)  # type: ignore[arg-type]
 
 
-def _check(source: object, device: object, executor: object) -> None:
+def _check(source: object, **texts: object) -> None:
     if not isinstance(source, Source):
         raise SpecError(
             f"source is a {type(source).__name__}",
             cause="a loader reads from a gpuload source",
             remedy="open one: gl.npy, gl.fixed, gl.images; gl.arrays(x=array) for arrays in memory",
         )
-    for name, value in (("device", device), ("executor", executor)):
+    for name, value in texts.items():
         if not isinstance(value, str):
             raise SpecError(f"{name} = {value!r}"[:200], cause="it is a text", remedy=f"write {name}='auto', say")
 

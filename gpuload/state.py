@@ -7,6 +7,8 @@ batch size; everything else that decides about the content of a batch must be th
     {"version": 2, "epoch": 3, "step": 120, "position": 30720, "source": "5a6bf0a9cdd6de1d", "records": 50000,
      "seed": 7, "shuffle": "True", "ops": ["RandomCrop(height=32, width=32, pad=4)", "RandomFlip()"]}
 
+Decode      Where ops decode images, ``"decode"`` says where the run has them decoded: ``"host"`` or ``"device"``, whose
+            pixels differ a little. It is not compared: a loader that chooses goes on there, another one says so.
 Versions    2: the text of an op has the arguments that differ from their defaults. So an op may get another argument
             in a later version: if its default changes nothing, states saved before are still accepted. The fingerprint
             of a source depends on the data. Version 1 had the ``repr`` of ops, and names and sizes for sources; it was
@@ -28,6 +30,7 @@ from gpuload.errors import StateError, short_repr
 from gpuload.order import Plan, Position
 
 VERSION = 2
+DECODE = "decode"  # the key
 MAX_CHARACTERS = 10_000  # of a value in an error
 MEANING = re.compile(r"(, )?meaning=\d+")  # of an op, in its text
 LONG = 160  # characters; of a longer text a state holds the beginning and a digest
@@ -71,8 +74,15 @@ def identity(
     }
 
 
-def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state in which a position is the next to be delivered."""
+def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any], decode: str = "") -> dict[str, Any]:
+    """Return the state in which a position is the next to be delivered.
+
+    Args:
+        plan: the order.
+        position: of the next batch.
+        identity_fields: of ``identity``.
+        decode: where images are decoded, ``"host"`` or ``"device"``; "" where none are.
+    """
     position = plan.normalize(position)
     return {
         "version": VERSION,
@@ -80,7 +90,24 @@ def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any]) -> 
         "step": position.step,
         "position": position.offset,
         **identity_fields,
+        **({DECODE: decode} if decode else {}),
     }
+
+
+def place_to_decode(state: Mapping[str, Any]) -> str:
+    """Return where the run of a state has images decoded, ``"host"`` or ``"device"``; "" where it does not say.
+
+    Raises:
+        StateError: the state names another place.
+    """
+    place = _plain(state.get(DECODE, ""))
+    if place in ("", "host", "device"):
+        return str(place)
+    raise StateError(
+        f"{DECODE} = {short_repr(place)}",
+        cause="images are decoded on the host or on the device",
+        remedy="pass the result of state_dict() unchanged",
+    )
 
 
 def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Position:

@@ -51,6 +51,11 @@ R = TypeVar("R")
 log = logging.getLogger("gpuload")
 
 OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
+# How many processes a launcher started on this machine: torchrun, and those that give each process cores of its own.
+RANKS_OF_TORCHRUN = "LOCAL_WORLD_SIZE"
+RANKS_OF_BINDERS = (
+    *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"),
+)
 
 SHORT_S, LOOK_AGAIN_S = 0.001, 0.5
 MOST_NAMES = 8  # of threads, in a message
@@ -385,6 +390,31 @@ def num_cores() -> int:
     if omp_threads.isdecimal() and int(omp_threads) > 0:
         limits.append(int(omp_threads))
     return min(limits)
+
+
+def num_cores_for_gpu(num_gpus: int) -> int:
+    """Return how many cores there are for a GPU that this process trains on, at least 1.
+
+    The cores that affinity and control groups allow are shared by the processes that a launcher started on this
+    machine, a GPU each; without a launcher by the GPUs. Slurm and MPI give each process cores of its own, unless it may
+    run on all of the machine. ``OMP_NUM_THREADS`` says nothing here: torchrun sets it to 1.
+
+    Args:
+        num_gpus: that this process sees.
+    """
+    num_cores = min([_num_allowed(), *(max(1, math.ceil(cores)) for cores in _quotas())])
+    num_ranks = _num_ranks(RANKS_OF_TORCHRUN)
+    if not num_ranks:
+        num_ranks = next(filter(None, map(_num_ranks, RANKS_OF_BINDERS)), 0)
+        is_bound = num_ranks and _num_allowed() < (os.cpu_count() or 1)
+        num_ranks = 1 if is_bound else num_ranks
+    return max(1, num_cores // (num_ranks or max(1, num_gpus)))
+
+
+def _num_ranks(variable: str) -> int:
+    """Return the number at the beginning of an environment variable, as of ``8(x2)``; 0 if there is none."""
+    digits = os.environ.get(variable, "").partition("(")[0].partition(",")[0].strip()
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _num_allowed() -> int:

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 import gpuload as gl
-from benchmarks import gpu_cache
 from gpuload import device as devices
 from gpuload.errors import DeviceError, RecordError, SpecError, TooLargeError
 
@@ -414,11 +413,3 @@ def test_the_records_of_a_source_that_stays_on_a_gpu_are_those_of_the_source(tmp
         for name, values in source.read([3, 1, 49, 3]).items():
             np.testing.assert_array_equal(resident.read([3, 1, 49, 3])[name], values)
         assert pickle.loads(pickle.dumps(resident)).fingerprint() == source.fingerprint()
-
-
-@gpu
-@pytest.mark.parametrize("work", gpu_cache.WORKS)
-def test_the_benchmark_compares_batches_that_stream_with_those_that_stay(work):
-    rows = gpu_cache.measure(work, is_short=True)
-
-    assert [row[0] for row in rows] == [f"{work}: streams", f"{work}: stays on the GPU"]

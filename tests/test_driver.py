@@ -57,6 +57,7 @@ INSTALL = {
 def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_driver(version, monkeypatch):
     plant(monkeypatch, version)
     monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: False)
+    monkeypatch.setattr(choose, "codec", lambda: None)
     monkeypatch.setattr(device, "cupy", device.cupy.__wrapped__)
     decode = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()])
     blur = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Dali("gaussian_blur", sigma=1.5)])
@@ -68,8 +69,8 @@ def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_dr
     remedies = []
     for call in (
         device.cupy,
-        lambda: choose.choose("auto", decode, "gpu:0"),
-        lambda: choose.choose("auto", blur, "gpu:0"),
+        lambda: choose.choose(decode, "gpu:0"),
+        lambda: choose.choose(blur, "gpu:0"),
         lambda: executor.load("gpu:0"),
     ):
         with pytest.raises(MissingPackageError) as caught:

@@ -644,5 +644,35 @@ def test_omp_num_threads_is_heeded_where_it_asks_for_less(system, requests, expe
     assert threads.num_cores() == expected
 
 
+@pytest.mark.parametrize(
+    ("machine", "environment", "num_gpus", "expected"),
+    [
+        (96, {}, 1, 96),
+        (96, {}, 8, 12),
+        (96, {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "8"}, 8, 12),
+        (192, {"LOCAL_WORLD_SIZE": "8"}, 8, 12),  # a container: torchrun binds no process
+        (96, {"LOCAL_WORLD_SIZE": "1"}, 8, 96),
+        (96, {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, 4, 24),  # not bound: all cores are everybody's
+        (192, {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, 4, 96),  # bound
+        (192, {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2, 96),
+        (96, {"MPI_LOCALNRANKS": "2"}, 1, 48),
+        (96, {"LOCAL_WORLD_SIZE": "many"}, 4, 24),
+        (96, {"LOCAL_WORLD_SIZE": "0"}, 0, 96),
+        (96, {"LOCAL_WORLD_SIZE": "1000"}, 1, 1),
+    ],
+)
+def test_the_cores_for_a_gpu_are_those_that_no_other_process_of_the_training_has(
+    system, monkeypatch, machine, environment, num_gpus, expected
+):
+    system(96)
+    for name in ("LOCAL_WORLD_SIZE", *threads.RANKS_OF_BINDERS):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(os, "cpu_count", lambda: machine)
+
+    assert threads.num_cores_for_gpu(num_gpus) == expected
+
+
 def test_this_system_gives_at_least_one_core():
     assert 1 <= threads.num_cores() <= (os.cpu_count() or 1)

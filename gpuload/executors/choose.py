@@ -1,91 +1,230 @@
-"""Which executor runs a graph, and why."""
+"""Which executor runs a graph, where images are decoded, and why.
+
+A graph runs in up to two parts: on rows in the workers, on the host, and behind that on whole batches, in an executor.
+
+    device   executor   decode    on the host                                behind it
+    cpu      array                all ops
+    cpu      dali       device    what NumPy alone does                      DALI: decoding, too
+    cpu      dali       host      decoding, up to one size (`to_one_size`)   DALI
+    gpu:N    array      host      decoding, up to one size                   CuPy
+    gpu:N    dali       device    what NumPy alone does                      DALI: decoding, too; CuPy
+    gpu:N    dali       host      decoding, up to one size                   DALI; CuPy
+"""
 
 from __future__ import annotations
 
 import importlib
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from gpuload import driver, signalsafe
+from gpuload import driver, lazy, signalsafe
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.executors.lanes import DEVICE, HOST, Conditions, place_to_decode
 from gpuload.images.decode import codec
-from gpuload.ops import walk
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
 from gpuload.spec import Spec
 
 NAMES = ("auto", "array", "dali")
-_LANE = "images are decoded and brought to one size on the host, and uploaded as bytes"
+PLACES = ("auto", HOST, DEVICE)
+asks_for_hardware = lazy.function("gpuload.ops.decode", "asks_for_hardware")
 log = logging.getLogger("gpuload")
 
 
-def choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
-    """Return the name of the executor for a graph on a device, and why.
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for, and what is known of the machine and the files.
+
+    Attributes:
+        executor: one of `NAMES`.
+        decode: one of `PLACES`.
+        num_cores: for each GPU.
+        endings: of the names of files, see `lanes.Conditions`.
+    """
+
+    executor: str = "auto"
+    decode: str = "auto"
+    num_cores: int = 1
+    endings: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which executor runs the ops, and where images are decoded.
+
+    Attributes:
+        executor: ``"array"`` or ``"dali"``.
+        decode: ``"host"``: in the workers, by the core; ``"device"``: by DALI, on the loader's device; "" where no op
+            decodes images.
+        reason: why that executor.
+        decode_reason: why there.
+    """
+
+    executor: str
+    decode: str
+    reason: str
+    decode_reason: str = ""
+
+    def on_rows(self, device: str) -> bool:
+        """Return True if all ops run on rows in the workers."""
+        return runs_on_rows(self.executor, device)
+
+
+def choose(graph: Graph, device: str, request: Request = Request()) -> Choice:
+    """Return the choice for a graph on a device, ``"cpu"`` or ``"gpu:N"``.
 
     Raises:
-        SpecError: no such executor, or no executor runs all of the ops.
-        DeviceError: the executor that was asked for, or the device, is not for one of the ops.
+        SpecError: no such executor or place, or no executor runs all of the ops.
+        DeviceError: the executor or the place that was asked for, or the device, is not for one of the ops.
         MissingPackageError: a package that an op needs is not installed.
     """
-    name, reason = _choose(request, graph, device)
-    if name == "dali":
-        in_dali(_behind_host(graph, device), device)
-    return name, reason
-
-
-def _choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
-    if request not in NAMES:
-        raise SpecError(f"executor = {request!r}", cause="it is not known", remedy=f"use one of {NAMES}")
-    decodes = any(op.codec for op in graph.ops)
+    for word, value, choices in (("executor", request.executor, NAMES), ("decode", request.decode, PLACES)):
+        if value not in choices:
+            raise SpecError(f"{word} = {value!r}", cause="it is not known", remedy=f"use one of {choices}")
     if not graph.ops:
-        return "array", "there are no ops to run"
-    only_choice = _only_executor(request, graph, device)
-    if only_choice is not None:
-        return only_choice
-    if request == "array" and decodes and device != "cpu":
-        if codec() is None:
-            raise _no_codec()
-        return request, f"asked for; {_LANE}"
-    if request != "auto":
-        return request, "asked for"
+        return Choice("array", "", "there are no ops to run")
+    decode, decode_reason = _place_to_decode(graph, device, request)
+    on_host = _host_places(graph, device, decode)
+    _check_host(graph, on_host, device)
+    behind = _part_behind(graph, on_host)
+    executor, reason = _executor(graph, behind, device, request, (decode, decode_reason))
+    if executor == "dali":
+        in_dali(behind, device)
+    return Choice(executor, decode, reason, decode_reason)
+
+
+def _executor(graph: Graph, behind: Graph, device: str, request: Request, decoding: tuple[str, str]) -> tuple[str, str]:
+    """Return the executor of the ops behind those on the host, and why; ``decoding`` is where images are, and why."""
+    of_dali = next((op for op in graph.ops if op.needs_dali), None)
+    if of_dali is not None:
+        if request.executor == "array":
+            raise DeviceError(
+                f"{of_dali} with executor='array'",
+                cause="the op is an operator of DALI",
+                remedy="leave executor= out, or write executor='dali'",
+            )
+        _check_dali(f"gl.ops.{type(of_dali).__name__}", device)
+        is_auto = request.executor == "auto"
+        return "dali", f"{type(of_dali).__name__} is an operator of DALI" if is_auto else "asked for"
+    if request.executor == "dali" and not behind.ops:
+        return "array", "all ops run on the host, and none is left for DALI"
+    if request.executor == "dali":
+        _check_dali("executor='dali'", device)
+    if request.executor != "auto":
+        return request.executor, "asked for"
+    place, place_reason = decoding
+    if place == DEVICE:
+        return "dali", place_reason if device == "cpu" else "images are decoded on the GPU"
     if device != "cpu":
-        if decodes and not _has_dali() and codec() is not None:
-            return "array", f"DALI is not installed; {_LANE}"
-        if decodes and not _has_dali():
-            remedy = driver.install_packages(device)
-            raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", remedy=remedy)
-        return ("dali", "images are decoded on the GPU") if decodes else ("array", "no op needs an image codec")
+        return "array", "images are decoded on the host" if place == HOST else "no op needs an image codec"
+    of_numpy = next((type(graph.ops[place]).__name__ for place in graph.for_numpy), None)
+    return "array", "it is the faster one on a CPU" if of_numpy is None else f"{of_numpy} runs on NumPy alone"
+
+
+def _place_to_decode(graph: Graph, device: str, request: Request) -> tuple[str, str]:
+    """Return where images are decoded, and why; "" and "" where no op decodes any."""
+    decoding = [place for place, op in enumerate(graph.ops) if op.codec]
+    if not decoding:
+        return "", ""
+    before_numpy = _host_places(graph, device, "")
+    if request.decode == DEVICE:
+        _check_on_device(graph, device, request, before_numpy)
+    if set(decoding) <= set(before_numpy):
+        last = next(graph.ops[place] for place in graph.for_numpy if place in before_numpy)
+        return HOST, f"{type(last).__name__} runs on NumPy"
+    if device == "cpu":
+        return _place_on_cpu(graph, request)
+    if request.decode == DEVICE or (request.decode == "auto" and request.executor == "dali"):
+        _check_dali(f"gl.ops.Decode on {device}", device)
+        return DEVICE, "asked for"
+    if request.decode == HOST or request.executor == "array":
+        return HOST, "asked for"
+    if codec() is None:
+        _check_dali(f"gl.ops.Decode on {device}", device)
+    return place_to_decode(_conditions(graph, device, request))
+
+
+def _conditions(graph: Graph, device: str, request: Request) -> Conditions:
+    """Return what the rule looks at."""
+    host = graph.part(graph.to_one_size)
+    images = [host.spec_out[name] for name in host.results if host.spec_out[name].axes]
+    rows = ArrayRowExecutor(host) if codec() is not None else None
+    return Conditions(
+        has_dali=_has_dali(),
+        codec="" if rows is None else rows.decoder,
+        has_one_size=all(field.uniform for field in images),
+        wants_hardware=asks_for_hardware(graph.ops),
+        num_cores=request.num_cores,
+        endings=request.endings,
+        host_fault=str(_whole_failure("array", "cpu") or ""),
+        device_fault=str(_whole_failure("dali", device) or ""),
+    )
+
+
+def _place_on_cpu(graph: Graph, request: Request) -> tuple[str, str]:
+    """Return where images are decoded for a CPU: by the core, or by DALI as its device."""
+    if request.decode == HOST or request.executor == "array":
+        return HOST, "asked for"
+    if request.executor == "dali":
+        return DEVICE, "asked for"
+    if any(op.needs_dali for op in graph.ops):
+        return DEVICE, "DALI runs an op behind it"
     # Only where the other one is sound: a failure of both says something about the machine, not about the choice.
-    if decodes and _has_dali() and (failure := _whole_failure("array")) and not _whole_failure("dali"):
+    failure = _whole_failure("array", "cpu")
+    if _has_dali() and failure and not _whole_failure("dali", "cpu"):
         _warn(f"DALI decodes images: {failure}")
-        return "dali", str(failure)
-    if decodes and codec() is None:
-        if not _has_dali():
-            raise _no_codec()
-        return "dali", "neither nvImageCodec nor Pillow is installed, which the array executor decodes with"
-    return "array", "it is the faster one on a CPU"
+        return DEVICE, str(failure)
+    if codec() is None and _has_dali():
+        return DEVICE, "neither nvImageCodec nor Pillow is installed, which the array executor decodes with"
+    return HOST, "it is the faster way on a CPU"
 
 
-def _whole_failure(name: str) -> trials.Failure | None:
-    """Return the first format whose images an executor does not decode on the CPU."""
-    return next((failure for failure in trials.load(name, "cpu") if not failure.is_region), None)
+def _check_on_device(graph: Graph, device: str, request: Request, before_numpy: Sequence[int]) -> None:
+    """Raise ``DeviceError`` if images cannot be decoded on the device, as was asked for.
+
+    Args:
+        graph: the ops.
+        device: ``"cpu"`` or ``"gpu:N"``.
+        request: what was asked for.
+        before_numpy: the places of the ops that run on NumPy, and of those before them.
+    """
+    call, remedy = f"decode='device' on {device}", "leave decode= out, or write decode='host'"
+    if device == "cpu":
+        cause = "a CPU is the host; by itself the core decodes there, and with executor='dali' DALI does"
+        raise DeviceError(call, cause=cause, remedy="leave decode= out, or write device='gpu'")
+    if request.executor == "array":
+        cause = "CuPy does not decode images, DALI does"
+        raise DeviceError(f"{call} with executor='array'", cause=cause, remedy=f"leave executor= out; or {remedy}")
+    # One that decodes labels, say, runs on NumPy itself, beside images that DALI decodes.
+    place = next((p for p in before_numpy if graph.ops[p].codec and p not in graph.for_numpy), None)
+    if place is not None:
+        behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
+        raise DeviceError(
+            f"{call}, with {type(behind).__name__} behind {type(graph.ops[place]).__name__}",
+            cause="that op runs on NumPy, on the host, and what is before it does, too",
+            remedy=f"{remedy}; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)",
+        )
 
 
-def heed_failures(graph: Graph, name: str, device: str) -> tuple[Graph, str]:
+def _whole_failure(name: str, device: str) -> trials.Failure | None:
+    """Return the first format whose images an executor does not decode on a device."""
+    return next((failure for failure in trials.load(name, device) if not failure.is_region), None)
+
+
+def heed_failures(graph: Graph, choice: Choice, device: str) -> tuple[Graph, str]:
     """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing of concern.
 
     Where the executor fails at regions of images, it is the graph that decodes whole images, with the same pixels.
     """
-    place = "cpu" if name == "array" else device  # where that executor decodes
-    failures = trials.load(name, place) if any(op.codec for op in graph.ops) else ()
+    name, place = ("array", "cpu") if choice.decode == HOST else ("dali", device)
+    failures = trials.load(name, place) if choice.decode else ()
     texts = [str(failure) for failure in failures if not failure.is_region][:1]
     region = next((failure for failure in failures if failure.is_region), None)
     if region is not None and place == "cpu" and any(crop is not None for crop in graph.crops):
@@ -103,81 +242,58 @@ def _warn(text: str) -> None:
     log.warning("%s", text)
 
 
-def split_ops(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the places of the ops that run on rows on the host, and of those that run on whole batches behind them.
 
     Args:
         graph: the ops.
-        name: of the executor that ``choose`` chose.
+        choice: what ``choose`` chose.
         device: ``"cpu"`` or ``"gpu:N"``.
     """
     every = range(len(graph.ops))
     # On a CPU the array executor runs in the workers; nothing is left for whole batches.
-    on_host = tuple(every) if runs_on_rows(name, device) else _host_places(graph, device, name)
+    on_host = tuple(every) if choice.on_rows(device) else _host_places(graph, device, choice.decode)
     return on_host, tuple(place for place in every if place not in on_host)
 
 
-def _host_places(graph: Graph, device: str, name: str = "") -> tuple[int, ...]:
-    """Return the places of the ops that run on NumPy before a batch goes to DALI or to a GPU.
+def _host_places(graph: Graph, device: str, decode: str) -> tuple[int, ...]:
+    """Return the places of the ops that run on the host before a batch goes to DALI or to a GPU.
 
     On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run behind DALI.
-    Of the array executor on a GPU those are among them that CuPy does not do: see ``_lane_places``.
     """
     behind = graph.behind_dali if device == "cpu" else frozenset[int]()
-    lane = _lane_places(graph) if name == "array" and device != "cpu" else ()
-    return graph.with_ops_before([*(place for place in graph.for_numpy if place not in behind), *lane])
+    to_size = graph.to_one_size if decode == HOST else ()
+    return graph.with_ops_before([*(place for place in graph.for_numpy if place not in behind), *to_size])
 
 
-def _lane_places(graph: Graph) -> tuple[int, ...]:
-    """Return the places of the ops that decode images, and of those up to the one that gives the images one size.
-
-    Crops and flips of bytes directly behind are among them: the core does them in the same pass, and no more bytes are
-    uploaded. Where no op gives one size, decoding alone is.
-    """
-    places: set[int] = set()
-    waiting: dict[str, list[int]] = {}  # images of varying size: the ops on them since they were decoded
-    sized: set[str] = set()  # images of one size, behind which a walk of bytes may follow
-    for place, op in enumerate(graph.ops):
-        names = graph.outputs[place]
-        if op.codec:
-            places.add(place)
-            behind: list[int] = []
-        else:
-            parents = {op.original(name, graph.targets[place]) for name in names} | set(names)
-            if parents.isdisjoint(waiting):
-                if sized.intersection(names) and len(names) == 1 and _shrinks(graph, place, names[0]):
-                    places.add(place)
-                else:
-                    sized.difference_update(names)
-                continue
-            behind = [*(earlier for name in parents for earlier in waiting.get(name, ())), place]
-        for name in names:
-            field = graph.specs[place][name]
-            waiting.pop(name, None)
-            if not field.uniform:
-                waiting[name] = behind
-                continue
-            places.update(behind)
-            if field.dtype == np.uint8:
-                sized.add(name)
-    return tuple(sorted(places))
-
-
-def _shrinks(graph: Graph, place: int, name: str) -> bool:
-    """Return True if an op only moves the bytes of images of one size, and there are no more of them behind it."""
-    op, before, after = graph.op_on(place, name), graph.before(place)[name], graph.specs[place][name]
-    if not op.moves_pixels or op.joint or not after.uniform or after.dtype != before.dtype:
-        return False
-    begin = walk.begin(before, 0)
-    folds = begin is not None and op.fold(begin, graph.empty_draws[place]) is not None
-    return folds and prod(after.fixed_shape) <= prod(before.fixed_shape)
-
-
-def _behind_host(graph: Graph, device: str, name: str = "") -> Graph:
-    """Return the graph of the ops that run on whole batches, by an executor that does not run on rows."""
-    on_host = _host_places(graph, device, name)
+def _part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
+    """Return the graph of the ops behind those on the host."""
     rest = [place for place in range(len(graph.ops)) if place not in on_host]
     return graph.part(rest, graph.part(on_host).spec_out)
+
+
+def decoding_line(graph: Graph, on_host: Sequence[int], choice: Choice, device: str) -> dict[str, str]:
+    """Return the line of ``describe()`` that says where images are decoded, and what is uploaded; {} without images.
+
+    Args:
+        graph: the ops.
+        on_host: the places of those that run on the host.
+        choice: what ``choose`` chose.
+        device: ``"cpu"`` or ``"gpu:N"``.
+    """
+    if not choice.decode:
+        return {}
+    if choice.decode == DEVICE:
+        return {"decoding": f"on {'the host' if device == 'cpu' else device}, by DALI ({choice.decode_reason})"}
+    host = graph.part(on_host)
+    images = [field for field in host.spec_out if field.name in host.results and field.axes]
+    names = {field.name for field in images}
+    ops = " ".join(type(op).__name__ for op, on in zip(host.ops, host.outputs, strict=True) if names.intersection(on))
+    by = f"by the core ({codec()})" if ArrayRowExecutor(host).decoder == "core" else f"by Python ({codec()})"
+    sizes = [prod(field.fixed_shape) * field.dtype.itemsize for field in images if field.uniform]
+    size = f"{sum(sizes):,} bytes an image" if len(sizes) == len(images) else "images of sizes of their own"
+    way = "for DALI" if device == "cpu" else "uploaded"
+    return {"decoding": f"on the host, {by}: {ops}; {size} {way} ({choice.decode_reason})"}
 
 
 def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
@@ -231,33 +347,8 @@ def _without_dali(graph: Graph) -> set[str]:
     return {name for on in graph.outputs for name in on} - dali_fields if dali_fields else set()
 
 
-def _only_executor(request: str, graph: Graph, device: str) -> tuple[str, str] | None:
-    """Return the one executor that runs all of the ops, and why; None if either does."""
-    of_dali = next((op for op in graph.ops if op.needs_dali), None)
-    on_host = _host_places(graph, device, request)
-    of_numpy = next((type(graph.ops[place]).__name__ for place in graph.for_numpy if place in on_host), None)
-    if of_numpy is not None:
-        _check_host(graph, on_host, device)
-        if device == "cpu" and of_dali is None and request != "dali":
-            return "array", f"{of_numpy} runs on NumPy alone"
-        name, reason = choose(request, _behind_host(graph, device, request), device)
-        return name, f"{reason}; {of_numpy} and the ops before it run on NumPy, on the host"
-    if of_dali is not None:
-        if request == "array":
-            raise DeviceError(
-                f"{of_dali} with executor='array'",
-                cause="the op is an operator of DALI",
-                remedy="leave executor= out, or write executor='dali'",
-            )
-        if not _has_dali():
-            remedy = driver.install_packages(device)
-            raise missing_package("nvidia-dali", needed_for=f"gl.ops.{type(of_dali).__name__}", remedy=remedy)
-        return "dali", f"{type(of_dali).__name__} is an operator of DALI" if request == "auto" else "asked for"
-    return None
-
-
 def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
-    """Raise an error if one of the ops on the host cannot run on NumPy, where one that must is behind it."""
+    """Raise an error if one of the ops on the host cannot run on NumPy there."""
     ops = [graph.ops[place] for place in on_host]
     for place in on_host:
         op, behind = graph.ops[place], graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)]
@@ -289,6 +380,12 @@ def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
 
 def _no_codec() -> MissingPackageError:
     return missing_package("pillow", needed_for="gl.ops.Decode on a CPU", extra="images")
+
+
+def _check_dali(user: str, device: str) -> None:
+    """Raise ``MissingPackageError`` if DALI is not installed, for what needs it."""
+    if not _has_dali():
+        raise missing_package("nvidia-dali", needed_for=user, remedy=driver.install_packages(device))
 
 
 def _has_dali() -> bool:

@@ -321,6 +321,29 @@ __device__ inline Stats whole(const Stats* stats) {
 }
 """
 
+# One thread for each pixel: it marks its image where `is_wrong` a number of it.
+MARK = """
+extern "C" __global__ void mark(const Image* images, const int* words, int num_words, bool* marks, int blocks)
+{
+    Long row = blockIdx.x / blocks;
+    const Image& image = images[row];
+    unsigned place = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (place >= (unsigned)image.height * image.width) return;
+    for (int channel = 0; channel < CHANNELS; ++channel)
+        if (is_wrong(at(image, place / image.width, place % image.width, channel), words + row * num_words))
+            marks[row] = true;
+}
+"""
+
+# One thread for each row of a batch: whether one is wrong.
+FLAG = """
+extern "C" __global__ void set_flag(const bool* wrong, bool* flag, int rows)
+{
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows && wrong[row]) *flag = true;
+}
+"""
+
 # The struct is the dtype `mosaic.PIECE`: four pieces of each image of the result.
 MOSAIC = """
 struct Piece { Long address, down, across, deep; int top, left, bottom, right; };
@@ -390,6 +413,12 @@ def change(before: str, after: str, channels: tuple[int, int], pixel: str) -> st
 
 
 @cache
+def pixels(before: str, after: str, channels: int, text: str) -> str:
+    """Return the source of kernels over images of any sizes that a text has; the types as of ``change``."""
+    return f"{_pixel_head(before, after, (channels, channels))}{text}"
+
+
+@cache
 def gather(before: str, channels: int, sums: str) -> str:
     """Return the source of ``gather``, where ``sums`` is the text that sums up an image.
 
@@ -399,6 +428,18 @@ def gather(before: str, channels: int, sums: str) -> str:
         sums: defines ``Stats``, ``start(image, before)``, ``add(sum, image, y, x, words)`` and ``merge(sum, part)``.
     """
     return f"{_pixel_head(before, before, (channels, channels))}{sums}{GATHER}"
+
+
+@cache
+def mark(before: str, channels: int, test: str) -> str:
+    """Return the source of ``mark``, where ``test`` defines ``is_wrong(value, words)``.
+
+    Args:
+        before: the C type of a number of an image.
+        channels: of an image.
+        test: the text.
+    """
+    return f"{_pixel_head(before, before, (channels, channels))}{test}{MARK}"
 
 
 def _pixel_head(before: str, after: str, channels: tuple[int, int]) -> str:

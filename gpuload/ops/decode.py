@@ -27,7 +27,7 @@ Region   Where a crop follows, only the region that it uses is decoded: equal to
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -39,6 +39,7 @@ from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.images import decode, head, scans
 from gpuload.ops import arguments
 from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
+from gpuload.ops.bounds import NVJPEG, Bound
 from gpuload.spec import Field
 
 LABELS, RGBA, FILE_NUMBERS = "LABELS", "RGBA", "ANY"
@@ -100,6 +101,7 @@ class Decode(Op):
     hw_decoder_load: float = field(default=0.0, kw_only=True)
 
     codec: ClassVar[bool] = True
+    bounds: ClassVar[Mapping[str, Bound]] = {"dali on gpu": NVJPEG}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -349,9 +351,14 @@ def check_file(x: Any) -> None:
     suited_to(image_head).decode_file(x, strict=True)
 
 
+def asks_for_hardware(ops: Iterable[Op]) -> bool:
+    """Return True if an op asks for the hardware decoder of a GPU."""
+    return any(isinstance(op, Decode) and op.hw_decoder_load for op in ops)
+
+
 def decoder_on_gpu(ops: Iterable[Op]) -> str:
     """Return the decoder of images on a GPU, for a graph's description."""
-    if any(isinstance(op, Decode) and op.hw_decoder_load for op in ops):
+    if asks_for_hardware(ops):
         return "the hardware decoder for the JPEGs that it takes, nvJPEG for the others, in DALI's mixed decoder"
     return "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ"
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -190,6 +191,61 @@ class Graph:
             if now is None or op.fold(now, self.empty_draws[place]) is None:
                 return False
         return True
+
+    @cached_property
+    def to_one_size(self) -> tuple[int, ...]:
+        """The places of the ops that decode images, and of those behind them up to the one that gives one size.
+
+        Crops and flips of bytes directly behind are among them, where they make no more bytes; and all ops before these
+        on the same fields. An op on the way that needs a device, an operator of DALI say, ends it: then, as where no op
+        gives one size, decoding alone is among them.
+        """
+        decoding = [place for place, op in enumerate(self.ops) if op.codec]
+        places = self.with_ops_before(self._places_to_size())
+        if any(_needs_device(self.ops[place]) for place in places):
+            return self.with_ops_before(decoding)
+        return places
+
+    def _places_to_size(self) -> set[int]:
+        """Return the places of ``to_one_size``, without the ops before them."""
+        places: set[int] = set()
+        waiting: dict[str, list[int]] = {}  # images of varying size: the ops on them since they were decoded
+        sized: set[str] = set()  # images of bytes, of one size
+        for place, (op, names) in enumerate(zip(self.ops, self.outputs, strict=True)):
+            sources = {op.original(name, self.targets[place]) for name in names}.union(names)
+            if not op.codec and sources.isdisjoint(waiting):
+                if sized.issuperset(names) and self._only_moves(place):
+                    places.add(place)
+                else:
+                    sized.difference_update(names)
+                continue
+            chain = list(dict.fromkeys([*(earlier for name in sources for earlier in waiting.get(name, ())), place]))
+            if op.codec:
+                places.add(place)
+            for name in names:
+                field = self.specs[place][name]
+                waiting.pop(name, None)
+                if _needs_device(op):
+                    continue
+                if not field.uniform:
+                    waiting[name] = chain
+                    continue
+                places.update(chain)
+                if field.dtype == np.uint8:
+                    sized.add(name)
+        return places
+
+    def _only_moves(self, place: int) -> bool:
+        """Return True if an op on one field of one size only moves its bytes, and makes no more of them."""
+        if len(self.outputs[place]) > 1 or self.ops[place].joint:
+            return False
+        (name,) = self.outputs[place]
+        op, before, after = self.op_on(place, name), self.before(place)[name], self.specs[place][name]
+        if not op.moves_pixels or not after.uniform or after.dtype != before.dtype:
+            return False
+        begin = walk.begin(before, 0)
+        is_walk = begin is not None and op.fold(begin, self.empty_draws[place]) is not None
+        return is_walk and prod(after.fixed_shape) <= prod(before.fixed_shape)
 
     @cached_property
     def behind_dali(self) -> frozenset[int]:
@@ -473,6 +529,12 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
     crops = _crops(all_ops, all_targets)
     marks, all_roles = frozenset(by_mark), frozenset(roles.items())
     return Graph(spec, all_ops, all_targets, specs, all_streams, crops, marks, tuple(choices), all_roles)
+
+
+def _needs_device(op: Op) -> bool:
+    """Return True for an operator of DALI, and for a function that takes arrays of CuPy."""
+    is_function = op.calls_python and type(op).__module__.startswith("gpuload.")
+    return op.needs_dali or (is_function and not op.needs_numpy)
 
 
 def no_partners(op: Op) -> SpecError:

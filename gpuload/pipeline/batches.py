@@ -72,6 +72,12 @@ class Outcome:
     is_done: bool = False
 
 
+def outcome_of(step: Step) -> Outcome:
+    """Return the outcome of a step that its workers finished."""
+    singles = [outcome_of(single) for single in step.singles]
+    return Outcome(step, {} if step.is_failed or singles else step.fields, singles=singles, error=step.error)
+
+
 class Batches:
     """A thread that makes batches of the steps of an epoch, in order, some ahead.
 
@@ -82,15 +88,17 @@ class Batches:
         joining: which steps are done together.
         num_ahead: how many batches are begun beyond the one that is being taken, at most.
         give_back: takes the executor when the thread ends.
-        counters: ``wait_s`` is added to.
+        counters: of the loader.
+        hands_out: True if the caller of the loader takes the batches, so that ``take`` adds to ``wait_s``.
     """
 
     def __init__(
         self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, *, joining: Joining,
-        num_ahead: int, give_back: Callable[[BatchExecutor | None], None], counters: Counters,
+        num_ahead: int, give_back: Callable[[BatchExecutor | None], None], counters: Counters, hands_out: bool = True,
     ) -> None:  # fmt: skip
         self._workers = workers
-        self._num_ahead, self._counters, self._horizon = num_ahead, counters, num_ahead
+        self._num_ahead, self._horizon = num_ahead, num_ahead
+        self._counters = counters if hands_out else None
         self._board = board = _Board(workers, executor, lane, joining, give_back, counters)
         # Both before the thread starts: if this object is dropped at once, the thread finds the reference among its
         # calls.
@@ -113,6 +121,10 @@ class Batches:
     def forget(self, number: int) -> None:
         """Let go of a batch that was taken."""
         self._board.tray.forget(number)
+
+    def stop(self) -> None:
+        """Let each thread end after its current work."""
+        self._board.stop()
 
     def close(self) -> None:
         """Stop the threads and wait for the current work of each."""

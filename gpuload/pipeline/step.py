@@ -656,6 +656,12 @@ class Step:
                 result |= {recipe.labels[stream]: draw_rows} if draw_rows else {}
         return result
 
+    @property
+    def partners(self) -> NDArray[np.int32] | None:
+        """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op mixes records."""
+        partners, first = self._ready_stretch.partners, self._first
+        return None if partners is None else partners[first : first + self.records.size]
+
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps that its batch has."""
         begin, end = self._ready_stretch.batch(step)

@@ -173,7 +173,7 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
             remedy="pass epochs=1, or preview its parts",
         )
     arrays = loader.replace(
-        device="cpu", executor="array", batch_size=1, last_batch="partial", shard_id=0, num_shards=1,
+        device="cpu", executor="array", decode="auto", batch_size=1, last_batch="partial", shard_id=0, num_shards=1,
         on_error="raise", quarantine=None, drawn=True,
     )  # fmt: skip
     if not loader.graph.mixes:  # a record's values do not depend on the order then

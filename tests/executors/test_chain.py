@@ -16,6 +16,7 @@ from gpuload import ops
 from gpuload.errors import SpecError
 from gpuload.executors import choose
 from gpuload.executors.array import ArrayRowExecutor
+from gpuload.executors.choose import Request
 from gpuload.ops.base import Draw, Op, RowError
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
@@ -232,7 +233,7 @@ def test_dali_runs_what_it_can_up_to_the_first_op_that_it_cannot(chain_of_ops, o
 
 def test_an_op_of_dali_behind_one_that_dali_has_not_is_refused_by_name():
     with pytest.raises(SpecError, match="gaussian_blur") as caught:
-        choose.choose("auto", compile_ops(Spec((FILES,)), [ops.Decode(), Invert(), ops.Dali("gaussian_blur")]), "cpu")
+        choose.choose(compile_ops(Spec((FILES,)), [ops.Decode(), Invert(), ops.Dali("gaussian_blur")]), "cpu")
 
     assert "Invert(on=None) has no lower()" in caught.value.cause
 
@@ -240,7 +241,7 @@ def test_an_op_of_dali_behind_one_that_dali_has_not_is_refused_by_name():
 def test_dali_alone_is_refused_where_it_runs_no_op():
     images = Field("image", np.dtype(np.uint8), (6, 7, 3), axes="HWC")
     with pytest.raises(SpecError, match="none of the ops has a form in DALI"):
-        choose.choose("dali", compile_ops(Spec((images,)), [Invert()]), "cpu")
+        choose.choose(compile_ops(Spec((images,)), [Invert()]), "cpu", Request("dali"))
 
 
 def test_a_loader_shows_where_it_is_cut_and_has_the_batches_of_the_array_executor(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 
 from gpuload import ops
 from gpuload.errors import DeviceError, MissingPackageError, SpecError
-from gpuload.executors import choose
+from gpuload.executors import choose, trials
+from gpuload.executors.choose import Request
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
@@ -29,26 +30,25 @@ NOTHING = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [])
         ("auto", ROWS, "cpu", "array"),
         ("auto", IMAGES, "cpu", "array"),
         ("auto", ROWS, "gpu:0", "array"),
-        ("auto", IMAGES, "gpu:0", "dali"),
         ("dali", ROWS, "cpu", "dali"),
         ("dali", NOTHING, "cpu", "array"),
     ],
 )
 def test_it_is_chosen_by_what_the_ops_need(wanted, graph, device, name):
-    chosen, why = choose.choose(wanted, graph, device)
+    choice = choose.choose(graph, device, Request(wanted))
 
-    assert chosen == name
-    assert why
+    assert choice.executor == name
+    assert choice.reason
 
 
 def test_without_a_codec_dali_decodes(monkeypatch):
     monkeypatch.setattr(choose, "codec", lambda: None)
 
-    name, why = choose.choose("auto", IMAGES, "cpu")
+    choice = choose.choose(IMAGES, "cpu")
 
-    assert name == "dali"
-    assert "nvImageCodec nor Pillow" in why
-    assert choose.choose("auto", ROWS, "cpu")[0] == "array"
+    assert (choice.executor, choice.decode) == ("dali", "device")
+    assert "nvImageCodec nor Pillow" in choice.decode_reason
+    assert choose.choose(ROWS, "cpu").executor == "array"
 
 
 def nothing_installed(monkeypatch):
@@ -70,7 +70,7 @@ def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wa
     nothing_installed(monkeypatch)
 
     with pytest.raises(MissingPackageError) as caught:
-        choose.choose(wanted, graph, device)
+        choose.choose(graph, device, Request(wanted))
 
     assert text in caught.value.what
     assert "executor=" not in str(caught.value)
@@ -83,55 +83,145 @@ def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wa
 )
 def test_an_op_of_dali_is_refused_by_the_array_executor(graph, device, wanted):
     with pytest.raises(DeviceError) as caught:
-        choose.choose(wanted, graph, device)
+        choose.choose(graph, device, Request(wanted))
 
     assert caught.value.remedy
 
 
 def test_what_one_op_needs_is_chosen_for_all():
-    assert choose.choose("auto", PYTHON, "cpu")[0] == "array"
-    assert choose.choose("auto", DECODED_IN_PYTHON, "cpu")[0] == "array"
+    assert choose.choose(PYTHON, "cpu").executor == "array"
+    assert choose.choose(DECODED_IN_PYTHON, "cpu").executor == "array"
     if choose._has_dali():
-        assert choose.choose("auto", DALI, "cpu")[0] == "dali"
+        assert choose.choose(DALI, "cpu").executor == "dali"
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu:0"])
 def test_a_function_runs_on_the_host_whatever_runs_the_ops_behind_it(device):
     graph = compile_ops(PYTHON.spec_in, [ops.RandomFlip(), *PYTHON.ops, ops.RandomCrop(4)])
 
-    name, why = choose.choose("array", graph, device)
+    choice = choose.choose(graph, device, Request("array"))
 
-    assert name == "array"
-    assert "runs on NumPy alone" in why or "on the host" in why
-    assert choose.split_ops(graph, name, device) == (((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,)))
+    assert choice.executor == "array"
+    assert choose.split_ops(graph, choice, device) == (((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,)))
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu:0"])
 def test_a_function_stands_before_an_operator_of_dali_and_behind_it_on_a_cpu_alone(device):
     if choose._has_dali():
-        assert choose.choose("auto", BOTH, device)[0] == "dali"
-        assert choose.split_ops(BOTH, "dali", device) == ((0,), (1,))
+        choice = choose.choose(BOTH, device)
+        assert choice.executor == "dali"
+        assert choose.split_ops(BOTH, choice, device) == ((0,), (1,))
     behind = compile_ops(PYTHON.spec_in, [*DALI.ops, *PYTHON.ops])
 
     if device == "cpu":
         if choose._has_dali():
-            assert choose.choose("auto", behind, device)[0] == "dali"
-            assert choose.split_ops(behind, "dali", device) == ((), (0, 1))
+            choice = choose.choose(behind, device)
+            assert choice.executor == "dali"
+            assert choose.split_ops(behind, choice, device) == ((), (0, 1))
         return
     with pytest.raises(SpecError, match=r"Python.* behind Dali") as caught:
-        choose.choose("auto", behind, device)
+        choose.choose(behind, device)
 
     assert "put Python before Dali" in caught.value.remedy
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(SpecError, match="executor = 'numpy'"):
-        choose.choose("numpy", ROWS, "cpu")
+        choose.choose(ROWS, "cpu", Request("numpy"))
 
 
-def test_decoding_in_arrays_on_a_gpu_is_refused():
-    with pytest.raises(DeviceError, match="'array' on gpu:0"):
-        choose.choose("array", IMAGES, "gpu:0")
+def test_an_unknown_place_is_refused():
+    with pytest.raises(SpecError, match="decode = 'gpu'") as caught:
+        choose.choose(IMAGES, "cpu", Request(decode="gpu"))
+
+    assert caught.value.remedy == "use one of ('auto', 'host', 'device')"
+
+
+SIZED = compile_ops(IMAGES.spec_in, [ops.Decode(), ops.RandomResizedCrop(8, 8), ops.RandomFlip(), ops.Normalize(9, 3)])
+LATE_DALI = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.Dali("gaussian_blur", sigma=1.5)])
+
+
+@pytest.mark.parametrize(
+    ("device", "executor", "decode", "graph", "expected"),
+    [
+        # device, executor=, decode=: the executor, where images are decoded, and the places of the ops on the host
+        ("cpu", "auto", "auto", SIZED, ("array", "host", 4)),
+        ("cpu", "auto", "host", SIZED, ("array", "host", 4)),
+        ("cpu", "array", "host", SIZED, ("array", "host", 4)),
+        ("cpu", "dali", "auto", SIZED, ("dali", "device", 0)),
+        ("cpu", "dali", "host", SIZED, ("dali", "host", 3)),
+        ("cpu", "auto", "auto", LATE_DALI, ("dali", "device", 0)),
+        ("cpu", "auto", "host", LATE_DALI, ("dali", "host", 3)),
+        ("cpu", "dali", "host", LATE_DALI, ("dali", "host", 3)),
+        ("cpu", "auto", "device", SIZED, "decode='device' on cpu"),
+        ("cpu", "dali", "device", SIZED, "decode='device' on cpu"),
+        ("cpu", "array", "device", SIZED, "decode='device' on cpu"),
+        ("gpu:0", "array", "auto", SIZED, ("array", "host", 3)),
+        ("gpu:0", "array", "host", SIZED, ("array", "host", 3)),
+        ("gpu:0", "array", "auto", IMAGES, ("array", "host", 1)),
+        ("gpu:0", "array", "device", SIZED, "decode='device' on gpu:0 with executor='array'"),
+        ("gpu:0", "dali", "auto", SIZED, ("dali", "device", 0)),
+        ("gpu:0", "dali", "device", SIZED, ("dali", "device", 0)),
+        ("gpu:0", "dali", "host", SIZED, ("dali", "host", 3)),
+        ("gpu:0", "dali", "host", IMAGES, ("array", "host", 1)),
+        ("gpu:0", "auto", "device", SIZED, ("dali", "device", 0)),
+        ("gpu:0", "auto", "host", SIZED, ("array", "host", 3)),
+        ("gpu:0", "auto", "host", LATE_DALI, ("dali", "host", 3)),
+        ("gpu:0", "array", "host", LATE_DALI, "with executor='array'"),
+        ("gpu:0", "auto", "device", DECODED_IN_PYTHON, "with Python behind Decode"),
+        ("gpu:0", "dali", "host", ROWS, ("dali", "", 0)),
+        ("gpu:0", "array", "device", ROWS, ("array", "", 0)),
+    ],
+)
+def test_each_combination_is_right_or_refused(device, executor, decode, graph, expected, monkeypatch):
+    monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
+    request = Request(executor, decode)
+
+    if isinstance(expected, str):
+        with pytest.raises(DeviceError) as caught:
+            choose.choose(graph, device, request)
+        assert expected in caught.value.what
+        assert "leave " in caught.value.remedy
+        return
+    choice = choose.choose(graph, device, request)
+
+    on_host, behind = choose.split_ops(graph, choice, device)
+    assert (choice.executor, choice.decode, len(on_host)) == expected
+    assert (*on_host, *behind) == tuple(range(len(graph.ops)))
+
+
+@pytest.mark.parametrize(("num_cores", "endings", "place"), [(2, "", "device"), (16, "", "host"), (2, ".png", "host")])
+def test_auto_on_a_gpu_decodes_by_the_rule_and_says_why(num_cores, endings, place, monkeypatch):
+    monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
+    monkeypatch.setattr(choose.ArrayRowExecutor, "decoder", "core")
+    request = Request(num_cores=num_cores, endings=frozenset(filter(None, [endings])))
+
+    choice = choose.choose(SIZED, "gpu:0", request)
+
+    assert (choice.executor, choice.decode) == ("array" if place == "host" else "dali", place)
+    assert str(num_cores) in choice.decode_reason or endings in choice.decode_reason
+
+
+def test_without_dali_auto_on_a_gpu_decodes_on_the_host(monkeypatch):
+    monkeypatch.setattr(choose, "_has_dali", lambda: False)
+
+    choice = choose.choose(IMAGES, "gpu:0")
+
+    assert (choice.executor, choice.decode) == ("array", "host")
+    assert choice.decode_reason == "DALI is not installed"
+
+
+def test_a_decoder_of_the_gpu_that_doctor_found_bad_is_left(monkeypatch):
+    failure = trials.Failure("dali", "gpu", "JPEG", False, "other pixels")
+    monkeypatch.setattr(trials, "load", lambda name, device: (failure,) if (name, device) == ("dali", "gpu:0") else ())
+    monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
+
+    choice = choose.choose(IMAGES, "gpu:0")
+
+    assert (choice.executor, choice.decode, choice.decode_reason) == ("array", "host", str(failure))
 
 
 @pytest.mark.parametrize("name", ["array", "dali"])

@@ -47,6 +47,42 @@ def test_a_crop_gives_its_region_to_the_decode_before_it(chain, crops):
     assert compile_ops(Spec((FILES, MASKS, LABEL)), chain).crops == crops
 
 
+CROP = ops.RandomResizedCrop(8, 8)
+BLUR = ops.Dali("gaussian_blur", sigma=1.5)
+
+
+def in_cupy(image):
+    return image
+
+
+@pytest.mark.parametrize(
+    ("chain", "places"),
+    [
+        ([ops.Decode(), CROP], (0, 1)),
+        ([ops.Decode()], (0,)),
+        ([ops.Decode(), ops.ColorJitter(0.5)], (0,)),
+        ([ops.Decode(), CROP, ops.RandomFlip(), ops.Normalize(9, 3)], (0, 1, 2)),
+        ([ops.Decode(), CROP, ops.Normalize(9, 3), ops.RandomFlip()], (0, 1)),  # of floats, four times the bytes
+        ([ops.Decode(), CROP, ops.ColorJitter(0.5), ops.RandomFlip()], (0, 1)),
+        ([ops.Decode(), CROP, ops.CenterCrop(4, 4), ops.RandomFlip()], (0, 1, 2, 3)),
+        ([ops.Decode(), CROP, ops.Pad(margin=2)], (0, 1)),  # more bytes
+        ([ops.Decode(), ops.RandomFlip(), ops.Resize(8, 8)], (0, 1, 2)),
+        ([ops.Decode(), ops.OneHot(3), ops.Resize(8, 8)], (0, 2)),
+        ([ops.Decode(size=(8, 8)), ops.RandomFlip(), ops.Normalize(9, 3)], (0, 1)),
+        ([ops.Decode(on=BOTH), ops.RandomResizedCrop(8, 8, on=BOTH), ops.Normalize(9, 3)], (0, 1)),
+        ([ops.Decode(on=BOTH), CROP, ops.RandomFlip(on="mask")], (0, 1)),  # no size for the mask: decoding alone
+        ([ops.Decode(), ops.Copy("image", to="view"), CROP, ops.Resize(4, 4, on="view")], (0, 1, 2, 3)),
+        ([ops.Decode(), BLUR, CROP], (0,)),
+        ([ops.Decode(), CROP, BLUR, ops.RandomFlip()], (0, 1)),
+        ([ops.Decode(), ops.Python(in_cupy, out={}, on_device=True), CROP], (0,)),
+        ([ops.Decode(), ops.Python(in_cupy, out={}), CROP], (0, 1, 2)),
+        ([ops.OneHot(3)], ()),
+    ],
+)
+def test_the_ops_to_one_size_are_those_up_to_the_op_that_gives_it(chain, places):
+    assert compile_ops(Spec((FILES, MASKS, LABEL)), chain).to_one_size == places
+
+
 def test_a_box_becomes_the_region_and_is_all_of_it():
     plain = compile_ops(Spec((FILES,)), [ops.Decode(), ops.RandomFlip(0), ops.RandomResizedCrop(8)])
     graph = compile_ops(Spec((FILES,)), [ops.Decode(), ops.RandomResizedCrop(8)])

@@ -308,7 +308,7 @@ def test_behind_an_operator_of_dali_on_a_gpu_it_is_refused_by_name():
     graph = compile_ops(source().spec, [Dali("flip", horizontal=1), Python(lambda x: x, out={})])
 
     with pytest.raises(SpecError, match=r"Python.* behind Dali") as caught:
-        choose.choose("auto", graph, "gpu:0")
+        choose.choose(graph, "gpu:0")
 
     assert "put Python before Dali" in caught.value.remedy
 
@@ -480,7 +480,7 @@ def test_with_on_device_it_stands_behind_an_operator_of_dali_on_a_gpu():
     graph = compile_ops(source().spec, [Dali("flip", horizontal=1), function])
 
     assert choose.in_dali(graph, "gpu:0") == (0,)
-    assert choose.split_ops(graph, "dali", "gpu:0") == ((), (0, 1))
+    assert choose.split_ops(graph, choose.choose(graph, "gpu:0"), "gpu:0") == ((), (0, 1))
     pytest.importorskip("nvidia.dali")
     on_cpu = rows_of(loader_of(Dali("flip", horizontal=1), function), "image")
     assert_same(on_cpu, 255 - IMAGES[:, :, ::-1])

@@ -3,7 +3,7 @@
 Way       Our threads read, decode raw bytes and draw on the host, in our order. A generator hands each batch over as
           one array of bytes (`executors.dali.feed`), a GPU gets it by one upload, and DALI's operators run behind it,
           in a pipeline inside TensorFlow. Raw bytes are decoded by NumPy here, not by CuPy: the inputs of tf.data are
-          on the host.
+          on the host. Where the loader decodes images on the host, they come here decoded.
 Traps     of the plugin (2.4), and their remedies here. Garbage from operators that change no byte: a slice comes
           first. An iterator for each input: there is one input. No cardinality: it is that of the loader. Partial
           batches lost in sample mode: batch mode is used, with any number of rows. An end of the process for ragged
@@ -53,19 +53,20 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
             return _no_form(f"field {name!r} ({field})", "its length varies, and the plugin has dense tensors alone")
         if field.dtype.name not in DTYPES:
             return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
-    of_numpy = next((loader.graph.ops[place] for place in loader.graph.for_numpy), None)
+    graph = loader.feed_graph
+    of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     if of_numpy is not None:
         return _no_form(f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's")
-    of_arrays = next((op for op in loader.graph.ops if not op.has_dali_form), None)
+    of_arrays = next((op for op in graph.ops if not op.has_dali_form), None)
     if of_arrays is not None:
         return _no_form(f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone")
-    if loader.asked_executor == "array" and loader.graph.ops:
+    if loader.asked_executor == "array" and graph.ops:
         return DeviceError(
             "a loader with executor='array'",
             cause="the plugin runs the ops in DALI",
             remedy="leave executor= out, or write via='generator'",
         )
-    if loader.on_error != "raise" and any(op.codec for op in loader.graph.ops):
+    if loader.on_error != "raise" and any(op.codec for op in graph.ops):
         return _no_form(
             f"a loader that decodes images, with on_error={loader.on_error!r},",
             "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
@@ -101,7 +102,7 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
 
     def make_feed() -> tuple[Any, Any]:
         feeds = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
-        feed = feeds.Feed(loader.graph, outputs, device=loader.device, batch_size=loader.most_records)
+        feed = feeds.Feed(loader.feed_graph, outputs, device=loader.device, batch_size=loader.most_records)
         return feed, feed.pipeline(loader.num_threads)
 
     feed, pipeline = signalsafe.call(make_feed)  # an exception of a signal handler is no refusal of DALI's

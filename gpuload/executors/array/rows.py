@@ -99,14 +99,26 @@ class ArrayRowExecutor:
 
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
-        stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
-        decoding = [stage.takes_list for stage in stages if any(op.codec for op in stage.ops)]
+        decoding = self._decoding
         return {
             "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
             "device": "cpu",
             "stages": "; ".join(map(str, self._runs)) or "none: there are no ops",
             **({"codec": native.how(takes_files=all(decoding))} if decoding else {}),
         }
+
+    @property
+    def decoder(self) -> str:
+        """``"core"`` or ``"Python"``, which calls the codec; "" where no op decodes images."""
+        if not self._decoding:
+            return ""
+        return "core" if native.codec() is not None and all(self._decoding) else "Python"
+
+    @cached_property
+    def _decoding(self) -> list[bool]:
+        """Whether the core takes the files, for each stage that decodes."""
+        stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
+        return [stage.takes_list for stage in stages if any(op.codec for op in stage.ops)]
 
     def close(self) -> None:
         """Give back memory: that of a thread ends with the thread."""

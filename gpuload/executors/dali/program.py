@@ -343,8 +343,8 @@ def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
             raise RowError(
                 row,
                 f"it is of the format {title}",
-                cause=f"DALI has no codec for {title}; the array executor decodes it",
-                remedy='make the loader with device="cpu", executor="array", or store the image as PNG',
+                cause=f"DALI has no codec for {title}; the core, or Pillow, decodes it on the host",
+                remedy='make the loader with decode="host", or store the image as PNG',
             )
 
 
