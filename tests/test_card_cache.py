@@ -318,6 +318,18 @@ def test_other_records_stand_for_damaged_ones(photos, on_error):
 
 
 @gpu
+def test_what_stands_for_a_damaged_record_is_not_kept_under_its_number(photos):
+    path = photos / "03.jpg"
+    path.write_bytes(path.read_bytes()[:200])
+    with on_gpu(gl.images(photos, labels=None), RESIZED, 4, on_error="replace", max_bad=0.5) as loader:
+        cached = loader.cache(device=True)
+    with cached, cached.replace(on_error="raise") as strict:
+        list(cached)
+        with pytest.raises(RecordError, match=r"03\.jpg"):
+            list(strict)
+
+
+@gpu
 def test_labels_that_an_op_refuses_on_the_gpu_are_replaced():
     labels = LABELS.copy()
     labels[7] = 99
