@@ -861,7 +861,7 @@ class Loader:
                 raise DeviceError(
                     f"cache(device=True) of what DALI makes of {codec_op}",
                     cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",
-                    remedy='have them decoded there: loader.replace(executor="array", decode="auto").cache(device=True)',
+                    remedy='have the host do it: loader.replace(executor="array", decode="auto").cache(device=True)',
                 )
             if self._choice.executor != "array" or not all(graph.is_exact(n) for n in places):
                 break

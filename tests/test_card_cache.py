@@ -318,6 +318,31 @@ def test_other_records_stand_for_damaged_ones(photos, on_error):
 
 
 @gpu
+@pytest.mark.parametrize("batch_size", [4, 25])
+def test_a_record_that_is_damaged_later_beside_its_row_on_the_gpu_gets_another_in_all_fields(batch_size):
+    is_damaged = False
+
+    def read(numbers):
+        if is_damaged and 5 in numbers:
+            raise RecordError("tokens of record 5", cause="they are damaged", remedy="none")
+        return {"tokens": [np.arange(number % 4) for number in numbers]}
+
+    tokens = gl.records(50, read)
+    arguments = {"batch_size": batch_size, "on_error": "replace", "max_bad": 0.5}
+    with (
+        on_gpu(gl.zip(records(), tokens), **arguments) as reference,
+        on_gpu(gl.zip(records().cache(device=True), tokens), **arguments) as loader,
+    ):
+        assert_same_epochs(loader, reference, [0])
+        is_damaged = True
+        for batch, expected in zip(loader.epoch(1), reference.epoch(1), strict=True):
+            assert_same(batch, expected)
+        (step,) = reference.steps_of([5], 2)
+        assert_same(loader.batch_at(step, 2), reference.batch_at(step, 2))
+        assert_same_epochs(loader, reference, [2])
+
+
+@gpu
 def test_what_stands_for_a_damaged_record_is_not_kept_under_its_number(photos):
     path = photos / "03.jpg"
     path.write_bytes(path.read_bytes()[:200])
