@@ -32,7 +32,7 @@ from gpuload.ops.graph import Graph
 from gpuload.order import MAX_LENGTH, Plan
 from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
-from gpuload.sources.card import card_groups_of
+from gpuload.sources.card import card_groups_of, stays_on_card
 from gpuload.sources.leaf import Group
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage.direct import DirectReader
@@ -344,8 +344,9 @@ def _on_card(
 
     All or none: a record of which one field is needed on the host is read as a whole.
     """
-    fields = tuple((field.name, place) for place, field in enumerate(route.spec) if field.name in needed_fields)
-    return fields if route.group in groups and not any(name in on_host for name, _ in fields) else ()
+    fields = [(field, place) for place, field in enumerate(route.spec) if field.name in needed_fields]
+    may_stay = all(stays_on_card(field) and field.name not in on_host for field, _ in fields)
+    return tuple((field.name, place) for field, place in fields) if may_stay and route.group in groups else ()
 
 
 def raw_region(group: int) -> str:

@@ -78,12 +78,14 @@ class Work:
         source: returns the source of a number of records, in a folder.
         ops: of the loader.
         take: what the consumer does with a batch.
+        stays: True if what comes before the first random op stays in the GPU's memory.
     """
 
     batch_size: int
     source: Callable[[Path, int], Any]
     ops: tuple[Any, ...] = ()
     take: Callable[[Any], Any] = lambda batch: None
+    stays: bool = False
 
 
 def rows(folder: Path, number: int) -> Any:
@@ -148,6 +150,7 @@ WORKS = {
     "rows of 3 KiB": Work(256, rows),
     "CIFAR-10 records": Work(256, cifar),
     "CIFAR-10 chain: transpose, crop, flip, normalise": Work(256, cifar, CHAIN),
+    "resident CIFAR chain: the records lie on the GPU": Work(256, cifar, CHAIN, stays=True),
     "Resize": Work(16, images, (gl.ops.Resize(24, 24),)),
     "RandomResizedCrop": Work(16, images, (gl.ops.RandomResizedCrop(24, 24),)),
     "Resize of images of many sizes": Work(16, images_of_many_sizes, (gl.ops.Resize(24, 24),)),
@@ -221,7 +224,8 @@ def host_us(work: Work) -> float:
 
 def _loader(work: Work, folder: Path) -> Any:
     source = work.source(folder, work.batch_size * NUM_BATCHES)
-    return gl.Loader(source, work.batch_size, ops=work.ops, shuffle=True, seed=1, device="gpu", executor="array")
+    loader = gl.Loader(source, work.batch_size, ops=work.ops, shuffle=True, seed=1, device="gpu", executor="array")
+    return loader.cache(device=True) if work.stays else loader
 
 
 def _run(work: Work, loader: Any) -> None:

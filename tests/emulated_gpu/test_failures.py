@@ -42,6 +42,12 @@ def make_loader(name: str) -> gl.Loader:
     return gl.Loader(SOURCE, 4, ops=OPS, shuffle=True, device=name, executor="array", output=("image", "label"))
 
 
+def make_resident(name: str) -> gl.Loader:
+    """Return a loader whose records stay on the GPU."""
+    loader = make_loader(name)
+    return loader if name == "cpu" else loader.cache(device=True)
+
+
 def make_rows(name: str) -> gl.Loader:
     """Return a loader of short steps: they are joined, and their batches are slices."""
     source = gl.arrays(x=np.arange(64 * 784, dtype=np.float32).reshape(64, 784))
@@ -82,6 +88,9 @@ class OfTheUser(Exception):
 def run(make: Callable[[str], gl.Loader] = make_loader) -> None:
     """Go through an epoch and compare every batch."""
     with make("gpu") as loader:
+        if make is make_resident:  # the batches that are compared are those of records that lie there
+            for _ in loader.epoch(0):
+                pass
         for batch, right in zip(loader, expected(make), strict=True):
             try:
                 values = host_values(batch)
@@ -123,7 +132,14 @@ def num_calls(work: Callable[[], object]) -> int:
 )
 @pytest.mark.parametrize(
     ("make", "every"),
-    [(make_loader, 1), (make_rows, 7), (make_ragged, 7), (make_sizes, 7), (make_audit, 7)],
+    [
+        (make_loader, 1),
+        (make_resident, 11),
+        (make_rows, 7),
+        (make_ragged, 7),
+        (make_sizes, 7),
+        (make_audit, 7),
+    ],
     ids=lambda it: getattr(it, "__name__", ""),
 )
 def test_each_call_that_fails_is_a_clear_error_or_no_harm_and_the_next_loader_goes_on(
@@ -243,6 +259,33 @@ def test_a_program_whose_gpu_was_lost_ends():
 
     assert process.returncode == 0, process.stderr
     assert process.stdout == "a call of CUDA failed\n"
+
+
+def test_a_gpu_that_becomes_full_while_records_stay_there_has_the_others_read_in_each_epoch(caplog, monkeypatch):
+    images = RANDOM.integers(0, 256, (64, 32, 32, 3), np.uint8)
+    reference = gl.Loader(gl.arrays(image=images), 8, shuffle=True, device="cpu")
+    loader = gl.Loader(gl.arrays(image=images), 8, shuffle=True, device="gpu", prefetch=1).cache(device=True)
+    monkeypatch.setattr("gpuload.sources.card.PIECE_BYTES", 8 * images[0].nbytes)
+    taken = []
+    take = device.CardMemory.take.__func__
+
+    def take_piece(cls, num_bytes, name):
+        """Give three pieces, and then have the card full."""
+        if len(taken) == 3:
+            emulated_gpu.fail(1, emulated_gpu.OUT_OF_MEMORY)
+        taken.append(num_bytes)
+        return take(cls, num_bytes, name)
+
+    monkeypatch.setattr(device.CardMemory, "take", classmethod(take_piece))
+
+    for epoch in range(3):
+        for batch, expected in zip(loader.epoch(epoch), reference.epoch(epoch), strict=True):
+            np.testing.assert_array_equal(batch["image"].get(), expected["image"])
+
+    assert len(taken) == 4  # and asked no more
+    assert "gpu:0 has no memory left: 24 of 64 records" in caplog.text
+    assert "40 do not fit and come from the source in each epoch" in loader.describe()
+    loader.close()
 
 
 def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():
