@@ -491,7 +491,9 @@ def _can_be_joined(recipe: Recipe) -> bool:
     groups = [recipe.source.groups[route.group] for route in recipe.routes]
     quick = all(group.layout is not None or group.is_quick for group in groups)
     if not recipe.on_rows:  # a GPU copies arrays that are not aligned in no time
-        fields = [recipe.host.spec_out[name] for name in recipe.rest.touched.union(recipe.names)]
+        uploads = recipe.host.spec_out
+        needed_names = recipe.rest.touched.union(recipe.names).intersection(uploads.names)
+        fields = [uploads[name] for name in needed_names]
         fields += [recipe.graph.spec_out[name] for name in recipe.names]
         return quick and recipe.any_length and all(field.has_rows for field in fields)
     needed_fields = recipe.graph.touched.union(recipe.names)
