@@ -186,7 +186,7 @@ def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | No
     error = DeviceError(
         f"images are decoded on {recipe.device}, {card}, by {decoder}",
         cause=f"it makes other pixels there than the CPU: {verdict.about}",
-        remedy='executor="array" decodes on the host; after another driver or DALI was installed nothing is known of '
+        remedy='decode="host" decodes on the host; after another driver or DALI was installed nothing is known of '
         "it; `gpuload doctor` tries it again; audit=0 uses it all the same",
     )
     if setting is None or not setting.counts:
@@ -468,8 +468,9 @@ class Auditor:
             cause += f". {python_op} calls a function of yours: it must make the same of the same record"
         look = f"loader.replace(audit=0).batch_at({row.step}, {epoch}) has the batch, to look at it"
         alternative = "" if recipe.on_rows else '; device="cpu" makes other batches right'
-        if not recipe.on_rows and any(op.codec for op in ops) and self._executor == "dali":
-            alternative = '; executor="array" decodes on the host'
+        if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
+            word = 'decode="host"' if recipe.device != "cpu" else 'executor="array"'
+            alternative = f"; {word} has the core decode on the host"
         return PixelError(
             f"{recipe.source.where(int(step.records[row.row]))}, epoch {epoch}, step {row.step}: field {name!r} on "
             f"{recipe.device}: {text}",

@@ -371,6 +371,18 @@ class TestAFaultOnAGpu:
 
             assert with_audit.stats()["records_audited"] == len([pair for pair in chosen(0.3) if pair[0] == 0])
 
+    def test_of_rows_that_lie_on_the_gpu_is_seen(self, monkeypatch):
+        """The audit reads the source, and not the GPU's memory."""
+        words = {"ops": list(OPS), "shuffle": True, "device": "gpu", "num_threads": 1, "audit": 1.0}
+        with gl.Loader(source().cache(device=True), 5, **words) as with_audit:
+            for _ in range(3):
+                list(with_audit)
+            assert with_audit.stats()["records_audited"] == 3 * COUNT
+
+            with_fault(monkeypatch, lambda images, results: _swapped(results))
+            with pytest.raises(gl.PixelError, match="epoch 3, step 0: field 'image' on gpu:0"):
+                list(with_audit)
+
     def test_costs_the_consumer_no_wait_for_the_device(self):
         with loader(device="gpu", batch_size=4) as with_audit:
             for batch in with_audit:
@@ -581,7 +593,7 @@ class TestADecoderThatIsNotKnown:
         assert "record 6: 64 of 192 values differ" in verdicts().about
         with pytest.raises(gl.errors.DeviceError, match=CARD) as caught:
             audit._trial_of(recipe_on_gpu(), None)
-        assert 'executor="array"' in caught.value.remedy
+        assert 'decode="host"' in caught.value.remedy
         assert "audit=0" in caught.value.remedy
 
     def test_that_is_bad_is_logged_alone_where_differences_are_counted(self, verdicts, caplog):
