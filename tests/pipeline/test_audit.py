@@ -319,7 +319,7 @@ class Late:
             self.stream.wait_event(event)
             self.spin((1,), (1,), (np.int64(900_000_000),))
             memory[row] = results[row]
-        self.kept = memory, results
+        self.memory = memory, results
         return memory
 
 
@@ -563,7 +563,7 @@ def trial_loader(share=None, **settings):
     return plain, auditor
 
 
-def made(plain, step):
+def outcome_at(plain, step):
     """Return the outcome of a step of epoch 0."""
     return plain._session.at(plain._plan.at(Position(0), step))
 
@@ -573,7 +573,7 @@ class TestADecoderThatIsNotKnown:
         assert audit._trial_of(recipe_on_gpu(), None) is not None
         plain, auditor = trial_loader()
         for step in range(4):
-            assert auditor.audit(made(plain, step)).error is None
+            assert auditor.audit(outcome_at(plain, step)).error is None
 
         assert plain.stats()["records_audited"] == 2 * 4
         assert not auditor.is_active
@@ -582,7 +582,7 @@ class TestADecoderThatIsNotKnown:
 
     def test_is_known_to_be_bad_where_one_differs(self, verdicts, monkeypatch):
         plain, auditor = trial_loader()
-        outcome = made(plain, 1)
+        outcome = outcome_at(plain, 1)
         outcome.fields["image"][2, ..., 0] += 1
 
         error = auditor.audit(outcome).error
@@ -625,7 +625,7 @@ class TestADecoderThatIsNotKnown:
     def test_is_not_condemned_for_a_file_that_the_cpu_refuses(self, verdicts, monkeypatch):
         """DALI makes the rest of a JPEG that ends early gray."""
         plain, auditor = trial_loader()
-        outcome = made(plain, 0)
+        outcome = outcome_at(plain, 0)
 
         def refuse(self, step, row):
             raise RowError(0, "its data ends early")
@@ -638,7 +638,7 @@ class TestADecoderThatIsNotKnown:
 
     def test_that_cannot_be_tried_is_no_error_where_nobody_asked(self, verdicts, monkeypatch, caplog):
         plain, auditor = trial_loader()
-        outcome = made(plain, 0)
+        outcome = outcome_at(plain, 0)
 
         def fail(self, step, row):
             raise gl.errors.MissingPackageError("pillow", cause="it is not installed")
@@ -656,7 +656,7 @@ class TestADecoderThatIsNotKnown:
         monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "file"))
         plain, auditor = trial_loader()
         for step in range(2):
-            assert auditor.audit(made(plain, step)).error is None
+            assert auditor.audit(outcome_at(plain, step)).error is None
 
         assert "the next run audits its first batches again" in caplog.text
 
