@@ -392,7 +392,7 @@ class Loader:
             raise SpecError(
                 f"audit={self._arguments['audit']!r} with batches that are made ready on the host",
                 cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
-                remedy="leave audit= out, or take batches from the loader itself: gltf.tensors(loader)",
+                remedy='write dataset(loader, via="generator"), which takes the batches from here, or leave audit= out',
             )
         on_host, rest = self._feed_places(), self.feed_graph
         recipe = make_recipe(

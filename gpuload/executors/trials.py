@@ -88,7 +88,7 @@ def save(failures: Sequence[Failure]) -> str:
             return place[0]
         _write(place, [asdict(failure) for failure in failures])
     except OSError as error:
-        raise _not_written(place[0], error) from None
+        raise _write_error(place[0], error) from None
     return place[0]
 
 
@@ -107,7 +107,7 @@ def save_verdict(decoder: str, card: str, verdict: Verdict) -> str:
     try:
         _write(place, [asdict(verdict)])
     except OSError as error:
-        raise _not_written(place[0], error) from None
+        raise _write_error(place[0], error) from None
     return place[0]
 
 
@@ -132,7 +132,7 @@ def _write(place: tuple[str, dict[str, str]], content: list[dict[str, Any]]) -> 
         writer.end()
 
 
-def _not_written(path: str, error: OSError) -> FileError:
+def _write_error(path: str, error: OSError) -> FileError:
     return FileError(
         f"{path} is not written",
         cause=error.strerror or str(error),

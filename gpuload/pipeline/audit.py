@@ -79,8 +79,8 @@ class AuditSetting:
         return f"{100 * self.share:.4g} % of the records are made again on the CPU and compared; {effect}"
 
 
-def setting_of(value: Any) -> AuditSetting | None:
-    """Return the setting that the argument ``audit=`` means; None for no audit.
+def setting_of(value: Any) -> AuditSetting:
+    """Return the setting that the argument ``audit=`` means.
 
     Raises:
         SpecError: it means none.
@@ -186,7 +186,7 @@ def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | No
     error = DeviceError(
         f"images are decoded on {recipe.device}, {card}, by {decoder}",
         cause=f"it makes other pixels there than the CPU: {verdict.about}",
-        remedy='executor="array" decodes on the host; after another driver or DALI was installed nothing is known of '
+        remedy='decode="host" decodes on the host; after another driver or DALI was installed nothing is known of '
         "it; `gpuload doctor` tries it again; audit=0 uses it all the same",
     )
     if setting is None or not setting.counts:
@@ -290,12 +290,20 @@ class Auditor:
             sizes = [recipe.slot_bytes, *(region.num_bytes(recipe.num_rows) for region in regions)]
             lane.fill_free_memory(FILLED_BATCHES * [size for size in sizes if size], PATTERN)
 
-    def audit(self, outcome: Outcome) -> Outcome:
-        """Return an outcome with the errors of records that differ."""
+    def audit(self, outcome: Outcome, is_stopped: Callable[[], bool] = lambda: False) -> Outcome:
+        """Return an outcome with the errors of records that differ.
+
+        Args:
+            outcome: of a step, or of some that were done together.
+            is_stopped: returns True once nobody waits for it any more.
+
+        Raises:
+            ClosedError: nobody waits for it any more.
+        """
         if outcome.error is not None:
             return outcome
         if outcome.singles:
-            return replace(outcome, singles=[self.audit(single) for single in outcome.singles])
+            return replace(outcome, singles=[self.audit(single, is_stopped) for single in outcome.singles])
         is_whole = self._trial is not None and self._trial.is_open
         rows = self._rows(outcome.step, 1.0 if is_whole else self._setting.share)
         if not rows:
@@ -303,11 +311,19 @@ class Auditor:
         begin_s = time.perf_counter()
         try:
             self._fetch(outcome, rows)
-            results = threads.parallel_map(lambda row: self._compare(outcome.step, row), rows, self._num_threads)
+
+            def compare(row: _Row) -> _Result:
+                if is_stopped():
+                    raise ClosedError("an audit", cause="the loader was closed", remedy="make a new one")
+                return self._compare(outcome.step, row)
+
+            results = threads.parallel_map(compare, rows, self._num_threads)
             if self._trial is not None and is_whole:
                 results = self._try_decoder(self._trial, outcome.step, rows, results)
             errors = self._settle(outcome.step, rows, results)
         except Exception as error:  # of the source, of the GPU, of a user's function: it comes at the step
+            if is_stopped():
+                raise
             errors = self._failures(error, rows[0].step)
         end_s = time.perf_counter()
         self._counters.add(audit_s=end_s - begin_s, records_audited=len(rows))
@@ -468,11 +484,14 @@ class Auditor:
             cause += f". {python_op} calls a function of yours: it must make the same of the same record"
         look = f"loader.replace(audit=0).batch_at({row.step}, {epoch}) has the batch, to look at it"
         alternative = "" if recipe.on_rows else '; device="cpu" makes other batches right'
-        if not recipe.on_rows and any(op.codec for op in ops) and self._executor == "dali":
-            alternative = '; executor="array" decodes on the host'
+        if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
+            word = 'decode="host"' if recipe.device != "cpu" else 'executor="array"'
+            alternative = f"; {word} has the core decode on the host"
+        record = int(step.records[row.row])
+        place, number = recipe.source.where(record), f"record {record}"
+        place = place if place.endswith(number) else f"{place} ({number} of the source)"
         return PixelError(
-            f"{recipe.source.where(int(step.records[row.row]))}, epoch {epoch}, step {row.step}: field {name!r} on "
-            f"{recipe.device}: {text}",
+            f"{place}, epoch {epoch}, step {row.step}: field {name!r} on {recipe.device}: {text}",
             cause=cause,
             remedy=f'{look}{alternative}; audit="count" goes on and counts',
         )
@@ -571,7 +590,7 @@ class _AuditBoard:
             if not self._joining.steps(number)[1]:
                 self._allowed = min(self._allowed, number)  # behind the last group, see `Batches`
                 continue
-            self.tray.put(number, self._auditor.audit(self._take(number)))
+            self.tray.put(number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped))
             self._next += 1
 
     def _listen(self) -> bool:

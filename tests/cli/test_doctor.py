@@ -186,7 +186,7 @@ def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, mo
     finding = doctor.try_card("gpu:0")
 
     assert (finding.state, finding.about) == (PROBLEM, "it ended the process (SIGSEGV)")
-    assert 'executor="array"' in finding.remedy
+    assert 'decode="host"' in finding.remedy
     assert trials.load_verdict(decoder, "NVIDIA H100") == trials.Verdict(False, finding.about)
 
 

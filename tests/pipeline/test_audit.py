@@ -319,7 +319,7 @@ class Late:
             self.stream.wait_event(event)
             self.spin((1,), (1,), (np.int64(900_000_000),))
             memory[row] = results[row]
-        self.kept = memory, results
+        self.memory = memory, results
         return memory
 
 
@@ -370,6 +370,18 @@ class TestAFaultOnAGpu:
             list(with_audit)
 
             assert with_audit.stats()["records_audited"] == len([pair for pair in chosen(0.3) if pair[0] == 0])
+
+    def test_of_rows_that_lie_on_the_gpu_is_seen(self, monkeypatch):
+        """The audit reads the source, and not the GPU's memory."""
+        words = {"ops": list(OPS), "shuffle": True, "device": "gpu", "num_threads": 1, "audit": 1.0}
+        with gl.Loader(source().cache(device=True), 5, **words) as with_audit:
+            for _ in range(3):
+                list(with_audit)
+            assert with_audit.stats()["records_audited"] == 3 * COUNT
+
+            with_fault(monkeypatch, lambda images, results: _swapped(results))
+            with pytest.raises(gl.PixelError, match="epoch 3, step 0: field 'image' on gpu:0"):
+                list(with_audit)
 
     def test_costs_the_consumer_no_wait_for_the_device(self):
         with loader(device="gpu", batch_size=4) as with_audit:
@@ -551,7 +563,7 @@ def trial_loader(share=None, **settings):
     return plain, auditor
 
 
-def made(plain, step):
+def outcome_at(plain, step):
     """Return the outcome of a step of epoch 0."""
     return plain._session.at(plain._plan.at(Position(0), step))
 
@@ -561,7 +573,7 @@ class TestADecoderThatIsNotKnown:
         assert audit._trial_of(recipe_on_gpu(), None) is not None
         plain, auditor = trial_loader()
         for step in range(4):
-            assert auditor.audit(made(plain, step)).error is None
+            assert auditor.audit(outcome_at(plain, step)).error is None
 
         assert plain.stats()["records_audited"] == 2 * 4
         assert not auditor.is_active
@@ -570,7 +582,7 @@ class TestADecoderThatIsNotKnown:
 
     def test_is_known_to_be_bad_where_one_differs(self, verdicts, monkeypatch):
         plain, auditor = trial_loader()
-        outcome = made(plain, 1)
+        outcome = outcome_at(plain, 1)
         outcome.fields["image"][2, ..., 0] += 1
 
         error = auditor.audit(outcome).error
@@ -581,7 +593,7 @@ class TestADecoderThatIsNotKnown:
         assert "record 6: 64 of 192 values differ" in verdicts().about
         with pytest.raises(gl.errors.DeviceError, match=CARD) as caught:
             audit._trial_of(recipe_on_gpu(), None)
-        assert 'executor="array"' in caught.value.remedy
+        assert 'decode="host"' in caught.value.remedy
         assert "audit=0" in caught.value.remedy
 
     def test_that_is_bad_is_logged_alone_where_differences_are_counted(self, verdicts, caplog):
@@ -613,7 +625,7 @@ class TestADecoderThatIsNotKnown:
     def test_is_not_condemned_for_a_file_that_the_cpu_refuses(self, verdicts, monkeypatch):
         """DALI makes the rest of a JPEG that ends early gray."""
         plain, auditor = trial_loader()
-        outcome = made(plain, 0)
+        outcome = outcome_at(plain, 0)
 
         def refuse(self, step, row):
             raise RowError(0, "its data ends early")
@@ -626,7 +638,7 @@ class TestADecoderThatIsNotKnown:
 
     def test_that_cannot_be_tried_is_no_error_where_nobody_asked(self, verdicts, monkeypatch, caplog):
         plain, auditor = trial_loader()
-        outcome = made(plain, 0)
+        outcome = outcome_at(plain, 0)
 
         def fail(self, step, row):
             raise gl.errors.MissingPackageError("pillow", cause="it is not installed")
@@ -644,7 +656,7 @@ class TestADecoderThatIsNotKnown:
         monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "file"))
         plain, auditor = trial_loader()
         for step in range(2):
-            assert auditor.audit(made(plain, step)).error is None
+            assert auditor.audit(outcome_at(plain, step)).error is None
 
         assert "the next run audits its first batches again" in caplog.text
 
