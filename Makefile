@@ -69,7 +69,7 @@ DLIO_PACKAGES := mpi4py==4.1.2 mpich==5.0.2 hydra-core==1.3.8 omegaconf==2.3.0 p
 DLIO_ALONE := dlio-benchmark==2.0.0 pydftracer==1.0.2
 
 .PHONY: setup core demo test test-all test-torch test-launchers test-ray test-peers test-matrix release-check dlio lint pytest docs pages bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
-  sanitize sanitize-threads wheel wheels clean
+  sanitize sanitize-threads sanitize-gpu wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
 
@@ -289,6 +289,10 @@ sanitize: setup
 # Threads that use the core at the same time, in a C++ program under ThreadSanitizer: Python itself is not built with it.
 sanitize-threads: setup
 	$(BIN)/python -m pytest -p no:cacheprovider $(SANITIZE) tests/core/test_threads.py
+
+# The kernels of all ops on the emulated GPU, under AddressSanitizer and with checks of UndefinedBehaviorSanitizer.
+sanitize-gpu: setup $(EMULATED_STAMP)
+	$(EMULATED)/bin/python -m tests.emulated_gpu --sanitize $(SANITIZE)
 
 # The sdist, and from it the wheel of this Python on this machine: in dist. Without a C++ compiler this is an error.
 wheel: $(WHEELS_STAMP)

@@ -9,11 +9,15 @@ import io
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from benchmarks.machine import cores
 
 SEED = 20_261_101
 ROW_SHAPE = (784,)
@@ -159,30 +163,59 @@ def jpegs(folder: Path, num_records: int) -> Path:
 
 
 def _write_jpegs(path: Path, num_records: int) -> None:
+    """All cores encode; the numbers are drawn in the order of the files, whoever encodes them."""
     from sklearn.datasets import load_sample_images
 
     rng = np.random.default_rng(SEED)
     photographs = [np.asarray(image) for image in load_sample_images().images]
+    pieces = [draw_piece(rng, photographs[number % 2]) for number in range(num_records)]
     path.mkdir()
-    for number in range(num_records):
-        (path / f"{number:06d}.jpg").write_bytes(_piece(rng, photographs[number % len(photographs)]))
+
+    def write(number: int) -> None:
+        (path / f"{number:06d}.jpg").write_bytes(pieces[number].encoded(photographs[number % 2]))
+
+    with ThreadPoolExecutor(cores()) as pool:  # Pillow resizes and encodes without the interpreter's lock
+        list(pool.map(write, range(num_records)))
 
 
-def _piece(rng: np.random.Generator, photograph: NDArray[np.uint8]) -> bytes:
-    """Return a random piece of a photograph, at a size within 15 % of 500 x 375, as a JPEG (4:2:0)."""
-    from PIL import Image
+@dataclass(frozen=True)
+class PhotographPiece:
+    """A piece of a photograph, at a size of its own.
 
-    image: Any = Image.fromarray(photograph)
+    Attributes:
+        box: left, top, right, bottom in the photograph, pixels.
+        size: width and height of the JPEG, pixels.
+        is_flipped: from left to right.
+    """
+
+    box: tuple[int, int, int, int]
+    size: tuple[int, int]
+    is_flipped: bool
+
+    def encoded(self, photograph: NDArray[np.uint8]) -> bytes:
+        """Return the piece as a JPEG (4:2:0)."""
+        from PIL import Image
+
+        image: Any = Image.fromarray(photograph)
+        piece = image.crop(self.box).resize(self.size, Image.Resampling.BICUBIC)
+        if self.is_flipped:
+            piece = piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        file = io.BytesIO()
+        piece.save(file, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0")
+        return file.getvalue()
+
+
+def draw_piece(rng: np.random.Generator, photograph: NDArray[np.uint8]) -> PhotographPiece:
+    """Return a random piece of a photograph, at a size within 15 % of 500 x 375."""
     share = rng.uniform(0.6, 1.0)
-    width, height = int(image.width * share), int(image.height * share)
-    left, top = rng.integers(image.width - width + 1), rng.integers(image.height - height + 1)
-    size = (int(JPEG_WIDTH * rng.uniform(0.85, JPEG_SPREAD)), int(JPEG_HEIGHT * rng.uniform(0.85, JPEG_SPREAD)))
-    piece = image.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BICUBIC)
-    if rng.random() < 0.5:
-        piece = piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    file = io.BytesIO()
-    piece.save(file, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0")
-    return file.getvalue()
+    height, width = (int(side * share) for side in photograph.shape[:2])
+    left = int(rng.integers(photograph.shape[1] - width + 1))
+    top = int(rng.integers(photograph.shape[0] - height + 1))
+    size = (
+        int(JPEG_WIDTH * rng.uniform(0.85, JPEG_SPREAD)),
+        int(JPEG_HEIGHT * rng.uniform(0.85, JPEG_SPREAD)),
+    )
+    return PhotographPiece((left, top, left + width, top + height), size, bool(rng.random() < 0.5))
 
 
 def once(path: Path, write: Callable[[Path], None]) -> Path:

@@ -17,12 +17,13 @@ import json
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,6 +71,50 @@ def part_options(
     return parser.parse_args(arguments)
 
 
+def write_rows(
+    path: Path, rows: Sequence[Sequence[Any]], problems: Sequence[str] = (), targets: Sequence[Target] = ()
+) -> None:
+    """Write what a part has so far, whole or not at all; it is called after each row: a part that is ended loses none.
+
+    Args:
+        path: of ``rows.json``.
+        rows: of the section's table.
+        problems: what is wrong, or was left out, a line each.
+        targets: figures beside what they should be.
+    """
+    results = {"rows": rows, "problems": problems, "targets": [target.row() for target in targets]}
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(json.dumps(results), encoding="utf-8")
+    unfinished.replace(path)
+
+
+class Target(NamedTuple):
+    """A figure beside what it should be.
+
+    Args:
+        subject: what was measured.
+        value: what it is.
+        bound: what it should be.
+        is_least: whether more of it is better.
+        form: of both numbers, for `format`.
+    """
+
+    subject: str
+    value: float
+    bound: float
+    is_least: bool = True
+    form: str = ",.0f"
+
+    def row(self) -> list[str]:
+        """Return a row of the table of targets: subject, target, measured, and which of both it is."""
+        is_reached = self.value >= self.bound if self.is_least else self.value <= self.bound
+        word = "at least" if self.is_least else "at most"
+        return [
+            self.subject, f"{word} {self.bound:{self.form}}", f"{self.value:{self.form}}",
+            "reached" if is_reached else "**missed**",
+        ]  # fmt: skip
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Write how the GPU at work is, as rows of a table; or print why a package cannot be used with it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="used by benchmarks.gpu_report")
@@ -81,7 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(_why_not(options.look))
         return
     rows = state(1 if options.smoke else LINK_COPIES)
-    options.result.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    write_rows(options.result, rows)
 
 
 def state(num_copies: int) -> list[list[str]]:
@@ -110,24 +155,28 @@ def problem() -> device.Problem | None:
 def absent(packages: Iterable[str]) -> dict[str, str]:
     """Return those of the packages that are not installed or cannot be used with the GPU, and why.
 
-    A framework takes memory of the GPU when it looks for it, so each looks in a process of its own.
+    A framework takes memory of the GPU when it looks for it, so each looks in a process of its own, all at a time.
     """
-    reasons = {}
-    for name in dict.fromkeys(packages):
-        if missing((name,)):
-            reasons[name] = f"{name} is not installed"
-        elif name in _LOOKS:
-            command = [sys.executable, "-m", "benchmarks.gpu", "--look", name]
-            try:
-                process = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=False)
-            except subprocess.TimeoutExpired:
-                reasons[name] = f"{name} was asked for the GPU and did not answer in {LOOK_S:.0f} s"
-                continue
-            reason = process.stdout.strip()
-            if process.returncode:
-                reason = f"{name} ended with status {process.returncode} when it looked for the GPU"
-            reasons |= {name: " ".join(reason.splitlines()[-1:])} if reason else {}
-    return reasons
+    names = list(dict.fromkeys(packages))
+    with ThreadPoolExecutor(max(1, len(names))) as pool:
+        reasons = dict(zip(names, pool.map(_why_absent, names), strict=True))
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _why_absent(name: str) -> str:
+    """Return why a package cannot be used with the GPU, empty if it can."""
+    if missing((name,)):
+        return f"{name} is not installed"
+    if name not in _LOOKS:
+        return ""
+    command = [sys.executable, "-m", "benchmarks.gpu", "--look", name]
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"{name} was asked for the GPU and did not answer in {LOOK_S:.0f} s"
+    if process.returncode:
+        return f"{name} ended with status {process.returncode} when it looked for the GPU"
+    return " ".join(process.stdout.strip().splitlines()[-1:])
 
 
 @dataclass(frozen=True)

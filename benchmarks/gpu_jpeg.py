@@ -9,16 +9,21 @@ Limit    a pipeline of DALI as NVIDIA's examples write it, with its best setting
          (`dali_whole`), as nvImageCodec 0.9.0 is reported to end the process at a region on some cards. With a step,
          the loop over data that lies on the GPU already
 Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then `cupy.asarray`
+Lanes    of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host, with all that is
+         behind the flip in CuPy, `gpuload_dali_host` by the core with DALI behind it. `dali_host` is DALI's own decoder
+         on the host, of boxes alone
 Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose pixels differ from those
-         of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give it all images. torch, tf.data and the floor:
-         no antialias
+         of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give it all images. torch, torchcodec, tf.data
+         and the floor: no antialias
 Shuffle  each peer visits every image once a pass in a new whole order
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,10 +54,11 @@ def resident(work: Work) -> Epoch:
     return gpu.resident(work, SIDE, SIDE, 3)
 
 
-def dali(hardware_load: float, *, is_whole: bool = False) -> Callable[[Work], Epoch]:
+def dali(hardware_load: float, *, is_whole: bool = False, on_host: bool = False) -> Callable[[Work], Epoch]:
     """readers.file, decoders.image_random_crop (mixed) and resize, crop_mirror_normalize.
 
     ``is_whole``: decoders.image and random_resized_crop in place of the two, as some cards refuse regions.
+    ``on_host``: the decoder runs on the host, and images are uploaded as they come from it.
     """
 
     def build(work: Work) -> Epoch:
@@ -70,12 +76,15 @@ def dali(hardware_load: float, *, is_whole: bool = False) -> Callable[[Work], Ep
                 "device": "mixed", "hw_decoder_load": hardware_load, "preallocate_width_hint": width,
                 "preallocate_height_hint": height,
             }  # fmt: skip
+            if on_host:
+                decoder = {"device": "cpu"}
             box = {"random_area": list(AREA), "random_aspect_ratio": list(PROPORTIONS), "num_attempts": TRIES}
             resize = {"size": (SIDE, SIDE), "interp_type": types.INTERP_LINEAR, "antialias": True}
             if is_whole:
                 images = fn.random_resized_crop(fn.decoders.image(files, **decoder), **box, **resize)
             else:
-                images = fn.resize(fn.decoders.image_random_crop(files, **box, **decoder), **resize)
+                images = fn.decoders.image_random_crop(files, **box, **decoder)
+                images = fn.resize(images.gpu() if on_host else images, **resize)
             return fn.crop_mirror_normalize(
                 images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
             )
@@ -111,19 +120,20 @@ def _passes(pipe: Any, work: Work) -> Epoch:
     return epoch
 
 
-def gpuload(hardware_load: float) -> Callable[[Work], Epoch]:
-    """The package measured: its executor on a GPU is DALI, fed with gpuload's order and draws."""
+def gpuload(executor: str, *, decode: str = "auto", hardware_load: float = 0.0) -> Callable[[Work], Epoch]:
+    """The package measured, in one of its lanes."""
 
     def build(work: Work) -> Epoch:
         import gpuload as gl
 
         ops = [
-            gl.ops.Decode(hw_decoder_load=hardware_load), gl.ops.RandomResizedCrop(SIDE, SIDE), gl.ops.RandomFlip(),
-            gl.ops.Normalize(MEAN, STD),
+            gl.ops.Decode(hw_decoder_load=hardware_load), gl.ops.RandomResizedCrop(SIDE, SIDE),
+            gl.ops.RandomFlip(), gl.ops.Normalize(MEAN, STD),
         ]  # fmt: skip
-        source = gl.images(work.path, labels=None)
-        words = {"shuffle": True, "seed": 0, "device": "gpu", "decode": "device"}
-        loader = gl.Loader(source, batch_size=work.batch_size, ops=ops, **words)
+        loader = gl.Loader(
+            gl.images(work.path, labels=None), batch_size=work.batch_size, shuffle=True, seed=0, ops=ops,
+            device="gpu", executor=executor, decode=decode, num_threads=cores(),
+        )  # fmt: skip
         return forms.own_form(work, loader, "image")
 
     return build
@@ -134,24 +144,42 @@ def bare(work: Work) -> Epoch:
     return gpu.upload_batches(jpeg_training.threads(work))
 
 
-def torch(work: Work) -> Epoch:
-    """DataLoader over whole batches, a worker a core; uint8 goes to the GPU, which normalises."""
-    import cv2
-    import torch
+def torch(decode: Callable[[], Callable[[str], Any]]) -> Callable[[Work], Epoch]:
+    """DataLoader over whole batches, a worker a core; uint8 goes to the GPU, which normalises.
 
-    paths = sorted(work.path.iterdir())
+    ``decode`` returns, in a worker, the function of a path that returns its pixels, HWC.
+    """
 
-    def make(batch: forms.Records) -> Any:
-        cv2.setNumThreads(1)
-        rng = np.random.default_rng(torch.initial_seed() ^ int(batch[0]))
-        files = (paths[record].read_bytes() for record in batch)
-        images = [jpeg_training.resized(jpeg_training.simplejpeg_decode(file), rng) for file in files]
-        return torch.from_numpy(np.stack(images))
+    def build(work: Work) -> Epoch:
+        import cv2
+        import torch
 
-    loader: Any = forms.torch_loader(work, make, min(MOST_WORKERS, cores()))
-    loader.pin_memory = True
-    mean, std = (torch.tensor(values, device="cuda") for values in (MEAN, STD))
-    return gpu.torch_passes(loader, lambda images: (images.float() - mean) / std)
+        paths = _paths(work)
+
+        def make(batch: forms.Records) -> Any:
+            cv2.setNumThreads(1)
+            torch.set_num_threads(1)
+            rng, pixels = np.random.default_rng(torch.initial_seed() ^ int(batch[0])), decode()
+            images = [jpeg_training.resized(pixels(paths[record]), rng) for record in batch]
+            return torch.from_numpy(np.stack(images))
+
+        loader: Any = forms.torch_loader(work, make, min(MOST_WORKERS, cores()))
+        loader.pin_memory = True
+        mean, std = (torch.tensor(values, device="cuda") for values in (MEAN, STD))
+        return gpu.torch_passes(loader, lambda images: (images.float() - mean) / std)
+
+    return build
+
+
+def by_simplejpeg() -> Callable[[str], Any]:
+    """Return simplejpeg's decoder."""
+    return lambda path: jpeg_training.simplejpeg_decode(Path(path).read_bytes())
+
+
+def by_torchcodec() -> Callable[[str], Any]:
+    """Return torchcodec's decoder on the host."""
+    decoders = importlib.import_module("torchcodec.decoders")
+    return lambda path: np.ascontiguousarray(decoders.decode_jpeg(path).permute(1, 2, 0).numpy())
 
 
 def tfdata(work: Work) -> Epoch:
@@ -182,6 +210,7 @@ def tfdata(work: Work) -> Epoch:
 
 _DALI = ("cupy", "nvidia.dali", "nvidia.dali.fn")
 _CODECS = ("cv2", "simplejpeg")
+_TORCH = ("torch", "torch.utils.data")
 _WARM = ("warm",)
 QUESTION = GpuQuestion(
     name="gpu_jpeg",
@@ -229,16 +258,33 @@ QUESTION = GpuQuestion(
             role="floor", cache=_WARM,
         ),
         Peer(
-            "gpuload", consumed(gpuload(0.0)), "gl.images, DALI executor on the GPU", ("gpuload", *_DALI),
+            "gpuload", consumed(gpuload("dali")), "executor='dali': DALI decodes on the GPU", ("gpuload", *_DALI),
             role="ours", cache=_WARM,
         ),
         Peer(
-            "gpuload_hardware", consumed(gpuload(1.0)), "the same, Decode(hw_decoder_load=1)", ("gpuload", *_DALI),
+            "gpuload_hardware", consumed(gpuload("dali", hardware_load=1.0)),
+            "the same, Decode(hw_decoder_load=1)", ("gpuload", *_DALI), cache=_WARM,
+        ),
+        Peer(
+            "gpuload_host", consumed(gpuload("array")), "executor='array': the core decodes, CuPy does the rest",
+            ("cupy", "gpuload"), cache=_WARM,
+        ),
+        Peer(
+            "gpuload_dali_host", consumed(gpuload("dali", decode="host")),
+            "executor='dali', decode='host': the core decodes, DALI does the rest", ("gpuload", *_DALI),
             cache=_WARM,
         ),
         Peer(
-            "torch", consumed(torch), "DataLoader, up to 16 workers, simplejpeg, OpenCV, pin_memory",
-            ("cupy", "torch", "torch.utils.data", *_CODECS), cache=_WARM,
+            "dali_host", consumed(dali(0.0, on_host=True)), "dali with its decoder on the host", _DALI,
+            cache=_WARM,
+        ),
+        Peer(
+            "torch", consumed(torch(by_simplejpeg)), "DataLoader, up to 16 workers, simplejpeg, OpenCV, pin_memory",
+            ("cupy", *_TORCH, *_CODECS), cache=_WARM,
+        ),
+        Peer(
+            "torchcodec", consumed(torch(by_torchcodec)), "the same, torchcodec's decode_jpeg in place of simplejpeg",
+            ("cupy", *_TORCH, "torchcodec.decoders", "cv2"), cache=_WARM,
         ),
         Peer(
             "tfdata", consumed(tfdata), "decode_and_crop_jpeg, fast DCT, resize on the host, prefetch_to_device",

@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = gpu.part_options("gpu_parity", "what", WHATS, arguments)
     num_jpegs = 6 if options.smoke else NUM_JPEGS
     rows, problems = WHATS[options.what](num_jpegs)
-    options.result.write_text(json.dumps({"rows": rows, "problems": problems}), encoding="utf-8")
+    gpu.write_rows(options.result, rows, problems)
     print(*problems, sep="\n")
     return 1 if problems else 0
 
@@ -236,15 +236,15 @@ def decode(
     return np.stack(images)
 
 
-def jpeg(number: int) -> NDArray[np.uint8]:
+def jpeg(number: int, height: int = HEIGHT, width: int = WIDTH) -> NDArray[np.uint8]:
     """Return a JPEG of smooth shapes and some noise, coded."""
     from PIL import Image
 
     rng = np.random.default_rng(number)
     image: Any = Image.fromarray(rng.integers(0, 256, (24, 32, 3), np.uint8)).resize(
-        (WIDTH, HEIGHT), Image.Resampling.BICUBIC
+        (width, height), Image.Resampling.BICUBIC
     )
-    noisy = (np.asarray(image) + rng.normal(0, 4, (HEIGHT, WIDTH, 3))).clip(0, 255).astype(np.uint8)
+    noisy = (np.asarray(image) + rng.normal(0, 4, (height, width, 3))).clip(0, 255).astype(np.uint8)
     file = io.BytesIO()
     Image.fromarray(noisy).save(file, "JPEG", quality=90, subsampling=SUBSAMPLINGS[number % len(SUBSAMPLINGS)])
     return np.frombuffer(file.getvalue(), np.uint8)

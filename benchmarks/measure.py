@@ -77,8 +77,16 @@ class Settings:
         return question.num_records[self.smoke]
 
 
-def measure(question: Question, settings: Settings, tell: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Run all rounds of a question and return its results, ready for JSON; `tell` hears of each sample."""
+def measure(
+    question: Question,
+    settings: Settings,
+    tell: Callable[[str], None] = lambda line: None,
+    save: Callable[[dict[str, Any]], None] = lambda results: None,
+) -> dict[str, Any]:
+    """Run all rounds of a question and return its results, ready for JSON.
+
+    `tell` hears of each sample, and `save` takes the results as they are behind it: a run that is ended loses none.
+    """
     jobs = [
         (variant, peer)
         for variant, peer in question.jobs(settings.cache)
@@ -98,6 +106,7 @@ def measure(question: Question, settings: Settings, tell: Callable[[str], None] 
                 entries[variant, name]["samples"].append({"round": number, **sample})
                 summary = sample.get("failed") or f"{sample['records_per_s']:,.0f}/s"
                 tell(f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {summary}")
+                save({**head, "entries": list(entries.values())})
     return {**head, "entries": list(entries.values())}
 
 
@@ -146,7 +155,7 @@ def _groups(question: Question, jobs: list[Job], settings: Settings) -> Iterable
 def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterator[tuple[str, str, Sample]]:
     """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
     task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
-    is_gpuload = question.peer(jobs[0][1]).role == "ours"
+    is_gpuload = jobs[0][1].startswith("gpuload") or question.peer(jobs[0][1]).role == "ours"
     out, problem = run_process(
         [sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if is_gpuload else PEERS_MALLOC
     )

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -35,14 +36,31 @@ def main(arguments: list[str] | None = None) -> int:
     failures = 0
     for name in questions(options.only, settings):
         start = perf_counter()
-        results = measure(find(name), settings, lambda line: print(line, file=sys.stderr, flush=True))
+        path = folder / f"{name}{'' if settings.cache == 'warm' else f'.{settings.cache}'}.json"
+        results = measure(find(name), settings, _say, partial(write, partial_path(path)))
         if name in gpu.NAMES:
             results["versions"] |= gpu.versions()
-        path = folder / f"{name}{'' if settings.cache == 'warm' else f'.{settings.cache}'}.json"
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write(path, results)
+        partial_path(path).unlink(missing_ok=True)
         plot.write(path)
         failures += _tell(path, results, perf_counter() - start)
     return 1 if failures else 0
+
+
+def partial_path(path: Path) -> Path:
+    """Return where the results of a run are that goes on, or was ended: ``NAME.partial.json`` beside ``NAME.json``."""
+    return path.with_suffix(".partial.json")
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    """Write results, whole or not at all."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def questions(only: list[str] | None, settings: Settings) -> list[str]:

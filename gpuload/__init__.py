@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gpuload import ops, recipes
 from gpuload.batch import Batch
-from gpuload.errors import GpuloadError
+from gpuload.errors import GpuloadError, PixelError
 from gpuload.lazy import attach as _attach
 from gpuload.loader import Loader
 from gpuload.open import open as open
@@ -69,6 +69,7 @@ __all__ = [
     "Image",
     "Labels",
     "Loader",
+    "PixelError",
     "Ragged",
     "Raw",
     "Remote",

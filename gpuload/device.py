@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
@@ -320,6 +320,71 @@ def fetch(array: Any) -> tuple[NDArray[Any], Any]:
 _copies: deque[tuple[NDArray[Any], Any]] = deque()  # host memory that a GPU may still write to, and the event behind it
 
 
+def card_bytes(device: str) -> tuple[int, int]:
+    """Return how many bytes of a GPU's memory are free, and how many it has."""
+    try:
+        with cupy().cuda.Device(number(device)):
+            free, total = cupy().cuda.runtime.memGetInfo()
+    except Exception as error:
+        raise failure(error) from error
+    return int(free), int(total)
+
+
+class CardMemory:
+    """A piece of a GPU's memory, taken from CUDA itself: CuPy's pool would keep it when it is freed.
+
+    Attributes:
+        address: where it begins; a multiple of 256.
+    """
+
+    address = 0
+
+    def __init__(self, address: int, number: int) -> None:
+        self.address, self._number, self._pid = address, number, os.getpid()
+
+    @classmethod
+    def take(cls, num_bytes: int, device: str) -> CardMemory | None:
+        """Return so many bytes; None if the GPU has not so many.
+
+        Raises:
+            DeviceError: a call of CUDA failed.
+        """
+        runtime = cupy().cuda.runtime
+        _free_dropped_memory()
+        try:
+            with cupy().cuda.Device(number(device)):
+                return cls(int(runtime.malloc(num_bytes)), number(device))
+        except runtime.CUDARuntimeError as error:
+            if "MemoryAllocation" in str(error):
+                return None
+            raise failure(error) from error
+
+    def free(self) -> None:
+        """Give it back; CUDA waits until no kernel uses it. Twice is allowed; so is a GPU that was lost."""
+        address, self.address = self.address, 0
+        if address and self._pid == os.getpid():
+            with suppress(Exception), cupy().cuda.Device(self._number):
+                cupy().cuda.runtime.free(address)
+
+    def __del__(self) -> None:
+        # A finalizer waits for nothing, and CUDA may: the next call that takes memory frees it.
+        if self.address:
+            _dropped_memory.append((self.address, self._number, self._pid))
+
+
+_dropped_memory: deque[tuple[int, int, int]] = deque()  # of `CardMemory` that was not freed: address, GPU, process
+
+
+def _free_dropped_memory() -> None:
+    """Free the memory of which only the finalizer was called."""
+    with suppress(IndexError):
+        while True:
+            address, gpu, pid = _dropped_memory.popleft()
+            memory = CardMemory(address, gpu)
+            memory._pid = pid
+            memory.free()
+
+
 def compiles(xp: ModuleType) -> bool:
     """Return True if an array library compiles kernels of CUDA, as CuPy does and NumPy does not."""
     return hasattr(xp, "RawKernel")
@@ -451,6 +516,21 @@ class Lane:
             self.mark().synchronize()  # memory that was freed in the order of the stream may still be read there
             return memory
 
+    def fill_free_memory(self, sizes: Sequence[int], pattern: int) -> None:
+        """Fill memory on the GPU with a byte, and give it back, so that the lane's next work gets it.
+
+        What leaves a part of its memory unwritten then shows that byte. Where so much is not free, less is filled.
+
+        Args:
+            sizes: bytes of the arrays that the next work will ask for.
+            pattern: the byte.
+        """
+        arrays = []
+        with self, suppress(cupy().cuda.memory.OutOfMemoryError):
+            for num_bytes in sizes:
+                arrays.append(cupy().empty(num_bytes, np.uint8))
+                arrays[-1].data.memset_async(pattern, num_bytes, self.stream)
+
     def mark(self, *, timed: bool = False) -> Event:
         """Return an event that passes when all that was queued on the lane up to now has run.
 
@@ -467,7 +547,9 @@ class Lane:
         """
         with cupy().cuda.Device(self._open().number):
             stream = cupy().cuda.get_current_stream()
-            if event.holder != stream:  # the batches of steps that were done together have one event
+            # The batches of steps that were done together have one event. One handle names the default streams of all
+            # threads, so that this one may never have waited for it.
+            if event.holder != stream or stream.ptr == PER_THREAD_STREAM:
                 event.hold_back(stream)
                 event.holder = stream
 
@@ -699,6 +781,8 @@ class _Loan:
       stream that it names when it takes the memory, as CuPy does (``stream_export``): an event on that stream is
       enough;
     - the consumer's stream is garbage together with the memory, and CuPy has destroyed it already;
+    - it is the default stream of the consumer's thread (``CUPY_CUDA_PER_THREAD_DEFAULT_STREAM``): its handle names
+      another stream in the thread that drops the memory;
     - the stream is being captured into a graph, where an event would become a part of that graph;
     - CUDA refuses.
 
@@ -717,6 +801,8 @@ class _Loan:
 
     def _events(self) -> list[Event] | None:
         if not self.is_seen or sys.is_finalizing() or not self._track.is_ours() or gc.is_finalized(self._stream):
+            return None
+        if self._stream.ptr == PER_THREAD_STREAM:
             return None
         try:
             with cupy().cuda.Device(self._track.number):
@@ -824,10 +910,31 @@ class _StreamExport:
         """See DLPack; where ``stream`` names none, the readers of the memory are not known."""
         if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
             return self._array.__dlpack__(stream=stream, **options)
-        cuda = cupy().cuda
         capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
-        self._loan.readers.append(cuda.Stream.null if stream == LEGACY_STREAM else cuda.ExternalStream(stream))
+        self._loan.readers.append(cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream))
         return capsule
+
+
+class _StreamHandle:
+    """The handle of a stream of another library, which keeps the stream alive, by CUDA's protocol for streams.
+
+    Source: https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html#cuda-stream-protocol
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the version of the protocol, and the handle."""
+        return 0, self._handle
+
+
+def _foreign_stream(handle: int) -> Any:
+    """Return the CuPy stream of a handle that another library named."""
+    cuda = cupy().cuda
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_StreamHandle(handle))
+    return cuda.ExternalStream(handle)  # deprecated since CuPy 14.0, and all that CuPy 13 has
 
 
 def stream_export(array: Any) -> Any:

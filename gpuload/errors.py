@@ -19,6 +19,7 @@ GpuloadError
 ├── ClosedError        ValueError         use after close
 ├── StateError         ValueError         a saved state of other data, ops or seed
 ├── DeviceError        RuntimeError       a device or executor that is not there
+├── PixelError         RuntimeError       a record whose values are other ones on the CPU
 └── MissingPackageError ImportError       an optional package; names the extra to install
 
 RowError stays inside: the code that knows files and records makes a RecordError of it.
@@ -142,6 +143,10 @@ class StateError(GpuloadError, ValueError):
 
 class DeviceError(GpuloadError, RuntimeError):
     """A device or executor is not there."""
+
+
+class PixelError(GpuloadError, RuntimeError):
+    """A record of a batch has other values than the array executor makes on the CPU, by more than the ops allow."""
 
 
 class MissingPackageError(GpuloadError, ImportError):

@@ -38,6 +38,7 @@ from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count, check_flag
+from gpuload.pipeline.card import card_line, check_card, no_card
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
 from gpuload.pipeline.oprecords import OpsSource
@@ -59,6 +60,8 @@ SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow lo
 MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is worth a warning
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
+audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
+make_auditor = lazy.function("gpuload.pipeline.audit", "Auditor")
 with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
@@ -111,6 +114,10 @@ class Loader:
             is logged. For large records, or ``shuffle=gl.Blocks(...)``, of NPY and fixed-record files.
         trace: a file that tells what each thread did when, ``"trace.json"`` for https://ui.perfetto.dev. It is
             written when an epoch ends and when the loader is closed, and has 200,000 events at most.
+        audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
+            compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
+            one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
+            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None or 0: none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -141,6 +148,7 @@ class Loader:
         drawn: bool = False,
         direct: bool = False,
         trace: str | os.PathLike[str] | None = None,
+        audit: float | str | tuple[float, str] | None = None,
     ) -> None:
         # First of all: at this line ``locals()`` are just the arguments, of which ``replace`` and a pickle make a
         # loader anew.
@@ -155,6 +163,7 @@ class Loader:
         )
         _check_steps(self._plan)
         self.on_error = on_error
+        self._audit = None if audit is None else audit_setting(audit)
         self._damage = _damage(source, self._plan, on_error, max_bad, quarantine)
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
@@ -234,8 +243,14 @@ class Loader:
             labels=self._labels,
             reader=self._reader,
         )
+        check_card(recipe, self._device_reason)
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
+        auditor = None
+        if self._audit is not None:
+            words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
+            auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
+            self._lines["audit"] = auditor.describe()
         session = Session(
             recipe,
             batches if behind else None,
@@ -246,6 +261,7 @@ class Loader:
             damage=self._damage,
             tunes_threads=self._tunes_threads,
             tunes_ahead=self._asked_prefetch is None,
+            auditor=auditor,
         )
         self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
         self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
@@ -362,6 +378,18 @@ class Loader:
                 "direct=True with batches that are made ready on the host",
                 cause="rows go straight to the GPU",
                 remedy="leave direct=True out",
+            )
+        if self._session.card_caches:
+            raise SpecError(
+                "a source.cache(device=True) with batches that are made ready on the host",
+                cause="its records lie in the memory of the GPU",
+                remedy='use source.cache(memory="8GB"), or leave the cache out',
+            )
+        if self._audit is not None:
+            raise SpecError(
+                f"audit={self._arguments['audit']!r} with batches that are made ready on the host",
+                cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
+                remedy="leave audit= out, or take batches from the loader itself: gltf.tensors(loader)",
             )
         on_host, rest = self._feed_places(), self.feed_graph
         recipe = make_recipe(
@@ -753,11 +781,18 @@ class Loader:
             )
         return self._behind(self.ops, self.spec_out.names, number)
 
-    def cache(self, *, memory: int | str | None = None, path: str | os.PathLike[str] | None = None) -> Loader:
+    def cache(
+        self,
+        *,
+        memory: int | str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        device: bool = False,
+    ) -> Loader:
         """Return a loader that has done the work before the first random op: decoding and resizing, say.
 
             loader.cache(memory="2GB")          kept in memory, if it takes no more than that
             loader.cache(path="cache/train")    in files below a folder, which are found there the next time
+            loader.cache(device=True)           in the memory of the GPU, as far as it fits
 
         All records go through these ops now, with progress, and are kept as ``source.cache`` keeps them. The ops from
         the first random one on are run and drawn anew in each epoch. The batches are those of this loader, bit for bit,
@@ -767,18 +802,30 @@ class Loader:
         Files of before are refused where the data, the ops, or the code of a function in ``gl.ops.Python`` are others;
         functions that this one calls are not compared.
 
+        With ``device=True`` no record is read now: the first epoch reads, decodes and uploads as without it, and what
+        was uploaded stays on the GPU. Then a batch of such records costs the host some hundred bytes of addresses and
+        draws. Records that do not fit are read and uploaded in each epoch; ``describe()`` says how many. Where ops
+        before the first random one run on the GPU, as crops and ``Normalize`` do, their input is kept, and they run
+        in the kernel of each batch. ``close`` frees the memory.
+
         Args:
-            memory: the most bytes that the values may take, or a text such as ``"2GB"``.
+            memory: the most bytes that the values may take, or a text such as ``"2GB"``; with ``device=True`` of the
+                GPU's memory, by default half of what is free.
             path: a folder for this loader's source and ops alone.
+            device: True for the memory of the GPU that this loader is on.
 
         Raises:
-            SpecError: neither or both are given; the source is a mix.
-            TooLargeError: the values take more bytes; says how many.
+            SpecError: neither or both are given; the source is a mix; with ``device=True``: images have sizes of their
+                own before the first random op.
+            TooLargeError: the values take more bytes; says how many. The GPU has not so many that are free.
             DeviceError: the ops run on a GPU or in DALI here, whose pixels may differ.
             FileError: the folder holds a cache of other data or ops, or cannot be written.
             RecordError: a record is damaged, with any ``on_error``.
         """
         ops = list(itertools.takewhile(lambda op: not op.is_random and not op.needs_dali, self.ops))
+        if check_flag("device", device):
+            self._check_card()
+            ops = ops[: self._num_on_host(ops)]
         source = self.source
         if ops:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
@@ -786,7 +833,23 @@ class Loader:
             fields = compile_ops(source.spec, ops, before=source.ops).spec_out
             source = self._behind(ops, [name for name in fields.names if name in names])
         log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
-        return self.replace(source=source.cache(memory=memory, path=path), ops=self.ops[len(ops) :])
+        source = source.cache(memory=memory, path=path, device=device)
+        return self.replace(source=source, ops=self.ops[len(ops) :])
+
+    def _check_card(self) -> None:
+        """Raise ``DeviceError`` if this loader has no GPU whose memory could keep records."""
+        if self.device == "cpu":
+            raise no_card(self._device_reason)
+
+    def _num_on_host(self, ops: Sequence[Op]) -> int:
+        """Return how many ops, from the first on, this loader runs on the host: what they make can be kept."""
+        graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
+        on_host, _ = choose.split_ops(graph, self._choice, self.device)
+        for count in range(len(ops), 0, -1):
+            num_ops = len(compile_ops(self.source.spec, ops[:count], before=self.source.ops).ops)
+            if set(range(num_ops)) <= set(on_host):
+                return count
+        return 0
 
     def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0) -> Source:
         """Return the results of some ops for all records, as a source.
@@ -903,6 +966,7 @@ class Loader:
             **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
             f"{_megabytes(session.ring.idle_bytes)} are kept for the next ones",
+            **({"on the GPU": card_line(recipe, session.card_caches)} if session.card_caches else {}),
             **self._lines,
         }
 

@@ -1,21 +1,38 @@
 """torchvision's functions as an oracle, on a CPU; a test that imports this is skipped where there is no torchvision.
 
-Its wheel for CUDA has operators that do not load beside torch for CPUs. Its transforms need none of these, so they are
-only declared.
+Its wheel for CUDA has operators that do not load beside torch for CPUs, and without them it cannot be imported. Its
+transforms need none of these: so they are declared, but only where the library that registers them does not load. A
+second registration would end the process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: make test-torch")
-_library = torch.library.Library("torchvision", "FRAGMENT")
-for _schema in ("qnms(Tensor x) -> Tensor", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):
-    with contextlib.suppress(RuntimeError):  # they are there
+SCHEMAS = ("qnms(Tensor x) -> Tensor", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def has_operators() -> bool:
+    """Return True if the library of torchvision's operators loads beside this torch, which it has done then."""
+    spec = importlib.util.find_spec("torchvision")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    for library in (path for folder in folders for path in Path(folder).glob("_C*.so")):
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(str(library))
+            return True
+    return False
+
+
+if not has_operators():
+    _library = torch.library.Library("torchvision", "FRAGMENT")
+    for _schema in SCHEMAS:
         _library.define(_schema)
 torchvision = pytest.importorskip("torchvision", reason="needs torchvision: make test-torch")
 torch.set_num_threads(1)  # for images as small as those of tests

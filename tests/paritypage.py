@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
+import gpuload as gl
 from gpuload.cli import parity, parity_bounds, parity_peers
 from gpuload.cli.parity_rows import Comparison
 from tests.codeblocks import ROOT
@@ -77,11 +78,15 @@ def file_rows(comparisons: list[Comparison]) -> Iterator[str]:
 def bound_rows() -> Iterator[str]:
     """Give the rows of the table of tolerances."""
     subjects: dict[tuple[str, parity_bounds.Bound], list[str]] = {}
+    for name in gl.ops.__all__:
+        bounds = getattr(getattr(gl.ops, name), "bounds", {})
+        for party, bound in () if isinstance(bounds, property) else bounds.items():
+            subjects.setdefault((party, bound), []).append(f"`{name}`")
     for subject, party, bound in parity_bounds.TABLE:
         subjects.setdefault((party, bound), []).append(f"`{subject}`")
     for (party, bound), names in subjects.items():
         mean = f", mean {bound.mean:g}" if bound.mean < 255 else ""
-        who = {"* on *": "executors", "* on gpu": "on a GPU"}.get(party, party)
+        who = {"dali": "DALI", "gpu": "on a GPU", "dali on gpu": "DALI on a GPU"}.get(party, party)
         limit = f"{bound.largest:g}{mean}, on {100 * bound.share:g} %" if bound.share else "equal"
         yield f"| {', '.join(names)} | {who} | {limit} | {bound.reason} |"
 

@@ -23,10 +23,14 @@ import pytest
 from benchmarks import (
     bridges,
     clocks,
+    data,
     gpu,
+    gpu_cores,
+    gpu_data,
     gpu_jpeg,
     gpu_parity,
     gpu_report,
+    gpu_right,
     gpu_rows,
     gpu_waiting,
     leaks,
@@ -374,10 +378,20 @@ class TestOnASimulatedGpu:
         assert list(batches) == []
 
 
-def fake(name, code, needs=(), limit_s=30.0, section="machine"):
+def fake(name, code, needs=(), limit_s=30.0, section="machine", is_alone=True):
     """Return a part that writes a row, unless its code ends it before."""
     code += "\nopen('{folder}/rows.json', 'w').write('{\"rows\": [[\"rate\", 7]]}')"
-    return Part(name, section, ("-c", code), needs, limit_s)
+    return Part(name, section, ("-c", code), needs, limit_s, is_alone)
+
+
+MEETS = """
+import os, time
+open({0!r}, "w")
+for _ in range(600):
+    if os.path.exists({1!r}): break
+    time.sleep(0.05)
+else: raise SystemExit("alone")
+"""
 
 
 JUNIT = """<testsuites><testsuite>
@@ -450,6 +464,56 @@ class TestTheReport:
         assert any(line.startswith("the GPU no longer works: nvidia-smi") for line in lines)
         assert lines[-1] == "left: next (call again to go on)"
         assert (tmp_path / "gpu.md").read_text().endswith("## Not done yet\n\n- next\n")
+
+    def test_what_says_right_or_wrong_runs_side_by_side(self, go, tmp_path, monkeypatch):
+        monkeypatch.setattr(gpu_report.machine, "cores", lambda: 2)
+        places = [str(tmp_path / "one"), str(tmp_path / "two")]
+        one, two = (
+            fake(name, MEETS.format(*pair), is_alone=False) for name, pair in (("one", places), ("two", places[::-1]))
+        )
+
+        assert go(one, two, fake("last", "")) == 0
+        assert [item["status"] for item in self.outcomes(tmp_path).values()] == ["passed"] * 4
+
+    def test_a_part_that_does_not_fit_into_the_time_is_not_begun_and_named(self, lines, tmp_path):
+        parts = (fake("probe", ""), fake("long", "", limit_s=1000.0), fake("short", ""))
+        report = Report.open(tmp_path, tmp_path / "gpu.md", self.ABOUT, fresh=False, tell=lines.append)
+
+        end = time.monotonic() + 100
+        assert gpu_report.go(parts, report, only=None, tell=lines.append, end=end) == 1
+        assert list(report.outcomes) == ["probe", "short"]
+        assert re.search(
+            r"## Not done yet\n\n- long: may take 1000 s, and \d+ s were left\n", (tmp_path / "gpu.md").read_text()
+        )
+        assert gpu_report.go(parts, report, only=None, tell=lines.append) == 0
+        assert list(report.outcomes) == ["probe", "short", "long"]
+
+    def test_has_what_a_part_has_measured_before_it_was_ended(self, go, tmp_path):
+        code = "open('{folder}/rows.json', 'w').write('{\"rows\": [[\"peer\", 1]]}'); import time; time.sleep(60)"
+
+        assert go(fake("slow", code, limit_s=1.0)) == 1
+        assert "| peer | 1 |" in (tmp_path / "gpu.md").read_text()
+
+    def test_has_the_samples_of_a_question_that_was_ended(self, tmp_path):
+        entries = [_entry("link", "limit", [1e6]), _entry("gpuload", "ours", [])]
+        results = {"workload": "gpu_rows", "entries": [{**entry, "variant": "rows-256"} for entry in entries]}
+        run.write(run.partial_path(tmp_path / "gpu_rows.json"), results)
+
+        outcome = gpu_report.read_rows(tmp_path, Part("rows", "gpu_rows", ()))
+
+        assert [row[3] for row in outcome["rows"]] == ["1,000,000", "-"]
+        assert outcome["problems"] == ["rows-256 gpuload: failed: not run"]
+
+    def test_has_targets_first_and_none_of_little_data(self, go, tmp_path):
+        target = gpu.Target("waiting", 0.031, 0.03, False, ".1%").row()
+        rows = json.dumps({"rows": [["step", 2]], "targets": [target]})
+        part = Part("one", "machine", ("-c", f"open('{{folder}}/rows.json', 'w').write({rows!r})"))
+        line = "| waiting | at most 3.0% | 3.1% | **missed** |"
+
+        assert go(part) == 0
+        assert line in (tmp_path / "gpu.md").read_text()
+        assert go(part, about={**self.ABOUT, "short": True}) != 2
+        assert line not in (tmp_path / "gpu.md").read_text()
 
     def test_leaves_out_by_name_what_needs_a_package_that_is_not_there(self, go, lines, tmp_path):
         about = {**self.ABOUT, "absent": {"torch": "torch sees no GPU"}}
@@ -524,6 +588,7 @@ class TestTheReport:
             ["**gpuload**", "0.500", "500,000", "1.57"],
             ["torch", "-", "-", "-"],
         ]
+        assert outcome["targets"] == [["rows-256 against the pinned copy", "at least 0.90", "0.50", "**missed**"]]
         assert outcome["problems"] == ["rows-256 torch: absent: torch not installed"]
 
     def test_its_parts_have_every_file_with_gpu_tests(self):
@@ -546,7 +611,11 @@ class TestTheReport:
 
         assert len(set(names)) == len(names)
         assert max(part.limit_s for part in gpu_report.PARTS) <= 120
+        assert not any("," in name for name in names)  # where several are named, commas are between them
         assert {part.section for part in gpu_report.PARTS} == set(gpu_report.SECTIONS)
+
+    def test_all_parts_fit_into_a_quarter_of_an_hour_with_the_start_of_the_machine(self):
+        assert gpu_report.most_s(gpu_report.PARTS, num_cores=16) <= gpu_report.BUDGET_S <= 900 - 90
 
     def test_is_not_begun_without_a_gpu(self, monkeypatch, capsys):
         monkeypatch.setattr(gpu, "problem", lambda: Problem("no driver", "install one"))
@@ -564,6 +633,94 @@ class TestTheReport:
 
         assert absent["jax"] in ("jax sees no GPU", "jax is not installed")
         assert "\n" not in absent["gpuload.executors.dali"]
+
+
+class TestImagesOverCores:
+    @pytest.mark.parametrize(
+        ("line", "expected"), [(900, "at most 2"), (1500, "3.0"), (2000, "4.0"), (3000, "more than 4")]
+    )
+    def test_how_many_cores_a_rate_takes_lies_between_two_measurements(self, line, expected):
+        assert gpu_cores.cores_for({2: 1000.0, 4: 2000.0}, line) == expected
+
+    def test_the_three_fastest_pipelines_of_dali_are_measured(self, tmp_path):
+        rates = {"dali": 5.0, "dali_cuda": 1.0, "dali_whole": 4.0, "dali_host": 6.0, "gpuload": 9.0}
+        entries = [_entry(name, "peer", [rate]) for name, rate in rates.items()]
+        limit = _entry("resident", "limit", [10.0])
+        results = {"entries": [{**entry, "variant": "shuffled"} for entry in [*entries, limit]]}
+        (tmp_path / "gpu_jpeg.json").write_text(json.dumps(results))
+
+        assert gpu_cores.best_of_dali(tmp_path / "gpu_jpeg.json") == ("dali_host", "dali", "dali_whole")
+        assert gpu_cores.best_of_dali(tmp_path / "none.json") == gpu_cores.OF_DALI
+
+    def test_every_peer_is_one_of_the_question(self):
+        for name in (*gpu_cores.OURS, *gpu_cores.OF_DALI, *gpu_cores.OTHERS):
+            assert gpu_jpeg.QUESTION.peer(name).name == name
+
+    def test_threads_run_on_the_cores_alone_that_are_named(self):
+        code = (
+            "import os, threading; from benchmarks import gpu_cores; "
+            "threading.Thread(target=threading.Event().wait, daemon=True).start(); "
+            "first = min(os.sched_getaffinity(0)); gpu_cores.run_on([first]); "
+            "print({tuple(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')} == {(first,)})"
+        )
+        process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+        assert process.stdout == "True\n"
+
+    def test_peers_and_rates_are_rows_and_a_peer_that_failed_is_named(self):
+        rates = {"gpuload_host": {2: 2500.0, 4: 5000.0}, "tfdata": {}}
+
+        ours, theirs = gpu_cores.rows(rates, {"tfdata": "absent: tensorflow not installed"})
+
+        assert ours[:7] == ["**gpuload_host**", "2,500", "5,000", "-", "-", "2.4", "more than 4"]
+        assert theirs[:7] == ["tfdata", *["-"] * 6]
+        assert theirs[7].endswith("; absent: tensorflow not installed")
+
+
+class TestTheDataOnAGpu:
+    def test_is_made_once_and_a_second_call_finds_it(self, tmp_path, monkeypatch):
+        pytest.importorskip("PIL")
+        monkeypatch.setattr(gpu_data, "folder", lambda: tmp_path)
+        for module, number in ((gpu_jpeg, 8), (gpu_rows, 100)):
+            monkeypatch.setattr(module, "QUESTION", replace(module.QUESTION, num_records=(2_000, number)))
+        result = tmp_path / "rows.json"
+
+        assert gpu_data.main(["--smoke", "--result", str(result)]) == 0
+        made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
+        assert gpu_data.main(["--smoke", "--result", str(result)]) == 0
+
+        assert made == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
+        names = [name for name, _ in json.loads(result.read_text())["rows"]]
+        assert names == [
+            "data: 8 JPEGs of about 500 x 375, smooth shapes",
+            "data: 100 rows and CIFAR-10 records",
+        ]
+
+    def test_jpegs_by_all_cores_are_those_of_one(self, tmp_path, monkeypatch):
+        pytest.importorskip("sklearn")
+        for name, count in (("one", 1), ("all", 3)):
+            monkeypatch.setattr(data, "cores", lambda count=count: count)
+            data.jpegs(tmp_path / name, 4)
+
+        pixels = [[path.read_bytes() for path in sorted((tmp_path / name).rglob("*.jpg"))] for name in ("one", "all")]
+        assert pixels[0] == pixels[1]
+        assert len(set(pixels[0])) == 4
+
+
+class TestLanesBesideTheCpu:
+    def test_one_value_that_differs_is_wrong_where_the_core_decodes(self):
+        difference = gpu_parity.Difference(largest=1.0, total=1.0, num_different=1, num_values=10_000)
+
+        assert gpu_right._wrong("x", difference, is_nvjpeg=True, is_bytes=True) == []
+        assert gpu_right._wrong("x", difference, is_nvjpeg=False, is_bytes=False) == [
+            "x: 0.0100% of the values differ, the largest by 1; none may"
+        ]
+
+    def test_a_mean_above_the_bound_is_wrong_where_nvjpeg_decodes(self):
+        difference = gpu_parity.Difference(largest=9.0, total=15_000.0, num_different=9_000, num_values=10_000)
+
+        (problem,) = gpu_right._wrong("x", difference, is_nvjpeg=True, is_bytes=True)
+        assert problem == "x: the mean is 1.500 levels, the bound 1"
 
 
 class TestParityOnAGpu:

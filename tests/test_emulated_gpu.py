@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -24,6 +25,16 @@ def test_the_gpu_lane_is_right_on_the_real_cupy_and_costs_no_more_calls_than_bef
     process = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
 
     assert process.returncode == 0, (process.stdout + process.stderr)[-6000:]
+
+
+@needs_cupy
+def test_the_time_of_the_host_is_measured_also_of_what_is_checked():
+    command = [str(PYTHON), "-m", "tests.emulated_gpu.counts", "--host", "--only", "OneHot"]
+
+    process = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
+
+    assert process.returncode == 0, process.stderr[-6000:]
+    assert re.fullmatch(r" +\d+ us of processor time a batch of 256: OneHot, a checked op\n", process.stdout)
 
 
 def test_the_file_of_counts_has_every_work_and_every_column():

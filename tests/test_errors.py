@@ -29,6 +29,7 @@ BUILT_IN = {
     "ClosedError": ValueError,
     "StateError": ValueError,
     "DeviceError": RuntimeError,
+    "PixelError": RuntimeError,
     "MissingPackageError": ImportError,
 }
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, GpuloadError)]

@@ -7,9 +7,12 @@ A loader with ``device="gpu"`` hands out CuPy arrays by itself, and NumPy arrays
 (text, dates). Here these are refused by name, and so is a loader on the CPU: each of its batches would cross to the GPU
 while the training waits, where ``device="gpu"`` has them there ahead.
 
-Memory   of a batch is the loader's; it does not change until the last array, view or capsule of it is gone.
+Memory   of a batch is the loader's; it does not change while an array, view or capsule of it is there. It is used again
+         when the last of them is gone and two streams have done what was queued on them until then: the one that was
+         current when the batch was handed out, and the one that is current in the thread that drops it.
 Streams  the stream that is CuPy's current one when a batch is handed out waits for the work that makes it. On another
-         stream, ``stream.wait_event(cupy.cuda.get_current_stream().record())`` first, as with any array of CuPy.
+         stream, ``stream.wait_event(cupy.cuda.get_current_stream().record())`` first, as with any array of CuPy, and
+         ``cupy.cuda.get_current_stream().wait_event(stream.record())`` before the array is dropped.
 Ragged   a field of which only the first axis varies is a `gl.Ragged` with a CuPy payload, its offsets on the host.
 """
 

@@ -13,7 +13,8 @@ Copies   are made of arrays that are empty, not contiguous or writable, or do no
 64 bits  JAX 0.10 makes 32-bit arrays of 64-bit ones unless ``jax_enable_x64`` is set, also where the numbers do not
          fit. Such fields are refused by name.
 GPU      A loader on a GPU gives arrays there. By DLPack JAX's stream is told to wait for the batch, while the host goes
-         on; memory that JAX let go of is waited for before it is used again (``device.Lane``).
+         on. JAX does not say on which streams it reads: memory that it let go of is used again when the GPU has done
+         all that was queued until then, on every stream, for which a thread of gpuload waits (``device.Lane``).
 Ragged   JAX has no type for a field of which the first axis varies: it is a `gl.Ragged` with a jax.Array as its payload
          and its offsets on the host.
 Devices  One process, one share of the records: ``shard="auto"`` divides by processes. ``sharding=`` makes one array of

@@ -13,8 +13,10 @@ Memory   is shared: a tensor holds the array that it was made of, so stored tens
 Copies   are made of arrays that are empty, not contiguous or not writable. ``loader.stats()`` counts them as
          ``tensors_copied``, the others as ``tensors_shared``.
 GPU      A loader on a GPU gives tensors there. By DLPack torch's current stream is told to wait for the batch, while
-         the host goes on; for another stream, ``wait_stream`` as with any tensor. The memory of a tensor is not used
-         again before all work that reads it has ended, on any stream (``device.Lane``).
+         the host goes on; for another stream, ``wait_stream`` as with any tensor. When a tensor was dropped, its memory
+         is used again as soon as that stream, which was torch's current one when the tensor was made, has done what was
+         queued on it. A second stream that reads the tensor is waited for by it before the tensor is dropped:
+         ``torch.cuda.current_stream().wait_stream(second)``. ``record_stream`` tells gpuload nothing.
 Ragged   a field of which only the first axis varies becomes a nested tensor of the jagged layout over the same payload:
          torch's own type for that, which ``unbind``, ``to``, ``torch.nested.to_padded_tensor`` and layers take, and
          whose ``values()`` and ``offsets()`` are the packed form that attention kernels take.

@@ -1,42 +1,17 @@
 """Tolerances: how far results may be from an op's meaning, or a file's pixels, each with its reason.
 
 A bound belongs to a subject (an op, a kind of file) and a party: an executor (``"dali on cpu"``, ``"array on gpu"``) or
-an independent library (``"Pillow"``, ``"OpenCV"``). Results that the table does not name are exact.
+an independent library (``"Pillow"``, ``"OpenCV"``). Of executors the ops themselves state it (`ops.bounds`), of
+libraries the table here does. Results that neither names are exact.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import gpuload as gl
+from gpuload.ops.bounds import EXACT, Bound, stated_bound
 
-@dataclass(frozen=True)
-class Bound:
-    """A tolerance: all three numbers hold.
-
-    Attributes:
-        largest: the largest difference, in units of the values: levels of 255 for uint8.
-        share: the share of values that differ at all.
-        reason: the cause of differences.
-        mean: the mean of all differences.
-    """
-
-    largest: float
-    share: float
-    reason: str
-    mean: float = float("inf")
-
-
-EXACT = Bound(0, 0, "pixels move, are looked up, or come of the same arithmetic")
-HALVES = Bound(
-    1,
-    0.1,
-    "sums that lie between two levels: DALI's CPU rounds exact halves away from zero, a GPU fuses products and sums. "
-    "Mostly some 0.02 % of the values of smooth images of 120 x 160, 0.3 % of 32 x 32; several % where sides are halved"
-    " exactly, for many sums are halves then",
-)
-SUMS = Bound(1e-5, 1, "mean and deviation are sums of all values, which are added up in another order")
-ON_GPU = Bound(255, 1, "nvJPEG has another inverse transform than libjpeg-turbo, as DALI's own tests allow", mean=1)
 EDGES = Bound(
     24,
     0.5,
@@ -59,17 +34,12 @@ BORDERS = Bound(
 )
 GRAY = Bound(1, 0.2, "Pillow rounds the gray of a pixel and the mean, torchvision cuts off the first, keeps the second")
 SCALE = Bound(1, 0.05, "Pillow scales in float64, torchvision in float32, and both cut fractions off")
-FLOATS = Bound(1e-6, 1, "float32 in another order")
+ORDER = Bound(1e-6, 1, "float32 in another order")
 HUE = Bound(1, 0.001, "OpenCV's float32 formula of HSV divides elsewhere, and fractions are cut off")
 INK = Bound(1, 1, "OpenCV has another formula for ink, which rounds up")
 
 # Subject, party, bound; each is a pattern, and the first that fits counts.
 TABLE: tuple[tuple[str, str, Bound], ...] = (
-    ("PerImageStandardization*", "* on *", SUMS),
-    ("RandomResize*", "* on *", HALVES),
-    ("Resize*", "* on *", HALVES),
-    ("ScaleJitter*", "* on *", HALVES),
-    ("file *", "* on gpu", ON_GPU),
     ("Resize*nearest*", "Pillow", TIES_OF_RESIZE),
     ("Resize*pil*", "Pillow", EXACT),
     ("RandomResize*", "Pillow", EDGES),
@@ -81,7 +51,7 @@ TABLE: tuple[tuple[str, str, Bound], ...] = (
     ("Resize*", "torchvision", EDGES),
     ("ScaleJitter*", "torchvision", EDGES),
     ("GaussianBlur*", "torchvision", WINDOW),
-    ("Normalize*", "torchvision", FLOATS),
+    ("Normalize*", "torchvision", ORDER),
     ("*linear*", "torchvision", UNFUSED),
     ("Perspective*", "torchvision", UNFUSED),
     ("Affine*", "torchvision", UNFUSED_TIES),
@@ -96,15 +66,18 @@ TABLE: tuple[tuple[str, str, Bound], ...] = (
     ("Grayscale*", "Pillow", GRAY),
     ("Saturation*", "Pillow", GRAY),
     ("Hue*", "OpenCV", HUE),
-    ("Normalize*", "OpenCV", FLOATS),
-    ("PerImageStandardization*", "OpenCV", FLOATS),
+    ("Normalize*", "OpenCV", ORDER),
+    ("PerImageStandardization*", "OpenCV", ORDER),
     ("file *CMYK", "OpenCV", INK),
 )
 
 
 def bound_of(subject: str, party: str) -> Bound:
-    """Return the tolerance of a subject beside a party."""
-    if party == "array on cpu":  # the meaning of ops, bit for bit
-        return EXACT
+    """Return the tolerance of a subject, an op as text or ``"file ..."``, beside a party."""
+    if " on " in party:
+        name = "Decode" if subject.startswith("file ") else subject.partition("(")[0]
+        bounds = getattr(getattr(gl.ops, name, None), "bounds", {})
+        # An op that is made of other ops has the bounds of these: the class alone states none.
+        return EXACT if isinstance(bounds, property) else stated_bound(bounds, party)
     fits = (bound for name, pattern, bound in TABLE if fnmatchcase(subject, name) and fnmatchcase(party, pattern))
     return next(fits, EXACT)

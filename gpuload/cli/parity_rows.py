@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.cli.parity_bounds import Bound
+from gpuload.ops.bounds import Bound
 
 MAX_ERROR = 200  # characters
 

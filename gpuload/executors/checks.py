@@ -4,6 +4,7 @@ Flow  ``ask`` as soon as the values are there, ``send`` after the last question,
       out. On a GPU the questions and the copy of one byte to the host are queued on CuPy's current stream, with an
       event behind them. ``answer`` waits for that event alone, if it has not passed; work that was queued later, of
       other batches, is not waited for. The byte is kept until then, also where the batch is forgotten.
+Flag  A kernel of our own sets it: CuPy makes ``any`` of CUB, which takes NVRTC 1.3 s to compile, at the first batch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.executors.base import Values
+from gpuload.ops import cuda
 from gpuload.ops.base import Op
 from gpuload.ragged import Ragged
 
@@ -40,11 +42,22 @@ class Checks:
         xp = np if self._xp is np or _is_on_host(values) else self._xp
         wrong = op.check(xp, values)
         self._questions.append((op, values, wrong))
-        if xp is np:
+        if isinstance(wrong, np.ndarray):
             self._is_wrong |= bool(wrong.any())
+        else:
+            self._set_flag(wrong)
+
+    def _set_flag(self, wrong: Any) -> None:
+        """Set the flag if a row is wrong: one for all questions, so that one byte comes to the host."""
+        if not devices.compiles(self._xp):
+            self._flag = wrong.any() if self._flag is None else self._flag | wrong.any()
             return
-        # One flag for all questions, joined on the device: one byte comes to the host, whatever the number of ops.
-        self._flag = wrong.any() if self._flag is None else self._flag | wrong.any()
+        if self._flag is None:
+            self._flag = self._xp.zeros((), bool)
+        blocks = -(-len(wrong) // cuda.THREADS)
+        if blocks:
+            arguments = wrong, self._flag, np.int32(len(wrong))
+            devices.kernel(cuda.FLAG, "set_flag")((blocks,), (cuda.THREADS,), arguments)
 
     def send(self) -> None:
         """Queue the copy of the answer to the host; nothing is asked after it."""
@@ -56,9 +69,10 @@ class Checks:
         if not self._is_wrong and not self._is_wrong_there():
             return
         for op, values, wrong in self._questions:
-            if wrong.any():
-                row = int(wrong.argmax())
-                raise op.complaint(values[row]).shift_rows(row)
+            rows = _on_host(wrong)
+            if rows.any():
+                row = int(rows.argmax())
+                raise op.complaint(_on_host(values[row])).shift_rows(row)
 
     def _is_wrong_there(self) -> bool:
         if self._event is None:
@@ -67,6 +81,11 @@ class Checks:
         if not self._event.done:
             self._event.synchronize()
         return bool(self._answer)
+
+
+def _on_host(array: Any) -> Any:
+    """Return an array on the host, and what is there already as it is."""
+    return array if isinstance(array, (np.ndarray, np.generic)) else array.get()
 
 
 def _is_on_host(values: Values) -> bool:

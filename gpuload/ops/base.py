@@ -11,7 +11,7 @@ is made by the op, and everything else is asked of ``op.of(name)``, which is the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from gpuload.errors import RowError as RowError
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.ops import arguments, edits
+from gpuload.ops.bounds import Bound
 from gpuload.ops.resampling import Resampling
 from gpuload.ops.walk import Walk
 from gpuload.ragged import Ragged
@@ -100,6 +101,10 @@ class Op:
 
     gives_region: ClassVar[bool] = False
     """True if the op uses a region of its images alone, ``region``; the op before it need not make the rest."""
+
+    bounds: ClassVar[Mapping[str, Bound]] = {}
+    """How far results of other executors than the array one on a CPU may be from ``array``, see `ops.bounds`; without
+    an entry they are equal."""
 
     @property
     def is_random(self) -> bool:
@@ -437,7 +442,9 @@ class Op:
         """
 
     def check(self, xp: ModuleType, x: Any) -> Any:
-        """Return which rows of a batch hold values that the op cannot take, boolean ``[N]`` of ``xp``.
+        """Return which rows of a batch hold values that the op cannot take, boolean ``[N]``.
+
+        It is an array of ``xp``, or of NumPy where the host knows without a look at values on a GPU.
 
         Executors ask before they run the op where ``checks`` is True, because DALI has no error for values (``OneHot``
         of a label that is no class would be all zeros). On a GPU nothing here may wait for the device.

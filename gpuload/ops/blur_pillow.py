@@ -10,16 +10,17 @@ Equals   Pillow's results on x86-64, every value (`tests/ops/test_blur_pillow.py
 
 from __future__ import annotations
 
-import math
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 PASSES = 3
 BITS = 24  # of the fraction of a weight
 MOST_BOX = 1  # whole pixels: the radius of a box of sigma 2, timm's largest; edits have no larger one (pilblur.hpp)
 f32 = np.float32
+Weights = NDArray[np.int64]
 
 
 def gaussian_blur(xp: ModuleType, x: Any, sigma: float) -> Any:
@@ -44,20 +45,26 @@ def box(sigma: float) -> tuple[int, int, int]:
 
     Weights are whole numbers of 2**-24. A box whose middle pixel has all the weight changes nothing.
     """
-    radius = box_radius(sigma)
-    whole = int(radius)
-    weight = int(f32(1 << BITS) / (radius * f32(2) + f32(1)))
+    whole, weight, edge_weight = (int(numbers[0]) for numbers in boxes(np.array([sigma], np.float64)))
+    return whole, weight, edge_weight
+
+
+def boxes(sigmas: NDArray[np.float64]) -> tuple[Weights, Weights, Weights]:
+    """Return the boxes of blurs as ``box`` does, int64 ``[N]`` each."""
+    radius = box_radii(sigmas)
+    whole = np.trunc(radius).astype(np.int64)
+    weight = (f32(1 << BITS) / (radius * f32(2) + f32(1))).astype(np.int64)
     return whole, weight, ((1 << BITS) - (2 * whole + 1) * weight) // 2
 
 
-def box_radius(sigma: float) -> np.float32:
-    """Return the radius of a box of which three passes have the standard deviation ``sigma``."""
-    variance = f32(sigma) * f32(sigma) / f32(PASSES)
-    length = f32(math.sqrt(12.0 * float(variance) + 1.0))
-    whole = f32(math.floor((float(length) - 1.0) / 2.0))
+def box_radii(sigmas: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the radii of boxes of which three passes have the standard deviations ``sigmas``, float32 ``[N]``."""
+    variance = sigmas.astype(f32) * sigmas.astype(f32) / f32(PASSES)
+    length = np.sqrt(12.0 * variance.astype(np.float64) + 1.0).astype(f32)
+    whole = np.floor((length.astype(np.float64) - 1.0) / 2.0).astype(f32)
     part = (f32(2) * whole + f32(1)) * (whole * (whole + f32(1)) - f32(3) * variance)
     part = part / (f32(6) * (variance - (whole + f32(1)) * (whole + f32(1))))
-    return f32(whole + part)
+    return np.asarray(whole + part, f32)
 
 
 def _box(xp: ModuleType, x: Any, axis: int, whole: int, weight: int, edge_weight: int) -> Any:

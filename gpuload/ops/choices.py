@@ -23,6 +23,7 @@ from gpuload import device
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments, edits, edits_cuda, pixels
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
+from gpuload.ops.bounds import EXACT, Bound, join_bounds, loosen_bound, stated_bound
 from gpuload.ops.edits import Edits
 from gpuload.spec import MASK, Field, Spec
 
@@ -50,6 +51,15 @@ class _Nest(Op):
         raise NotImplementedError
 
     # Properties, from those of its ops
+
+    @property
+    def bounds(self) -> dict[str, Bound]:  # type: ignore[override]  # a constant of other ops
+        """See ``Op``: of all of them, whichever are applied."""
+        bounds = dict.fromkeys((party for op in self.inner for party in op.bounds), EXACT)
+        for op in self.inner:
+            for party, bound in bounds.items():
+                bounds[party] = join_bounds(loosen_bound(bound), stated_bound(op.bounds, party))
+        return bounds
 
     @property
     def any_size(self) -> bool:  # type: ignore[override]  # a constant of other ops

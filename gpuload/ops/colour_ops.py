@@ -7,6 +7,7 @@ so DALI runs `Brightness`, by arithmetic, and `Contrast` with a center; the othe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, colour, colour_cuda, edits, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.bounds import FLOATS, FUSED_BYTES, Bound
 from gpuload.ops.edits import Edits
 from gpuload.spec import Field
 
@@ -28,6 +30,7 @@ class ColourOp(Op):
     """An op on colours: it takes uint8 or float32 images in HWC order, whose shape and dtype stay."""
 
     any_size: ClassVar[bool] = True
+    bounds: ClassVar[Mapping[str, Bound]] = {"gpu": FLOATS}
 
     @property
     def takes_parts(self) -> bool:
@@ -171,6 +174,8 @@ class Contrast(_Factor):
     """
 
     center: float | None = None
+
+    bounds: ClassVar[Mapping[str, Bound]] = {"gpu": FLOATS, "dali on gpu": FUSED_BYTES}
 
     def __post_init__(self) -> None:
         super().__post_init__()

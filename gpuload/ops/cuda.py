@@ -43,11 +43,12 @@ __device__ inline int clipped(int place, int length) { return place < 0 ? 0 : pl
 
 # The window of image i begins at places[4 i] (top, left) and is mirrored where places[4 i + 2] is 1 (vertically,
 # horizontally). For images of different sizes `images` has six numbers of each: its address, the elements from row to
-# row, from column to column and from channel to channel, its height and its width. Else `images` is null.
+# row, from column to column and from channel to channel, its height and its width; for images of one size that lie
+# anywhere, its address (`num_words` is 6 or 1). Else `images` is null.
 WALK = """
 extern "C" __global__ void walk(const In* first, Long next, Long down, Long across, Long deep, int height, int width,
-    int channels, const Long* images, const int* places, float fill, const float* means, const float* scales,
-    Out* out, int window_height, int window_width, int planes, int blocks)
+    int channels, const Long* images, int num_words, const int* places, float fill, const float* means,
+    const float* scales, Out* out, int window_height, int window_width, int planes, int blocks)
 {
     unsigned size = (unsigned)window_height * window_width * channels;
     unsigned number = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
@@ -65,9 +66,12 @@ extern "C" __global__ void walk(const In* first, Long next, Long down, Long acro
     }
     const In* begin = first + image * next;
     if (images) {
-        const Long* numbers = images + 6 * image;
+        const Long* numbers = images + num_words * image;
         begin = (const In*)numbers[0];
-        down = numbers[1], across = numbers[2], deep = numbers[3], height = (int)numbers[4], width = (int)numbers[5];
+        if (num_words > 1) {
+            down = numbers[1], across = numbers[2], deep = numbers[3];
+            height = (int)numbers[4], width = (int)numbers[5];
+        }
     }
     const int* place = places + 4 * image;
     int row = place[0] + (place[2] == 1 ? window_height - 1 - y : y);
@@ -75,6 +79,17 @@ extern "C" __global__ void walk(const In* first, Long next, Long down, Long acro
     bool inside = row >= 0 && row < height && column >= 0 && column < width;
     float value = inside ? (float)begin[row * down + column * across + channel * deep] : fill;
     store(out + image * size + number, means ? (value - means[channel]) * scales[channel] : value);
+}
+"""
+
+# One thread for each word of each row: from `origins` to `targets`, or, where that is null, row after row to `out`.
+ROWS = """
+extern "C" __global__ void rows(const Long* origins, const Long* targets, Word* out, Long num_words, int blocks)
+{
+    Long row = blockIdx.x / blocks, place = (Long)(blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (place >= num_words) return;
+    Word* to = targets ? (Word*)targets[row] : out + row * num_words;
+    to[place] = ((const Word*)origins[row])[place];
 }
 """
 
@@ -306,6 +321,29 @@ __device__ inline Stats whole(const Stats* stats) {
 }
 """
 
+# One thread for each pixel: it marks its image where `is_wrong` a number of it.
+MARK = """
+extern "C" __global__ void mark(const Image* images, const int* words, int num_words, bool* marks, int blocks)
+{
+    Long row = blockIdx.x / blocks;
+    const Image& image = images[row];
+    unsigned place = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (place >= (unsigned)image.height * image.width) return;
+    for (int channel = 0; channel < CHANNELS; ++channel)
+        if (is_wrong(at(image, place / image.width, place % image.width, channel), words + row * num_words))
+            marks[row] = true;
+}
+"""
+
+# One thread for each row of a batch: whether one is wrong.
+FLAG = """
+extern "C" __global__ void set_flag(const bool* wrong, bool* flag, int rows)
+{
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows && wrong[row]) *flag = true;
+}
+"""
+
 # The struct is the dtype `mosaic.PIECE`: four pieces of each image of the result.
 MOSAIC = """
 struct Piece { Long address, down, across, deep; int top, left, bottom, right; };
@@ -332,6 +370,12 @@ extern "C" __global__ void mosaic(const Piece* pieces, const Pixel* fills, Pixel
 def walk(before: str, after: str) -> str:
     """Return the source of the walk from images of one dtype to another, by NumPy's names."""
     return f"{HEAD}typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\n{WALK}"
+
+
+@cache
+def rows(word_bytes: int) -> str:
+    """Return the source of ``rows`` for words of so many bytes: 1, 2, 4 or 8."""
+    return f"{HEAD}typedef {RAW_TYPES[word_bytes]} Word;\n{ROWS}"
 
 
 @cache
@@ -369,6 +413,12 @@ def change(before: str, after: str, channels: tuple[int, int], pixel: str) -> st
 
 
 @cache
+def pixels(before: str, after: str, channels: int, text: str) -> str:
+    """Return the source of kernels over images of any sizes that a text has; the types as of ``change``."""
+    return f"{_pixel_head(before, after, (channels, channels))}{text}"
+
+
+@cache
 def gather(before: str, channels: int, sums: str) -> str:
     """Return the source of ``gather``, where ``sums`` is the text that sums up an image.
 
@@ -378,6 +428,18 @@ def gather(before: str, channels: int, sums: str) -> str:
         sums: defines ``Stats``, ``start(image, before)``, ``add(sum, image, y, x, words)`` and ``merge(sum, part)``.
     """
     return f"{_pixel_head(before, before, (channels, channels))}{sums}{GATHER}"
+
+
+@cache
+def mark(before: str, channels: int, test: str) -> str:
+    """Return the source of ``mark``, where ``test`` defines ``is_wrong(value, words)``.
+
+    Args:
+        before: the C type of a number of an image.
+        channels: of an image.
+        test: the text.
+    """
+    return f"{_pixel_head(before, before, (channels, channels))}{test}{MARK}"
 
 
 def _pixel_head(before: str, after: str, channels: tuple[int, int]) -> str:

@@ -27,7 +27,7 @@ Region   Where a crop follows, only the region that it uses is decoded: equal to
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -39,6 +39,7 @@ from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.images import decode, head, scans
 from gpuload.ops import arguments
 from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
+from gpuload.ops.bounds import NVJPEG, Bound
 from gpuload.spec import Field
 
 LABELS, RGBA, FILE_NUMBERS = "LABELS", "RGBA", "ANY"
@@ -100,6 +101,7 @@ class Decode(Op):
     hw_decoder_load: float = field(default=0.0, kw_only=True)
 
     codec: ClassVar[bool] = True
+    bounds: ClassVar[Mapping[str, Bound]] = {"dali on gpu": NVJPEG}
 
     def __post_init__(self) -> None:
         super().__post_init__()

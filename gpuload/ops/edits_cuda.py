@@ -2,28 +2,35 @@
 
 All images go through their first edit together, then through their second, and so on: each time at most three launches,
 whatever the edits are. The first counts levels, the second makes tables of them, the third makes the pixels. The host
-knows which of the three are needed.
+knows which of the three are needed. Chains of edits that are mixed go through theirs before.
+
+Upload    One for a batch: the edits as they are, and for each turn where each image lies, where its result goes, and
+          where its edit begins. The results of turns lie in memory that is there before, so that all this is known.
+Counting  A block counts a part of an image, or a tile of it, in shared memory, and then adds what it counted to the
+          image's counts: 4 sums of the device's memory for each 8 pixels at most, in place of one for each value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device
-from gpuload.ops import clahe_cuda, colour_cuda, colour_pillow, edits, lab
+from gpuload.ops import clahe_cuda, colour_cuda, colour_pillow, cuda, edits, lab
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.blur import MEAN
 from gpuload.ops.blur_pillow import BITS, MOST_BOX
 from gpuload.ops.edits import Edits
 from gpuload.ops.pillow import LIMIT, UNIT
-from gpuload.ops.pixels import Pixels, reads
+from gpuload.ops.pixels import IMAGE, Places, reads
 
-Numbers = NDArray[np.float64]
+Offsets = NDArray[np.int64]
+EDITED = np.dtype([*((name, IMAGE[name]) for name in IMAGE.names or ()), ("edit", "i8"), ("chains", "i8")])
+NO_EDIT = -1
+COUNTED_PIXELS = 8192  # by a block
 CODES = (
     "SKIP", "TABLE", "BRIGHTNESS", "CONTRAST", "SATURATION", "HUE", "SHARPNESS", "GRAY", "AUTOCONTRAST", "EQUALIZE",
     "BLUR", "PIL_CONTRAST", "PIL_SATURATION", "PIL_SHARPNESS", "PIL_AUTOCONTRAST", "PIL_AFFINE", "PIL_TURN",
@@ -45,35 +52,66 @@ __device__ inline float pillow_blend(float base, float value, float factor) {{
     return floorf(within(base + factor * (value - base)));
 }}
 """
+# An image in a turn: where its edit begins, less than 0 for none; and the images of its chains, side by side. The
+# struct is the dtype `EDITED`.
+FRAME = f"""{HEAD}
+struct Edited : Image {{ Long edit; const unsigned char* chains; }};
+"""
 # Of each image that needs it, how many values each channel has of each level, and the gray, which comes last; of CLAHE
-# how many each tile has, of L of Lab where there are three channels.
-COUNT = f"""{HEAD}{clahe_cuda.FUNCTIONS}{clahe_cuda.LAB}typedef int Stats;
-__device__ inline void count_tile(const Image& image, int y, int x, const double* numbers, const int* tables,
-    int* counts)
+# how many each tile has, of L of Lab where there are three channels. So many blocks for each image take turns.
+COUNT = f"""{FRAME}{clahe_cuda.FUNCTIONS}{clahe_cuda.LAB}
+enum {{ TABLES = CHANNELS + 1, PLANES = CHANNELS == {RGB} ? 1 : CHANNELS }};
+
+__device__ inline void count_tiles(const Edited& image, const double* numbers, const int* tables, int* sums,
+    int* counts, int part, int blocks)
 {{
     Tiling tiles = tiling(image, (int)numbers[1], (int)numbers[2]);
-    float color[NUMBERS];
-    read(image, reflected(y, image.height), reflected(x, image.width), color);
-    if (CHANNELS == {RGB}) color[0] = (float)to_lab(tables, color).lightness;
-    for (int channel = 0; channel < (CHANNELS == {RGB} ? 1 : CHANNELS); ++channel) {{
-        Long tile = (channel * tiles.rows + y / tiles.height) * tiles.columns + x / tiles.width;
-        atomicAdd(counts + 256 * tile + (int)color[channel], 1);
+    int num_tiles = tiles.rows * tiles.columns, pixels = tiles.height * tiles.width;
+    for (int tile = part; tile < num_tiles * PLANES; tile += blocks) {{
+        int channel = tile / num_tiles, top = tile % num_tiles / tiles.columns * tiles.height;
+        int left = tile % num_tiles % tiles.columns * tiles.width;
+        sums[threadIdx.x] = 0;
+        __syncthreads();
+        for (int place = threadIdx.x; place < pixels; place += THREADS) {{
+            float color[NUMBERS];
+            int y = top + place / tiles.width, x = left + place % tiles.width;
+            read(image, reflected(y, image.height), reflected(x, image.width), color);
+            if (CHANNELS == {RGB}) color[0] = (float)to_lab(tables, color).lightness;
+            atomicAdd(sums + (int)color[channel], 1);
+        }}
+        __syncthreads();
+        counts[256 * tile + threadIdx.x] = sums[threadIdx.x];
     }}
 }}
-__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
-    Out* to)
+extern "C" __global__ void count(const Edited* images, const double* edits, const int* tables, int* counts,
+    Long step, int blocks)
 {{
-    int code = words[0], *counts = (int*)stats;
-    if (code == CLAHE) return count_tile(image, y, x, (const double*)(words + 2), (const int*)table, counts);
+    __shared__ int sums[256 * TABLES];
+    Long row = blockIdx.x / blocks;
+    const Edited& image = images[row];
+    int part = blockIdx.x % blocks, code = image.edit < 0 ? SKIP : (int)edits[image.edit];
+    counts += row * step;
+    if (code == CLAHE) return count_tiles(image, edits + image.edit + 2, tables, sums, counts, part, blocks);
     if ({" && ".join(f"code != {code}" for code in COUNTING)}) return;
-    float color[NUMBERS];
-    read(image, y, x, color);
-    for (int channel = 0; channel < CHANNELS; ++channel) atomicAdd(counts + 256 * channel + (int)color[channel], 1);
-    atomicAdd(counts + 256 * CHANNELS + (code == PIL_CONTRAST ? pillow_gray(color) : (int)gray(color)), 1);
+    for (int table = 0; table < TABLES; ++table) sums[256 * table + threadIdx.x] = 0;
+    __syncthreads();
+    unsigned size = (unsigned)image.height * image.width, length = (size + blocks - 1) / blocks;
+    unsigned begin = part * length + threadIdx.x, end = (part + 1) * length < size ? (part + 1) * length : size;
+    for (unsigned place = begin; place < end; place += THREADS) {{
+        float color[NUMBERS];
+        read(image, place / image.width, place % image.width, color);
+        for (int channel = 0; channel < CHANNELS; ++channel) atomicAdd(sums + 256 * channel + (int)color[channel], 1);
+        atomicAdd(sums + 256 * CHANNELS + (code == PIL_CONTRAST ? pillow_gray(color) : (int)gray(color)), 1);
+    }}
+    __syncthreads();
+    for (int table = 0; table < TABLES; ++table) {{
+        int place = 256 * table + threadIdx.x;
+        if (sums[place]) atomicAdd(counts + place, sums[place]);
+    }}
 }}
 """
-# One pixel for each entry of a table: a row for each channel, of CLAHE for each tile of each channel.
-TABLES = f"""{HEAD}{clahe_cuda.FUNCTIONS}typedef int Stats;
+# One thread for each entry of a table: a table for each channel, of CLAHE for each tile of each channel.
+TABLES = f"""{FRAME}{clahe_cuda.FUNCTIONS}
 __device__ inline float tile_entry(const Image& image, int level, const double* numbers, const int* counts) {{
     Tiling tiles = tiling(image, (int)numbers[1], (int)numbers[2]);
     int limit = limit_of(tiles, numbers[0], 256), up_to = 0, excess = 0;
@@ -84,16 +122,23 @@ __device__ inline float tile_entry(const Image& image, int level, const double* 
     }}
     return curve_at(tiles, level, up_to, excess, 256);
 }}
-__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
-    Out* to)
+extern "C" __global__ void entries(const Edited* images, const double* edits, const int* all_counts, Long step,
+    unsigned char* to, int num_tables)
 {{
-    const double* numbers = (const double*)(words + 2);
+    Long row = blockIdx.x / num_tables;
+    const Edited& image = images[row];
+    int y = blockIdx.x % num_tables, x = threadIdx.x, code = image.edit < 0 ? SKIP : (int)edits[image.edit];
+    const double* numbers = edits + image.edit + 2;
+    const int* stats = all_counts ? all_counts + row * step : all_counts;
     const int *counts = stats + 256 * y, *grays = stats + 256 * CHANNELS;
-    if (words[0] == CLAHE) {{
-        *to = (Out)tile_entry(image, x, numbers, counts);
+    to += 256 * (Long)blockIdx.x + x;
+    if (code == CLAHE) {{
+        Tiling tiles = tiling(image, (int)numbers[1], (int)numbers[2]);
+        if (y < tiles.rows * tiles.columns * (CHANNELS == {RGB} ? 1 : CHANNELS))
+            *to = (unsigned char)tile_entry(image, x, numbers, counts);
         return;
     }}
-    if (y >= CHANNELS) return;
+    if (y >= CHANNELS || ({" && ".join(f"code != {code}" for code in LOOK_UPS)})) return;
     float value = (float)x, factor = (float)numbers[0];
     int before = 0, total = 0, low = 255, high = 0;
     long long sum = 0;
@@ -104,7 +149,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         sum += (long long)level * grays[level];
     }}
     float result = value;
-    switch (words[0]) {{
+    switch (code) {{
     case TABLE: result = (float)((const unsigned char*)numbers)[x]; break;
     case BRIGHTNESS: result = bounded(value * factor); break;
     case CONTRAST: result = blend(value, (float)(double)sum / (float)total, factor, (float)numbers[1]); break;
@@ -125,7 +170,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         result = (float)(place > 255 ? 255 : place);
     }}
     }}
-    *to = (Out)result;
+    *to = (unsigned char)result;
 }}
 """
 AFFINE = f"""
@@ -196,7 +241,7 @@ __device__ inline void take_affine(const Image& image, const double* numbers, in
     }}
 }}
 """
-EDIT = f"""{HEAD}{colour_cuda.SMOOTH}{MEAN}{AFFINE}{clahe_cuda.FUNCTIONS}{clahe_cuda.LAB}typedef unsigned char Stats;
+EDIT = f"""{FRAME}{colour_cuda.SMOOTH}{MEAN}{AFFINE}{clahe_cuda.FUNCTIONS}{clahe_cuda.LAB}typedef unsigned char Stats;
 __device__ inline void blend_tiles(const Image& image, const double* numbers, int y, int x, const Stats* stats,
     const int* tables, Out* to)
 {{
@@ -260,22 +305,29 @@ __device__ inline float pillow_blurred(const Image& image, const double* numbers
     }}
     return (float)three_boxes(column, y, image.height, numbers);
 }}
-// The sum of chains: behind their number and their weights are their addresses.
-__device__ inline float mixed(const Image& image, const double* numbers, int y, int x, int channel) {{
-    int count = (int)numbers[1], place = (y * image.width + x) * CHANNELS + channel;
-    const Long* chains = (const Long*)(numbers + 2 + count);
+// The sum of chains: of each its weight, the count of its numbers, and these.
+__device__ inline float mixed(const Edited& image, const double* numbers, int y, int x, int channel) {{
+    int count = (int)numbers[1];
+    Long size = (Long)image.height * image.width * CHANNELS, place = ((Long)y * image.width + x) * CHANNELS + channel;
     float total = 0.0f;
-    for (int chain = 0; chain < count; ++chain)
-        total = total + (float)((const unsigned char*)chains[chain])[place] * (float)numbers[2 + chain];
+    numbers += 2;
+    for (int chain = 0; chain < count; ++chain) {{
+        total = total + (float)image.chains[chain * size + place] * (float)numbers[0];
+        numbers += 2 + (int)numbers[1];
+    }}
     return floorf(within(total));
 }}
-__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
-    Out* to)
+__device__ inline void pixel(const Edited& image, const double* edits, int y, int x, const Stats* stats,
+    const int* table, Out* to)
 {{
-    const double* numbers = (const double*)(words + 2);
-    int code = words[0];
+    int code = image.edit < 0 ? SKIP : (int)edits[image.edit];
+    if (code == SKIP) {{
+        for (int channel = 0; channel < CHANNELS; ++channel) to[channel] = at(image, y, x, channel);
+        return;
+    }}
+    const double* numbers = edits + image.edit + 2;
     if (code == PIL_AFFINE) return take_affine(image, numbers, y, x, to);
-    if (code == CLAHE) return blend_tiles(image, numbers, y, x, stats, (const int*)table, to);
+    if (code == CLAHE) return blend_tiles(image, numbers, y, x, stats, table, to);
     if (code == PIL_TURN) {{
         int turn = (int)numbers[0], row = turn == 1 ? x : turn == 2 ? image.height - 1 - y : image.height - 1 - x;
         int column = turn == 1 ? image.width - 1 - y : turn == 2 ? image.width - 1 - x : y;
@@ -302,6 +354,16 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         to[channel] = (Out)value;
     }}
 }}
+extern "C" __global__ void edit(const Edited* images, const double* edits, const Stats* stats, Long step,
+    const int* table, Out* out, int blocks)
+{{
+    Long row = blockIdx.x / blocks;
+    const Edited& image = images[row];
+    unsigned place = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (place >= (unsigned)image.new_height * image.new_width) return;
+    pixel(image, edits, place / image.new_width, place % image.new_width, stats + row * step, table,
+        out + (image.out + place) * CHANNELS);
+}}
 """
 
 
@@ -316,92 +378,168 @@ def edit_batch(op: Op, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
     """
     if not reads(xp, x) or x[0].dtype != np.uint8:
         return None
-    numbers = op.edit_form(draw, np.array([image.shape[:2] for image in x], np.int32), x[0].shape[2])
-    return None if numbers is None else edit(xp, x, numbers)
+    places = Places.of(x)
+    numbers = op.edit_form(draw, places.size.astype(np.int32), places.channels)
+    return None if numbers is None else edit(xp, x, numbers, places)
 
 
-def edit(xp: ModuleType, x: Any, numbers: Edits | Sequence[Numbers]) -> Any:
+def edit(xp: ModuleType, x: Any, numbers: Edits, places: Places | None = None) -> Any:
     """Return images behind their edits.
 
     Args:
         xp: CuPy.
         x: uint8 images of 1 or 3 channels for which `pixels.reads` is True.
         numbers: of each image.
+        places: where the images lie, if it is known.
     """
-    rows = [_codes_and_arguments(row) for row in numbers]
-    for turn in range(max(map(len, rows))):
-        x = _edit_once(xp, x, [row[turn] if turn < len(row) else (edits.SKIP, np.empty(0)) for row in rows])
-    return x
+    places = Places.of(x) if places is None else places
+    run = _Run(xp, numbers, places.channels)
+    bounds = np.arange(len(numbers) + 1, dtype=np.int64) * numbers.shape[1]
+    out = run.add(places, bounds[:-1], bounds[1:])
+    if out is None:
+        return x
+    run.launch()
+    return places.views(out)
 
 
-def _codes_and_arguments(row: Numbers) -> list[tuple[int, Numbers]]:
-    """Return the codes of an image's edits and their arguments, without those that do nothing."""
-    pairs, place = [], 0
-    while place < len(row):
-        code, length = int(row[place]), int(row[place + 1])
-        if code != edits.SKIP:
-            pairs.append((code, row[place + 2 : place + 2 + length]))
-        place += 2 + length
-    return pairs
+class _Turn(NamedTuple):
+    """One edit of each image.
+
+    Attributes:
+        images: `EDITED` ``[N]``.
+        codes: of the edits, int64 ``[N]``.
+        grids: the tiles down and across of those that have tiles, int64 ``[N, 2]``.
+        num_pixels: of the largest image.
+        out: memory for the results.
+    """
+
+    images: NDArray[Any]
+    codes: Offsets
+    grids: Offsets
+    num_pixels: int
+    out: Any
 
 
-def _edit_once(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> Any:
-    """Return images behind one edit of each."""
-    turn, chains = _with_chains(xp, x, turn)
-    codes, arguments = np.zeros((len(turn), 2), np.int32), np.zeros((len(turn), max(1, *(len(row) for _, row in turn))))
-    for row, (code, values) in enumerate(turn):
-        codes[row, 0], arguments[row, : len(values)] = code, values
-    images = Pixels(xp, x, codes, arguments)
-    counts, tables, channels = 0, 0, images.channels
-    tiled_size, num_tables = _tiles(x, codes[:, 0] == edits.CLAHE, arguments, channels)
-    constants = 0 if tiled_size is None else device.constant(lab.join_tables)
-    step = 256 * max(channels + 1, num_tables)
-    if np.isin(codes[:, 0], (*COUNTING, edits.CLAHE)).any():
-        counts = xp.zeros((len(turn), step), np.int32)
-        larger_images = images if tiled_size is None else Pixels(xp, x, codes, arguments, size=tiled_size)
-        larger_images.change(COUNT, stats=counts, step=step, table=constants)
-    if np.isin(codes[:, 0], (*LOOK_UPS, edits.CLAHE)).any():
-        size = np.broadcast_to(np.array([num_tables, 256]), (len(turn), 2))
-        entries = Pixels(xp, x, codes, arguments, size=size)
-        tables = entries.change(TABLES, stats=counts, step=step if np.ndim(counts) else 0, channels=1)
-    result = images.change(EDIT, stats=tables, step=256 * num_tables, table=constants)
-    del chains  # the kernel that reads them is queued
-    return result
+class _Run:
+    """The turns of a batch: what is to be launched, and then the launches.
 
+    Args:
+        xp: CuPy.
+        numbers: the edits of all images.
+        channels: of each image.
+    """
 
-def _tiles(x: Any, has_tiles: NDArray[np.bool_], arguments: Numbers, channels: int) -> tuple[Any, int]:
-    """Return the size of each image in whole tiles, int64 ``[N, 2]``, None if none has tiles; and the most tables."""
-    if not has_tiles.any():
-        return None, channels
-    size = np.array([image.shape[:2] for image in x], np.int64)
-    grid = arguments[has_tiles, 1:3].astype(np.int64)
-    num_tiles = clahe_cuda.count_tiles(size[has_tiles], grid)
-    size[has_tiles] = num_tiles * clahe_cuda.tile_sizes(size[has_tiles], grid)
-    planes = 1 if channels == RGB else channels
-    return size, max(channels, planes * int(num_tiles.prod(axis=1).max()))
+    def __init__(self, xp: ModuleType, numbers: Edits, channels: int) -> None:
+        self._xp, self._numbers, self._channels = xp, np.ascontiguousarray(numbers).reshape(-1), channels
+        self._turns: list[_Turn] = []
 
+    def add(self, places: Places, begins: Offsets, ends: Offsets) -> Any | None:
+        """Add the turns of some images; return memory for the results, one after the other, or None without edits.
 
-def _with_chains(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> tuple[list[tuple[int, Numbers]], Any]:
-    """Return the edits of a turn, with the addresses of the chains of those that mix; and the chains' images."""
-    sources, numbers = [], []
-    weights: dict[int, list[float]] = {}
-    for row, (code, arguments) in enumerate(turn):
-        if code != edits.PIL_MIX:
-            continue
-        place, weights[row] = 2, []
-        for _ in range(int(arguments[1])):
-            end = place + 2 + int(arguments[place + 1])
-            weights[row].append(arguments[place])
-            sources.append(x[row])
-            numbers.append(arguments[place + 2 : end])
-            place = end
-    if not sources:
-        return turn, None
-    chains = edit(xp, sources, numbers)
-    chains = [xp.ascontiguousarray(image) for image in chains]
-    addresses = iter(np.array([image.data.ptr for image in chains], np.int64).view(np.float64).tolist())
-    mixes = {
-        row: np.array([turn[row][1][0], len(parts), *parts, *(next(addresses) for _ in parts)])
-        for row, parts in weights.items()
-    }
-    return [(code, mixes.get(row, arguments)) for row, (code, arguments) in enumerate(turn)], chains
+        Args:
+            places: where the images lie.
+            begins: where the numbers of each image begin, ``[N]``.
+            ends: where they end.
+        """
+        codes, starts = self._parse(begins, ends)
+        return self._add_turns(places, codes, starts) if len(codes) else None
+
+    def _add_turns(self, places: Places, codes: Offsets, starts: Offsets) -> Any:
+        """Add turns by the codes of edits and where they begin, ``[turns, N]``."""
+        num_pixels, images = int(places.lengths.max()), places.table(EDITED)
+        memory = [self._xp.empty(places.num_pixels * self._channels, np.uint8) for _ in codes[:2]]
+        # Memory for two results is enough: one turn reads what the turn before wrote to the other.
+        out = memory[0]
+        for turn, (turn_codes, begin) in enumerate(zip(codes, starts, strict=True)):
+            if turn:
+                places = places if turn > 1 else places.packed()
+                images = places.table(EDITED)
+                images["address"] += out.data.ptr
+            out = memory[turn % 2]
+            images["edit"] = np.where(turn_codes == edits.SKIP, NO_EDIT, begin)
+            rows, grids = np.flatnonzero(turn_codes == edits.PIL_MIX), np.empty((0, 2), np.int64)
+            if rows.size:
+                images["chains"][rows] = self._add_chains(places.at(images["address"], rows), begin[rows])
+            if (turn_codes == edits.CLAHE).any():
+                grids = self._numbers[np.minimum(begin[:, None] + [3, 4], self._numbers.size - 1)].astype(np.int64)
+            self._turns.append(_Turn(images, turn_codes, grids, num_pixels, out))
+        return out
+
+    def _add_chains(self, places: Places, begins: Offsets) -> Offsets:
+        """Add the turns of the chains of edits that mix; return the address of the first chain's image of each.
+
+        Args:
+            places: where the images lie that are mixed with chains.
+            begins: where the numbers of these edits begin.
+        """
+        counts = self._numbers[begins + 3].astype(np.int64)
+        owners, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
+        starts, ends, place = np.zeros(len(owners), np.int64), np.zeros(len(owners), np.int64), begins + 4
+        for chain in range(int(counts.max())):
+            rows = np.flatnonzero(counts > chain)
+            starts[firsts[rows] + chain] = place[rows] + 2
+            place[rows] += 2 + self._numbers[place[rows] + 1].astype(np.int64)
+            ends[firsts[rows] + chain] = place[rows]
+        sources = places.at(places.address, owners)
+        out = self.add(sources, starts, ends)
+        if out is None:  # nothing is done in any chain: they are their image
+            nothing = np.full((1, len(owners)), edits.SKIP)
+            out = self._add_turns(sources, nothing, nothing)
+        return np.asarray(out.data.ptr + sources.packed().address[firsts])
+
+    def _parse(self, begins: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
+        """Return the codes of edits and where they begin, ``[turns, N]``: those that do something come first."""
+        codes, starts, place, last = [], [], begins, len(self._numbers) - 2
+        while (is_inside := place < ends).any():
+            start = np.minimum(place, last)
+            codes.append(np.where(is_inside, self._numbers[start].astype(np.int64), edits.SKIP))
+            starts.append(start)
+            place = np.where(is_inside, start + 2 + self._numbers[start + 1].astype(np.int64), place)
+        all_codes, all_starts = (np.array(rows, np.int64).reshape(len(rows), len(begins)) for rows in (codes, starts))
+        is_skipped = all_codes == edits.SKIP
+        if is_skipped.any():
+            order = is_skipped.argsort(axis=0, kind="stable")[: int((~is_skipped).sum(axis=0).max())]
+            all_codes, all_starts = (np.take_along_axis(rows, order, axis=0) for rows in (all_codes, all_starts))
+        return all_codes, all_starts
+
+    def launch(self) -> None:
+        """Upload the edits and what the turns say, and queue the kernels."""
+        parts = [self._numbers, *(turn.images for turn in self._turns)]
+        # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
+        upload = self._xp.asarray(np.concatenate([part.view(np.uint8) for part in parts]))
+        begin = self._numbers.nbytes
+        for turn in self._turns:
+            self._launch(turn, upload[begin:], upload)
+            begin += turn.images.nbytes
+
+    def _launch(self, turn: _Turn, images: Any, numbers: Any) -> None:
+        """Queue the kernels of one turn."""
+        xp, count, (codes, channels) = self._xp, len(turn.images), (np.bincount(turn.codes).tolist(), self._channels)
+        present = {code for code, number in enumerate(codes) if number}
+        has_tiles, num_tiles = edits.CLAHE in present, 0
+        constants = device.constant(lab.join_tables) if has_tiles else 0
+        if has_tiles:
+            rows = turn.codes == edits.CLAHE
+            size = np.stack([turn.images["height"][rows], turn.images["width"][rows]], axis=1).astype(np.int64)
+            tiles = clahe_cuda.count_tiles(size, turn.grids[rows])
+            num_tiles = (1 if channels == RGB else channels) * int(tiles.prod(axis=1).max())
+        num_tables, tables, counts, step = max(channels, num_tiles), 0, 0, 256 * max(channels + 1, num_tiles)
+        if has_tiles or not present.isdisjoint(COUNTING):
+            counts, blocks = xp.zeros(count * step, np.int32), max(-(-turn.num_pixels // COUNTED_PIXELS), num_tiles)
+            self._kernel(COUNT, "count")(
+                (blocks * count,), (cuda.THREADS,),
+                (images, numbers, constants, counts, np.int64(step), np.int32(blocks)),
+            )  # fmt: skip
+        if has_tiles or not present.isdisjoint(LOOK_UPS):
+            tables = xp.empty(count * num_tables * 256, np.uint8)
+            self._kernel(TABLES, "entries")(
+                (num_tables * count,), (256,), (images, numbers, counts, np.int64(step), tables, np.int32(num_tables))
+            )
+        blocks = -(-turn.num_pixels // cuda.THREADS)
+        self._kernel(EDIT, "edit")(
+            (blocks * count,), (cuda.THREADS,),
+            (images, numbers, tables, np.int64(256 * num_tables), constants, turn.out, np.int32(blocks)),
+        )  # fmt: skip
+
+    def _kernel(self, text: str, name: str) -> Any:
+        return device.kernel(cuda.pixels("unsigned char", "unsigned char", self._channels, text), name)

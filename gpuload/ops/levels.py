@@ -25,14 +25,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpuload.errors import RowError
+from gpuload.ops import pixels
 from gpuload.ops.base import VARYING, Draw, Op, streams
 from gpuload.ops.graph import Graph
+from gpuload.ops.pixels import Pixels
 from gpuload.spec import Field, Spec
 
 TOLERANCE = 1e-3  # more than a step of float16 beside 1
 # What one filter adds at most beyond 0 and 1: Lanczos, 6 values wide, in both directions.
 OVERSHOOT = 0.7
 OVERSHOOTING = ("cubic", "lanczos")
+# `words` has the bounds as float64.
+BEYOND = """
+__device__ inline bool is_wrong(In value, const int* words) {
+    const double* bounds = (const double*)words;
+    return !((double)value >= bounds[0] && (double)value <= bounds[1]);
+}
+"""
 UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}  # by the bytes of a number
 
 
@@ -68,6 +77,9 @@ class CheckLevels(Op):
         """Return the rows with a level beyond black or white, or one that is not a number."""
         if not len(x):
             return xp.zeros(0, bool)
+        if (images := pixels.as_images(xp, x)) is not None:
+            bounds = np.array([-self.tolerance, 1 + self.tolerance], images[0].dtype).astype(np.float64)
+            return Pixels(xp, images, np.broadcast_to(bounds, (len(x), 2))).mark(BEYOND)
         if isinstance(x, VARYING):
             return xp.concatenate([self._are_beyond(xp, x[row][None]) for row in range(len(x))])
         return self._are_beyond(xp, x)

@@ -6,6 +6,7 @@ Formula  ``(float32(x) - float32(mean)) * (float32(1) / float32(std))``, each st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op
+from gpuload.ops.bounds import NORMALIZING, Bound
 from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
@@ -59,6 +61,7 @@ class Normalize(Op):
     dtype: str = "float32"
 
     elementwise: ClassVar[bool] = True
+    bounds: ClassVar[Mapping[str, Bound]] = {"gpu": NORMALIZING}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,13 +11,19 @@ from numpy.typing import NDArray
 
 from gpuload import device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments
+from gpuload.ops import arguments, pixels
 from gpuload.ops.base import VARYING, Draw, Op, RowError
 from gpuload.ops.cast import DALI_TYPES
+from gpuload.ops.pixels import Pixels
 from gpuload.spec import NUMBERS, Field, Spec
 
 # Kernels of CuPy: their inputs, their outputs, their code for element i, and their names.
 OUTSIDE = "T label, int64 count", "bool outside", "outside = label < 0 || label >= count", "gpuload_outside"
+IS_OUTSIDE = """
+__device__ inline bool is_wrong(In label, const int* words) {
+    return label < 0 || (unsigned long long)label >= (unsigned long long)*(const Long*)words;
+}
+"""
 VECTORS = (
     "raw T labels, int64 num, float32 off, float32 on",
     "U hot",
@@ -115,10 +121,14 @@ class OneHot(Op):
 
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return the rows with a label that is no class."""
-        if isinstance(x, VARYING):
+        is_list = isinstance(x, VARYING)
+        if not is_list and x.ndim == 1:
+            return self._outside(xp, x)
+        if (rows := pixels.as_images(xp, x)) is not None:
+            return Pixels(xp, rows, np.full((len(x), 1), self.num_classes, np.int64)).mark(IS_OUTSIDE)
+        if is_list:
             return xp.stack([self._outside(xp, labels).any() for labels in x]) if len(x) else xp.zeros(0, bool)
-        outside = self._outside(xp, x)
-        return outside if outside.ndim == 1 else outside.reshape(len(x), -1).any(axis=1)
+        return self._outside(xp, x).reshape(len(x), -1).any(axis=1)
 
     def complaint(self, value: Any) -> RowError:
         """Return the error that says which label it is, and how many classes it needs."""

@@ -90,7 +90,7 @@ class PadTo(Op):
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return which records are too long."""
         lengths = x.lengths if isinstance(x, Ragged) else np.array([len(record) for record in x], np.int64)
-        return xp.asarray((lengths > self.length) & (not self.truncate))
+        return (lengths > self.length) & (not self.truncate)
 
     def complaint(self, value: Any) -> RowError:
         """Return the error for a record that is too long."""

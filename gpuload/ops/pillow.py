@@ -82,10 +82,28 @@ def rotation(angle: float, size: tuple[int, int]) -> Matrix:
         angle: degrees, counter-clockwise.
         size: height and width, pixels.
     """
+    a, b, c, d, e, f = rotations(np.array([angle], np.float64), np.array([size]))[0].tolist()
+    return a, b, c, d, e, f
+
+
+def rotations(angles: NDArray[np.float64], size: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the matrices by which ``Image.rotate`` turns images, float64 ``[N, 6]``.
+
+    Args:
+        angles: degrees, counter-clockwise, ``[N]``.
+        size: height and width, pixels, ``[N, 2]``.
+    """
+    cos, sin = np.array([_turn(angle) for angle in angles.tolist()]).reshape(-1, 2).T
+    x, y = size[:, 1] / 2, size[:, 0] / 2
+    across, down = cos * -x + sin * -y + x, -sin * -x + cos * -y + y
+    return np.stack([cos, sin, across, -sin, cos, down], axis=1)
+
+
+@lru_cache(maxsize=1024)
+def _turn(angle: float) -> tuple[float, float]:
+    """Return cosine and sine by Python's functions, as Pillow: NumPy's may have other last bits."""
     turn = -math.radians(angle % 360)
-    cos, sin = round(math.cos(turn), 15), round(math.sin(turn), 15)
-    x, y = size[1] / 2, size[0] / 2
-    return cos, sin, cos * -x + sin * -y + x, -sin, cos, -sin * -x + cos * -y + y
+    return round(math.cos(turn), 15), round(math.sin(turn), 15)
 
 
 def rotate(xp: ModuleType, x: Any, angle: float, interpolation: str = "nearest", fill: Any = 0) -> Any:
@@ -98,9 +116,15 @@ def rotate(xp: ModuleType, x: Any, angle: float, interpolation: str = "nearest",
 
 def quarters(angle: float, shape: tuple[int, ...]) -> int | None:
     """Return by how many quarters ``Image.rotate`` turns an image without a matrix; None where it needs one."""
-    turn = angle % 360
-    is_square = shape[0] == shape[1]
-    return int(turn) // 90 if turn in (0, 180) or (is_square and turn in (90, 270)) else None
+    is_turn = are_quarters(np.array([angle], np.float64), np.array([shape[:2]]))[0]
+    return int(angle % 360) // 90 if is_turn else None
+
+
+def are_quarters(angles: NDArray[np.float64], size: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return True where ``quarters`` is a number: bool ``[N]``, for angles ``[N]`` and sizes ``[N, 2]``."""
+    turns = np.mod(angles, 360)
+    is_square = size[:, 0] == size[:, 1]
+    return np.asarray((turns == 0) | (turns == 180) | (is_square & ((turns == 90) | (turns == 270))))
 
 
 def affine(xp: ModuleType, x: Any, matrix: Sequence[float], interpolation: str = "nearest", fill: Any = 0) -> Any:

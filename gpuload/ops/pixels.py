@@ -9,7 +9,7 @@ Kernel    `cuda.change` and `cuda.gather` are the frames; an op gives the text o
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,99 @@ def reads(xp: ModuleType, x: Any) -> bool:
     """Return True if kernels can read the images of a batch: it lies on a GPU and all have as many channels."""
     if not device.compiles(xp) or not len(x):
         return False
-    images = list(x) if isinstance(x, (list, Ragged)) else [x[0]]
-    if images[0].ndim != 3:
+    are_alike = not isinstance(x, (list, Ragged))
+    shapes = {x.shape[1:]} if are_alike else {image.shape for image in x}
+    if any(len(shape) != 3 for shape in shapes) or len({shape[2] for shape in shapes}) != 1:
         return False
-    channels = {image.shape[2:] for image in images}
-    is_known = images[0].dtype.name in cuda.TYPES and len(channels) == 1 and 1 <= images[0].shape[2] <= MOST_CHANNELS
-    return is_known and max(image.shape[0] * image.shape[1] for image in images) <= MOST_PIXELS
+    is_known = x[0].dtype.name in cuda.TYPES and 1 <= next(iter(shapes))[2] <= MOST_CHANNELS
+    return is_known and max(shape[0] * shape[1] for shape in shapes) <= MOST_PIXELS
+
+
+class Places(NamedTuple):
+    """Where images on a GPU lie.
+
+    Attributes:
+        address: of the first number of each, int64 ``[N]``.
+        strides: bytes from row to row, from column to column and from channel to channel, int64 ``[N, 3]``.
+        size: height and width, int64 ``[N, 2]``.
+        channels: of each.
+        dtype: of the numbers.
+    """
+
+    address: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    size: NDArray[np.int64]
+    channels: int
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, x: Any) -> Places:
+        """Return those of images of which ``reads`` is True."""
+        first, count = x[0], len(x)
+        if isinstance(x, (list, Ragged)):
+            table = walk.tabulate(x)
+            return cls(table[:, 6], table[:, :3], table[:, 3:5], int(table[0, 5]), np.dtype(first.dtype))
+        address = x.data.ptr + x.strides[0] * np.arange(count, dtype=np.int64)
+        strides, size = (
+            np.broadcast_to(np.array(row, np.int64), (count, len(row))) for row in (x.strides[1:], x.shape[1:3])
+        )
+        return cls(address, strides, size, x.shape[3], np.dtype(first.dtype))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The pixels of each image, int64 ``[N]``."""
+        return np.asarray(self.size[:, 0] * self.size[:, 1])
+
+    @property
+    def num_pixels(self) -> int:
+        """The pixels of all images."""
+        return int(self.lengths.sum())
+
+    def at(self, address: NDArray[np.int64], rows: NDArray[np.int64]) -> Places:
+        """Return those of some of the images, with addresses of their own."""
+        return self._replace(address=address[rows], strides=self.strides[rows], size=self.size[rows])
+
+    def packed(self) -> Places:
+        """Return places of images of these sizes that lie one after the other; addresses count from the first."""
+        item, width, channels = self.dtype.itemsize, self.size[:, 1], self.channels
+        strides = np.empty((len(width), 3), np.int64)
+        strides[:, 0], strides[:, 1], strides[:, 2] = width * (channels * item), channels * item, item
+        lengths = self.lengths * (channels * item)
+        return self._replace(address=np.cumsum(lengths) - lengths, strides=strides)
+
+    def table(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return descriptions of the images, and of results of the same sizes, in a dtype that begins with `IMAGE`."""
+        table = np.zeros(len(self.address), dtype)
+        table["address"] = self.address
+        table["down"], table["across"], table["deep"] = (self.strides // self.dtype.itemsize).T
+        table["height"], table["width"] = table["new_height"], table["new_width"] = self.size.T
+        table["out"] = np.cumsum(self.lengths) - self.lengths
+        return table
+
+    def views(self, out: Any) -> Any:
+        """Return the results in an array: an array ``[N, ...]`` where all have one size, else a list of arrays."""
+        if (self.size == self.size[0]).all():
+            return out.reshape(len(self.size), *self.size[0].tolist(), self.channels)
+        lengths, cut, memory, dtype = self.lengths * self.channels, type(out), out.data, out.dtype
+        begins = ((np.cumsum(lengths) - lengths) * self.dtype.itemsize).tolist()
+        return [
+            cut((height, width, self.channels), dtype, memory + begin)
+            for begin, (height, width) in zip(begins, self.size.tolist(), strict=True)
+        ]
+
+
+def as_images(xp: ModuleType, x: Any) -> Any | None:
+    """Return a batch as images that kernels can read; None if there is no such form.
+
+    Records of other shapes become images of one row, ``[1, size, 1]``.
+    """
+    if not device.compiles(xp) or not len(x):
+        return None
+    if reads(xp, x):
+        return x
+    are_many = isinstance(x, (list, Ragged))
+    rows = [record.reshape(1, -1, 1) for record in x] if are_many else x.reshape(len(x), 1, -1, 1)
+    return rows if reads(xp, rows) else None
 
 
 def row_of(xp: ModuleType, x: Any) -> Any | None:
@@ -93,6 +180,20 @@ class Pixels:
     def sizes(self) -> NDArray[np.int64]:
         """The pixels of each image, int64 ``[N]``."""
         return np.asarray(self._table["height"].astype(np.int64) * self._table["width"])
+
+    def mark(self, test: str) -> Any:
+        """Return in which images a number is wrong, boolean ``[N]``; see `cuda.mark`.
+
+        Args:
+            test: the text that tells of one number.
+        """
+        marks = self._xp.zeros(self.count, bool)
+        blocks = -(-int(self._lengths.max()) // cuda.THREADS)
+        if blocks:
+            device.kernel(cuda.mark(self._type, self.channels, test), "mark")(
+                (blocks * self.count,), (cuda.THREADS,), (*self._inputs, marks, np.int32(blocks))
+            )
+        return marks
 
     def gather(self, sums: str, num_bytes: int, before: Any = 0) -> Any:
         """Return ``Stats`` of each image, uint8 ``[N, PARTS * num_bytes]``; see `cuda.gather`.

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -38,6 +38,7 @@ from gpuload.ops.edits import Edits
 from gpuload.spec import Field
 
 Levels = NDArray[np.float32]
+Values = NDArray[np.float64]
 OPERATIONS = (
     "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
     "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "SolarizeAdd",
@@ -45,12 +46,16 @@ OPERATIONS = (
 )  # fmt: skip
 SIGNED = frozenset(OPERATIONS[1:10])  # those whose level has a sign
 NO_LEVEL = frozenset(("Identity", "AutoContrast", "Equalize", "Invert"))
+HAS_SIGN = np.array([name in SIGNED for name in OPERATIONS])
+IS_SHIFT = np.array([name.startswith("Translate") for name in OPERATIONS])
+TRANSLATE_X = OPERATIONS.index("TranslateX")
 INTERPOLATIONS = ("nearest", "linear", "cubic")
 WIDEST_SHIFT = 150 / 331  # of the image's side, RandAugment's and AutoAugment's
 TIMM_LARGEST = 10.0  # timm's largest level, if mmax is not given
 MOST_BINS = 1000  # of magnitudes; a draw makes a table of them
 THRESHOLD_DIGITS = 4  # of Solarize's threshold: with MOST_BINS others lie 0.001 from a whole number, or more
 MOST_DEPTH = 3  # operations of a chain of AugMix
+MOST_CALLS = 4096  # of a function of Python's ``math`` whose results are cached: NumPy's have other last bits
 TIMM_SHIFT = 0.45  # of the image's side
 
 
@@ -87,8 +92,14 @@ class _Policy(Op):
             remedy="move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter",
         )
 
-    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
-        """Return the argument of an operation at a level, for an image of a shape, as ``operate`` takes it."""
+    def values(self, name: str, levels: Values, size: Sizes) -> Values:
+        """Return the arguments of an operation as ``operate`` takes them, float64 ``[M]``.
+
+        Args:
+            name: one of `OPERATIONS`.
+            levels: how strongly, float64 ``[M]``.
+            size: height and width of each image, ``[M, 2]``.
+        """
         raise NotImplementedError
 
     def filter_of(self, by_cubic: int) -> str:
@@ -97,10 +108,11 @@ class _Policy(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image behind its operations."""
+        size = np.array([x.shape[:2]], np.int32)
         by_cubic = draw.get("cubic", np.zeros_like(draw["op"]))
-        for number, level, cubic in zip(draw["op"].tolist(), draw["level"].tolist(), by_cubic.tolist(), strict=True):
+        for number, level, cubic in zip(draw["op"].tolist(), draw["level"], by_cubic.tolist(), strict=True):
             name = OPERATIONS[number]
-            value = self.argument(name, level, x.shape)
+            value = self.values(name, np.array([level], np.float64), size)[0].item()
             x = operate(xp, x, name, value, self.filter_of(cubic), self.fill)
         return x
 
@@ -115,22 +127,47 @@ class _Policy(Op):
 
     def operations_as_edits(self, draw: Draw, size: Sizes, channels: int) -> Edits:
         """Return edits for the operations ``op``, ``level`` and ``cubic``, ``[N, K]``, of images."""
-        numbers = draw["op"]
-        by_cubic = draw.get("cubic", np.zeros_like(numbers))
-        slots = np.zeros((*numbers.shape, 2 + edits.TABLE_NUMBERS))  # as long as the longest edit
-        # Also of slots that are skipped: the core finds the next edit of an image by this length.
-        slots[..., 1] = edits.TABLE_NUMBERS
-        rows, layers = np.nonzero(numbers)  # 0 is no operation
-        levels, cubics = draw["level"][rows, layers].tolist(), by_cubic[rows, layers].tolist()
-        operations = zip(rows.tolist(), layers.tolist(), numbers[rows, layers].tolist(), levels, cubics, strict=True)
-        sizes = size.tolist()
-        for row, layer, number, level, cubic in operations:
-            name, shape = OPERATIONS[number], (*sizes[row], channels)
-            value = self.argument(name, level, shape)
-            code, arguments_of_edit = edit_of(name, value, self.filter_of(cubic), self.fill, shape)
-            slots[row, layer, 0] = code
-            slots[row, layer, 2 : 2 + len(arguments_of_edit)] = arguments_of_edit
-        return slots.reshape(len(slots), numbers.shape[1] * slots.shape[2])
+        count, layers = draw["op"].shape
+        numbers = draw["op"].reshape(-1)
+        # Those of an operation lie side by side, so that each is a few calls for the batch.
+        order = numbers.argsort(kind="stable")
+        ends = np.bincount(numbers, minlength=len(OPERATIONS)).cumsum().tolist()
+        levels, sizes = draw["level"].reshape(-1)[order].astype(np.float64), size[order // layers]
+        cubic = draw["cubic"].reshape(-1)[order] if "cubic" in draw else np.zeros_like(numbers)
+        rows = np.zeros((numbers.size, 2 + edits.TABLE_NUMBERS))  # as long as the longest edit
+        # Also of rows that are skipped: the core finds the next edit of an image by this length.
+        rows[:, 1] = edits.TABLE_NUMBERS
+        for number in range(1, len(OPERATIONS)):  # 0 is no operation
+            part = slice(ends[number - 1], ends[number])
+            if part.start < part.stop:
+                name = OPERATIONS[number]
+                values = self.values(name, levels[part], sizes[part])
+                self._write_edits(rows[part], name, values, cubic[part], sizes[part])
+        slots = np.empty_like(rows)
+        slots[order] = rows
+        return slots.reshape(count, layers * rows.shape[1])
+
+    def _write_edits(self, rows: Edits, name: str, values: Values, by_cubic: NDArray[Any], size: Sizes) -> None:
+        """Write an operation with some arguments as edits, ``[M, 2 + TABLE_NUMBERS]``, which are zeros before."""
+        rows[:, 0] = CODES.get(name, edits.PIL_AFFINE)
+        if name in TABLES:
+            rows[:, 2:] = _tables(name, values)
+        elif name == "GaussianBlur":
+            rows[:, 2:5] = np.stack(blur_pillow.boxes(values), axis=1)
+        elif name in CODES:
+            rows[:, 2] = values
+        else:
+            linear, cubic = (edits.FILTERS.index(self.filter_of(number)) for number in (0, 1))
+            rows[:, 2] = linear + (cubic - linear) * by_cubic
+            rows[:, 3:9] = pillow.rotations(values, size) if name == "Rotate" else _matrices(name, values)
+            rows[:, 9:12] = (self.fill * 3)[:3] if isinstance(self.fill, tuple) else self.fill
+        if name == "Rotate":
+            are_quarters = pillow.are_quarters(values, size)
+            if are_quarters.any():
+                quarters = np.mod(values[are_quarters], 360) // 90
+                rows[are_quarters, 2:] = 0
+                rows[are_quarters, 0] = np.where(quarters == 0, edits.SKIP, edits.PIL_TURN)
+                rows[are_quarters, 2] = quarters
 
 
 @dataclass(frozen=True)
@@ -145,31 +182,45 @@ class _Torchvision(_Policy):
     @property
     def meaning(self) -> int:
         """See ``Op``: 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
-        levels = self._solarize_levels().tolist()
-        thresholds = [self.argument("Solarize", level, ()) for level in levels]
-        return 1 if thresholds == [math.ceil(255.0 * level) for level in levels] else 2
+        levels = self._solarize_levels().astype(np.float64)
+        thresholds = self.values("Solarize", levels, np.zeros((levels.size, 2), np.int32))
+        return 1 if (thresholds == np.ceil(255.0 * levels)).all() else 2
 
     def _solarize_levels(self) -> Levels:
         """Return the levels of Solarize that may be drawn."""
         raise NotImplementedError
 
-    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
+    def values(self, name: str, levels: Values, size: Sizes) -> Values:
         """See ``_Policy``."""
-        value = level
-        if name in ("ShearX", "ShearY"):
-            # torchvision goes by degrees, and rounds at each step: Pillow's pixels depend on the last bit of the
-            # matrix.
-            angle = math.radians(math.degrees(math.atan(value)))
-            value = math.tan(angle) if name == "ShearX" else math.sin(angle) / math.cos(angle)
-        elif name in ("TranslateX", "TranslateY"):
+        if name in CALLS:
+            results = np.array([CALLS[name](level) for level in levels.tolist()], np.float64)
+            return np.where(levels == 0, levels, results)  # -0.0 has the same place in the cache as 0.0
+        if name in ("TranslateX", "TranslateY"):
             # The matrix leads from the result to the image: an image that moves right is read further left.
-            value = -int(value)
-        elif name in SIGNED and name != "Rotate":
-            value = 1.0 + value
-        elif name == "Solarize":
-            # A whole number of the scale comes a millionth too large from float32, and would be the next level.
-            value = math.ceil(round(255.0 * value, THRESHOLD_DIGITS))
-        return value
+            return 0.0 - np.trunc(levels)
+        return 1.0 + levels if name in SIGNED and name != "Rotate" else levels
+
+
+@lru_cache(maxsize=MOST_CALLS)
+def _shear_x(level: float) -> float:
+    return math.tan(_shear_angle(level))
+
+
+@lru_cache(maxsize=MOST_CALLS)
+def _shear_y(level: float) -> float:
+    angle = _shear_angle(level)
+    return math.sin(angle) / math.cos(angle)
+
+
+def _shear_angle(level: float) -> float:
+    # torchvision goes by degrees, and rounds at each step: Pillow's pixels depend on the last bit of the matrix.
+    return math.radians(math.degrees(math.atan(level)))
+
+
+@lru_cache(maxsize=MOST_CALLS)
+def _threshold(level: float) -> float:
+    # A whole number of the scale comes a millionth too large from float32, and would be the next level.
+    return math.ceil(round(255.0 * level, THRESHOLD_DIGITS))
 
 
 @dataclass(frozen=True)
@@ -319,9 +370,9 @@ class _Timm(_Policy):
         """True if all operations become stronger with the level."""
         return True
 
-    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
+    def values(self, name: str, levels: Values, size: Sizes) -> Values:
         """See ``_Policy``."""
-        return timm_argument(name, abs(level) / TIMM_LARGEST, math.copysign(1, level), shape, self.increases)
+        return timm_values(name, np.abs(levels) / TIMM_LARGEST, np.copysign(1.0, levels), size, self.increases)
 
     def filter_of(self, by_cubic: int) -> str:
         """See ``_Policy``."""
@@ -366,7 +417,7 @@ class TimmAugment(_Timm):
         super().__post_init__()
         if not isinstance(self.config, str):
             raise self._refusal()
-        self._parts()
+        self._parts  # noqa: B018  # raises the error of a string that is none
 
     def _refusal(self) -> SpecError:
         """Return the error of a string that names no policy; that of AugMix has an op of its own."""
@@ -383,8 +434,9 @@ class TimmAugment(_Timm):
         kind = self.config.partition("-")[0]
         return kind if kind in TIMM_POLICIES else ""
 
+    @cached_property
     def _parts(self) -> dict[str, float]:
-        """Return the numbers in the string by name."""
+        """The numbers in the string by name."""
         kind, *texts = self.config.split("-")
         if self._policy:
             deviations = [re.fullmatch(r"mstd(\d+(?:\.\d+)?)", text) for text in texts]
@@ -419,11 +471,11 @@ class TimmAugment(_Timm):
         """Six for each layer; of a policy one for the pair and six for each of its operations."""
         if self._policy:
             return 1 + 6 * int(_policy(TIMM_POLICIES[self._policy][0])[0].shape[1])
-        return 6 * int(self._parts()["n"])
+        return 6 * int(self._parts["n"])
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``op``, ``level`` and ``cubic``, int32 ``[N, K]``: 1 where pixels are taken by cubic interpolation."""
-        parts = self._parts()
+        parts = self._parts
         if self._policy:
             return self._draw_pairs(u, parts["mstd"])
         choice, applied, normal, turn, sign, cubic = np.split(u, 6, axis=1)
@@ -453,19 +505,19 @@ class TimmAugment(_Timm):
         level = np.where(number == OPERATIONS.index("GaussianBlur"), radii, np.where(sign > 0.5, -level, level))
         return {"op": number, "level": level.astype(np.float32), "cubic": self.by_cubic(cubic)}
 
-    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
+    def values(self, name: str, levels: Values, size: Sizes) -> Values:
         """See ``_Policy``."""
         if self._policy and name == "GaussianBlur":
-            return level
+            return levels
         if self._policy and name == "Posterize":  # of which timm has three forms
             lowest, step = TIMM_POLICIES[self._policy][1:]
-            return lowest + step * int(abs(level) / TIMM_LARGEST * 4)
-        return super().argument(name, level, shape)
+            return lowest + step * np.trunc(np.abs(levels) / TIMM_LARGEST * 4)
+        return super().values(name, levels, size)
 
     @property
     def increases(self) -> bool:
         """See ``_Timm``."""
-        return not self._policy and (bool(self._parts()["inc"]) or self._choices is not TIMM_OPERATIONS)
+        return not self._policy and (bool(self._parts["inc"]) or self._choices is not TIMM_OPERATIONS)
 
 
 @dataclass(frozen=True)
@@ -538,45 +590,50 @@ class AugMix(_Timm):
 
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: one edit, with those of the chains in it."""
-        count, weights = len(size), draw["weight"]
-        parts = []
-        for chain in range(weights.shape[1]):
-            steps = {name: draw[name][:, chain] for name in ("op", "level", "cubic")}
-            operations = self.operations_as_edits(steps, size, channels)
-            parts += [weights[:, chain, None], np.full((count, 1), operations.shape[1]), operations]
-        mix = edits.of(count, edits.PIL_MIX, draw["share"], weights.shape[1])
-        result = np.concatenate([mix, *parts], axis=1, dtype=np.float64)
-        result[:, 1] = result.shape[1] - 2
+        count, chains, depth = draw["op"].shape
+        steps = {name: draw[name].reshape(count, chains * depth) for name in ("op", "level", "cubic")}
+        operations = self.operations_as_edits(steps, size, channels)
+        operations = operations.reshape(count, chains, operations.shape[1] // chains)
+        result = np.empty((count, 4 + chains * (2 + operations.shape[2])))
+        result[:, 0], result[:, 1], result[:, 2], result[:, 3] = (
+            edits.PIL_MIX,
+            result.shape[1] - 2,
+            draw["share"],
+            chains,
+        )
+        parts = result[:, 4:].reshape(count, chains, 2 + operations.shape[2])
+        parts[..., 0], parts[..., 1], parts[..., 2:] = draw["weight"], operations.shape[2], operations
         return result
 
 
-def timm_argument(name: str, part: float, sign: float, shape: tuple[int, ...], increases: bool) -> float:
-    """Return the argument of an operation of timm's.
+def timm_values(name: str, part: Values, sign: Values, size: Sizes, increases: bool) -> Values:
+    """Return the arguments of an operation of timm's, float64 ``[M]``.
 
     Args:
         name: the operation.
-        part: the level divided by 10, 0 to 1.
-        sign: 1 or -1.
-        shape: the image's shape.
+        part: the levels divided by 10, 0 to 1.
+        sign: 1 or -1 of each.
+        size: height and width of each image, ``[M, 2]``.
         increases: True if all operations become stronger with the level.
     """
     if name in ("ShearX", "ShearY"):
         return sign * (part * 0.3)
     if name in ("TranslateX", "TranslateY"):
-        return sign * (part * TIMM_SHIFT) * shape[name == "TranslateX"]
+        return sign * (part * TIMM_SHIFT) * size[:, int(name == "TranslateX")]
     if name == "Rotate":
         return sign * (part * 30.0)
     if name == "Desaturate":
-        return 1.0 - min(1.0, 0.5 + 0.5 * part)
+        return 1.0 - np.minimum(1.0, 0.5 + 0.5 * part)
     if name == "GaussianBlur":
-        return min(2.0, 0.1 + 1.9 * part)
+        return np.minimum(2.0, 0.1 + 1.9 * part)
     if name in SIGNED:
-        return max(0.1, 1.0 + sign * (part * 0.9)) if increases else part * 1.8 + 0.1
+        return np.maximum(0.1, 1.0 + sign * (part * 0.9)) if increases else part * 1.8 + 0.1
     if name == "Posterize":
-        return 4 - int(part * 4) if increases else int(part * 4)
+        return 4.0 - np.trunc(part * 4) if increases else np.trunc(part * 4)
     if name == "Solarize":
-        return 256 - min(256, int(part * 256)) if increases else min(256, int(part * 256))
-    return min(128, int(part * 110))
+        threshold = np.minimum(256.0, np.trunc(part * 256))
+        return 256.0 - threshold if increases else threshold
+    return np.minimum(128.0, np.trunc(part * 110))
 
 
 def operate(
@@ -611,33 +668,20 @@ def operate(
     return TONES[name](xp, x) if name in TONES else x
 
 
-def edit_of(
-    name: str, value: float, interpolation: str, fill: float | tuple[float, ...], shape: tuple[int, ...]
-) -> tuple[int, Sequence[float] | Edits]:
-    """Return an operation as an edit: its code and arguments; the result is that of ``operate``.
+def _matrices(name: str, values: Values) -> Edits:
+    """Return the matrices of shears or shifts, float64 ``[M, 6]``."""
+    matrices = np.empty((len(values), 6))
+    matrices[:] = MATRICES[name](0.0)
+    matrices[:, MATRICES[name](2.0).index(2.0)] = values
+    return matrices
 
-    Args:
-        name: one of `OPERATIONS`.
-        value: its argument, see ``operate``.
-        interpolation: of the operations that move pixels.
-        fill: of pixels from outside.
-        shape: of the image.
-    """
-    if name in CODES:
-        return CODES[name], (value,)
-    if name in TABLES:
-        return edits.TABLE, _table(name, value)
-    if name == "GaussianBlur":
-        return edits.PIL_BLUR, blur_pillow.box(value)
-    if name == "Rotate":
-        turn = pillow.quarters(value, shape)
-        if turn is not None:
-            return (edits.PIL_TURN, (turn,)) if turn else (edits.SKIP, ())
-        matrix = pillow.rotation(value, (shape[0], shape[1]))
-    else:
-        matrix = MATRICES[name](value)
-    colors = fill if isinstance(fill, tuple) else (fill,)
-    return edits.PIL_AFFINE, (edits.FILTERS.index(interpolation), *matrix, *(colors * 3)[:3])
+
+def _tables(name: str, values: Values) -> Edits:
+    """Return the arguments of look-ups, float64 ``[M, TABLE_NUMBERS]``: of an operation with each of some values."""
+    if (values == values[0]).all():  # as in RandAugment
+        return np.broadcast_to(_table(name, values[0].item()), (len(values), edits.TABLE_NUMBERS))
+    distinct, places = np.unique(values, return_inverse=True)
+    return np.array([_table(name, value) for value in distinct.tolist()])[places.reshape(-1)]
 
 
 @lru_cache(maxsize=1024)
@@ -653,9 +697,9 @@ MATRICES: dict[str, Callable[[float], pillow.Matrix]] = {
 }  # fmt: skip
 TABLES = ("Posterize", "Solarize", "SolarizeAdd", "Invert")
 CODES = {
-    "Identity": edits.SKIP, "Brightness": edits.BRIGHTNESS, "Color": edits.PIL_SATURATION,
-    "Desaturate": edits.PIL_SATURATION, "Contrast": edits.PIL_CONTRAST, "Sharpness": edits.PIL_SHARPNESS,
-    "AutoContrast": edits.PIL_AUTOCONTRAST, "Equalize": edits.EQUALIZE,
+    "Brightness": edits.BRIGHTNESS, "Color": edits.PIL_SATURATION, "Desaturate": edits.PIL_SATURATION,
+    "Contrast": edits.PIL_CONTRAST, "Sharpness": edits.PIL_SHARPNESS, "AutoContrast": edits.PIL_AUTOCONTRAST,
+    "Equalize": edits.EQUALIZE, "GaussianBlur": edits.PIL_BLUR, **dict.fromkeys(TABLES, edits.TABLE),
 }  # fmt: skip
 FACTORS: dict[str, Callable[[ModuleType, Any, Any], Any]] = {
     "Brightness": colour_pillow.brightness, "Color": colour_pillow.saturation, "Contrast": colour_pillow.contrast,
@@ -725,15 +769,22 @@ def _levels(
         size: of the images.
         ranges: returns the steps of an operation, float32 ``[bins]`` or ``[N, bins]``.
     """
-    levels = np.zeros(number.shape, np.float32)
-    for operation in np.unique(number).tolist():
-        name = OPERATIONS[operation]
-        if name not in NO_LEVEL:
-            rows, layers = np.nonzero(number == operation)
-            steps = ranges(name, bins, size[rows])
-            places = index[rows, layers]
-            levels[rows, layers] = steps[places] if steps.ndim == 1 else steps[np.arange(rows.size), places]
+    levels = _steps(ranges, bins)[number, index]
+    if ranges is _ranges:  # of which those of moves are parts of an image's side
+        rows, layers = np.nonzero(IS_SHIFT[number])
+        side = size[rows, (number[rows, layers] == TRANSLATE_X).astype(np.int64)]
+        levels[rows, layers] = _steps_at(0.0, WIDEST_SHIFT * side, bins, index[rows, layers])
     return levels
+
+
+@lru_cache(maxsize=64)
+def _steps(ranges: Callable[..., Levels], bins: int) -> Levels:
+    """Return the steps of all operations, float32 ``[len(OPERATIONS), bins]``; 0 where they depend on the size."""
+    no_size = np.zeros((1, 2), np.int32)
+    return np.stack([
+        np.zeros(bins, np.float32) if name in NO_LEVEL else ranges(name, bins, no_size).reshape(bins)
+        for name in OPERATIONS
+    ])  # fmt: skip
 
 
 def _ranges(name: str, bins: int, size: Sizes) -> Levels:
@@ -766,18 +817,21 @@ def linspace(begin: float, end: Any, count: int) -> Levels:
 
     It goes up from the begin and, in its second half, down from the end, each in one rounding.
     """
+    return _steps_at(begin, np.asarray(end)[..., None], count, np.arange(count))
+
+
+def _steps_at(begin: float, end: Any, count: int, places: NDArray[np.int64]) -> Levels:
+    """Return numbers of ``linspace`` at some places."""
     # Products of two float32 are exact in float64, so that the sum is rounded once, as torch's fused one is.
-    first, last = np.float64(np.float32(begin)), np.asarray(end, np.float32).astype(np.float64)[..., None]
+    first, last = np.float64(np.float32(begin)), np.asarray(end, np.float32).astype(np.float64)
     step = ((last - first).astype(np.float32) / np.float32(count - 1)).astype(np.float64)
-    places = np.arange(count)
     up, down = first + step * places, last - step * (count - 1 - places)
     return np.where(places < count // 2, up, down).astype(np.float32)
 
 
 def _with_sign(levels: Levels, number: NDArray[np.int32], u: NDArray[np.float64]) -> Levels:
     """Return levels, of which half of those that have a direction are negative."""
-    has_sign = np.array([name in SIGNED for name in OPERATIONS])[number]
-    return np.where(has_sign & (u <= 0.5), -levels, levels)
+    return np.where(HAS_SIGN[number] & (u <= 0.5), -levels, levels)
 
 
 def _checked_fill(op: Op, value: Any) -> float | tuple[float, ...]:
@@ -797,6 +851,7 @@ def _policy(name: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[
     return numbers, probabilities, np.array([[int(step) for _, _, step in pair] for pair in pairs])
 
 
+CALLS = {"ShearX": _shear_x, "ShearY": _shear_y, "Solarize": _threshold}
 AUTO_AUGMENT = ("imagenet", "cifar10", "svhn")  # torchvision's
 # Each line is a pair: operation, probability, step of its range from 0 to 9; of timm's its level from 0 to 10.
 POLICIES = {

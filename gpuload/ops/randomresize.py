@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Op, Points, RowForm, Sizes
+from gpuload.ops.bounds import HALVES, Bound
 from gpuload.ops.resampling import Resampling
 from gpuload.ops.resize import Interpolation, Resize, image_shape
 from gpuload.spec import Field
@@ -24,6 +26,7 @@ class SizeJitter(Op):
 
     moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
+    bounds: ClassVar[Mapping[str, Bound]] = {"dali": HALVES, "gpu": HALVES}
     num_uniforms: ClassVar[int] = 1
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pillow, pixels, resampling
 from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm, Sizes
+from gpuload.ops.bounds import HALVES, Bound
 from gpuload.spec import Field, is_whole
 
 INTERPOLATIONS = ("linear", "nearest", "cubic", "lanczos")
@@ -66,6 +68,7 @@ class Resize(Op):
 
     moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
+    bounds: ClassVar[Mapping[str, Bound]] = {"dali": HALVES, "gpu": HALVES}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,6 +226,7 @@ class RandomResizedCrop(Op):
 
     moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
+    bounds: ClassVar[Mapping[str, Bound]] = {"dali": HALVES, "gpu": HALVES}
     num_uniforms: ClassVar[int] = 2 * TRIES + 2
     gives_region: ClassVar[bool] = True
 

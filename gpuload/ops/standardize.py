@@ -9,9 +9,10 @@ Source   ``tf.image.per_image_standardization``,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ops import cuda, images
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.bounds import STATISTICS, Bound
 from gpuload.ops.pixels import Pixels, reads
 from gpuload.spec import Field
 
@@ -68,6 +70,8 @@ class PerImageStandardization(Op):
     Example:
         ``gl.ops.PerImageStandardization()``
     """
+
+    bounds: ClassVar[Mapping[str, Bound]] = {"dali": STATISTICS, "gpu": STATISTICS}
 
     @property
     def centers(self) -> bool:

@@ -19,6 +19,7 @@ from gpuload import core, device
 from gpuload.core.face import Maker
 from gpuload.errors import SpecError
 from gpuload.ops import cuda
+from gpuload.ops.addresses import RowAddresses
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 
@@ -203,7 +204,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     Args:
         xp: CuPy; the kernel is queued on its current stream.
         walk: the walk to make; of images of different sizes, ``height`` and ``width`` are those of any of them.
-        x: the images, an array ``[N, ...]``, a ``Ragged`` or a list of arrays of three axes.
+        x: the images, an array ``[N, ...]``, a ``Ragged`` or a list of arrays of three axes, or ``RowAddresses``.
     """
     x = list(x) if isinstance(x, Ragged) else x
     count, planes = len(walk.start), walk.out_axes == "CHW"
@@ -218,20 +219,27 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         address, down, across, deep, _ = places(x, walk.in_axes)
         height, width = (np.array([image.shape[walk.in_axes.index(axis)] for image in x]) for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
+    elif isinstance(x, RowAddresses):
+        strides = (0, *_side_by_side(walk))
     else:
         first = x.reshape(count, *walk.in_shape)
         strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
-    on_device, ends = xp.asarray(np.concatenate([part.reshape(-1).view(np.int32) for part in parts])), []
+    words, images, ends = np.concatenate([part.reshape(-1).view(np.int32) for part in parts]), 0, []
+    if isinstance(x, RowAddresses):
+        images, on_device = x.upload(xp, words)  # one upload for both
+    else:
+        on_device = xp.asarray(words)
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]
-    images = ends.pop(0) if isinstance(x, list) else 0
+    images = ends.pop(0) if isinstance(x, list) else images
     draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
     blocks = -(-out[0].size // cuda.THREADS)
     device.kernel(cuda.walk(walk.in_dtype.name, walk.dtype.name), "walk")(
         (blocks * count,), (cuda.THREADS,),
-        (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images, draws, np.float32(walk.fill),
-         mean, scale, out, *map(np.int32, (*walk.window, planes, blocks))),
+        (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images,
+         np.int32(6 if isinstance(x, list) else 1), draws, np.float32(walk.fill), mean, scale, out,
+         *map(np.int32, (*walk.window, planes, blocks))),
     )  # fmt: skip
     return out
 
@@ -246,22 +254,33 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     Returns:
         The addresses; the elements from row to row, from column to column, from channel to channel; the channels.
     """
-    channel = axes.index("C")
-    if isinstance(images, Ragged):
-        images = list(images)
-    if isinstance(images, list):
-        item, strides = images[0].itemsize, np.array([_strides(image, axes) for image in images], np.int64)
-        channels: Any = np.array([image.shape[channel] for image in images])
-        return np.array([image.data.ptr for image in images], np.int64), *(strides // item).T, channels
+    if isinstance(images, (list, Ragged)):
+        table, item = tabulate(images), images[0].itemsize
+        down, across, deep = (table[:, axes.index(axis)] // item for axis in "HWC")
+        return table[:, 6], down, across, deep, table[:, 3 + axes.index("C")]
     item, next_image = images.itemsize, images.strides[0]
     addresses = images.data.ptr + next_image * np.arange(len(images), dtype=np.int64)
-    return addresses, *(stride // item for stride in _strides(images[0], axes)), images.shape[1 + channel]
+    strides = (images.strides[1 + axes.index(axis)] // item for axis in "HWC")
+    return addresses, *strides, images.shape[1 + axes.index("C")]
+
+
+def tabulate(images: Any) -> NDArray[np.int64]:
+    """Return strides in bytes, shape and address of each of some arrays of three axes on a GPU, int64 ``[N, 7]``."""
+    rows = [(*image.strides, *image.shape, image.data.ptr) for image in images]
+    return np.array(rows, np.int64).reshape(len(rows), 7)
 
 
 def _strides(image: Any, axes: str) -> tuple[int, int, int]:
     """Return the bytes from row to row, from column to column and from channel to channel of images."""
     down, across, deep = (image.strides[axes.index(axis) - len(axes)] for axis in "HWC")
     return down, across, deep
+
+
+def _side_by_side(walk: Walk) -> tuple[int, int, int]:
+    """Return the elements from row to row, from column to column and from channel to channel of images in C order."""
+    if walk.in_axes == "HWC":
+        return walk.width * walk.channels, walk.channels, 1
+    return walk.width, 1, walk.height * walk.width
 
 
 def _is(batch: Array, shape: tuple[int, int, int]) -> bool:

@@ -26,6 +26,7 @@ from gpuload import device as devices
 from gpuload import rawdecode, threads
 from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor
+from gpuload.ops.addresses import RowAddresses
 from gpuload.ops.base import VARYING, RowError
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, raw_region
@@ -71,6 +72,12 @@ class Outcome:
     is_done: bool = False
 
 
+def outcome_of(step: Step) -> Outcome:
+    """Return the outcome of a step that its workers finished."""
+    singles = [outcome_of(single) for single in step.singles]
+    return Outcome(step, {} if step.is_failed or singles else step.fields, singles=singles, error=step.error)
+
+
 class Batches:
     """A thread that makes batches of the steps of an epoch, in order, some ahead.
 
@@ -81,15 +88,17 @@ class Batches:
         joining: which steps are done together.
         num_ahead: how many batches are begun beyond the one that is being taken, at most.
         give_back: takes the executor when the thread ends.
-        counters: ``wait_s`` is added to.
+        counters: of the loader.
+        hands_out: True if the caller of the loader takes the batches, so that ``take`` adds to ``wait_s``.
     """
 
     def __init__(
         self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, *, joining: Joining,
-        num_ahead: int, give_back: Callable[[BatchExecutor | None], None], counters: Counters,
+        num_ahead: int, give_back: Callable[[BatchExecutor | None], None], counters: Counters, hands_out: bool = True,
     ) -> None:  # fmt: skip
         self._workers = workers
-        self._num_ahead, self._counters, self._horizon = num_ahead, counters, num_ahead
+        self._num_ahead, self._horizon = num_ahead, num_ahead
+        self._counters = counters if hands_out else None
         self._board = board = _Board(workers, executor, lane, joining, give_back, counters)
         # Both before the thread starts: if this object is dropped at once, the thread finds the reference among its
         # calls.
@@ -112,6 +121,10 @@ class Batches:
     def forget(self, number: int) -> None:
         """Let go of a batch that was taken."""
         self._board.tray.forget(number)
+
+    def stop(self) -> None:
+        """Let each thread end after its current work."""
+        self._board.stop()
 
     def close(self) -> None:
         """Stop the threads and wait for the current work of each."""
@@ -207,6 +220,8 @@ class _Board:
                     watch.count("upload.bytes", step.num_bytes)
                     watch.enter("ops")
                     self._run(outcome)
+                    # Behind the ops, whose parameters go there in the same upload as the addresses.
+                    outcome.fields = _output_fields(step.recipe, outcome.fields)
                     self._note_time(outcome, self.lane, is_timed)
         except Exception as error:
             self._record_error(outcome, error)
@@ -354,6 +369,8 @@ def _serve(board: _Board) -> None:
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
     inputs = {name: fields[name] for name in step.recipe.rest.touched}
+    if executor.name != "array":  # the array executor reads rows where they lie
+        inputs = _as_arrays(inputs)
     # By itself first: an error of the whole batch makes DALI build a new pipeline and look for the row by halves.
     for row in step.refused_rows():
         if (error := executor.row_error(inputs, step.draws, row)) is not None:
@@ -424,12 +441,26 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
         lane.reclaim()
         try:
             fields = upload_step(step, lane)
-            fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
+            results = run(fields)
+            fields = side_by_side({**_output_fields(step.recipe, fields), **results}, step.recipe.names)
             fields_of_steps = each_step(step, fields, copy=False)
         finally:
             event = lane.mark()
             event.synchronize()  # the step's slot is free afterwards, also where something went wrong
     return Outcome(step, fields, fields_of_steps, event=event)
+
+
+def _output_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a batch that no op on whole batches acts on, as arrays; the others as they are."""
+    if not recipe.on_card:
+        return fields
+    return fields | _as_arrays({name: fields[name] for name in recipe.names if name not in recipe.rest.results})
+
+
+def _as_arrays(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with arrays in place of the addresses of their rows."""
+    addresses = {name: values for name, values in fields.items() if isinstance(values, RowAddresses)}
+    return fields | {name: values.gather(devices.cupy()) for name, values in addresses.items()}
 
 
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:
@@ -453,6 +484,17 @@ def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
 
     The source of the upload are page-locked slots of the step, which are kept until the event behind it has passed.
     """
+    fields = _upload_slot(step, lane)
+    if (card := step.card) is None:
+        return fields
+    rows = card.fields(fields, step.recipe, lane)
+    if card.uploads.size:
+        card.keep(step.card_shares(), lane)
+    return {**fields, **rows}
+
+
+def _upload_slot(step: Step, lane: devices.Lane) -> dict[str, Any]:
+    """Return the fields of a step on the GPU; of those that may lie there already the rows that do not."""
     recipe, on_device = step.recipe, step.on_device(lane.upload)
     fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
     if recipe.reader is not None:
@@ -464,6 +506,9 @@ def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
         return fields
     for route in recipe.routes:
         if route.layout is not None and (region := raw_region(route.group)) in fields:
+            if not len(step.arrays[region]):  # all of its rows lie on the GPU
+                del fields[region]
+                continue
             layout = _needed_layout(route.layout, recipe, step.arrays)
             fields |= _decode_on_device(step.arrays[region], fields.pop(region), layout)
     for name, values in step.varying.items():

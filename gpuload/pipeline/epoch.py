@@ -14,7 +14,7 @@ from gpuload.batch import Batch, Output
 from gpuload.core.face import Copies
 from gpuload.errors import SpecError
 from gpuload.order import Plan, Position
-from gpuload.pipeline.batches import Outcome
+from gpuload.pipeline.batches import Outcome, outcome_of
 from gpuload.pipeline.ring import aligned_copy, is_aligned
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
@@ -410,7 +410,7 @@ class Epoch:
             if item is None:
                 return None
             self._count_ready(run, number, num_ready)
-            outcome = item if isinstance(item, Outcome) else _outcome_of(item)
+            outcome = item if isinstance(item, Outcome) else outcome_of(item)
             copies = outcome.step.copies
             run.latest = number, outcome, copies
         if outcome is not None and outcome.singles:
@@ -420,7 +420,7 @@ class Epoch:
         if not run.batches.wait(number, outcome.step, copies, step):
             # A file cannot be read. A thread in which no signal handler runs reads it again and raises the error.
             group = outcome.step
-            return _outcome_of(signalsafe.call(lambda: group.redo_single(step)))
+            return outcome_of(signalsafe.call(lambda: group.redo_single(step)))
         if copies.num_done == outcome.step.num_steps and step > outcome.step.position.step:
             run.latest = number, outcome, None  # the later steps are copied, too: nothing to wait for or to begin
         return outcome
@@ -444,12 +444,6 @@ class Epoch:
     def close(self) -> None:
         """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""
         self._run.batches.close()
-
-
-def _outcome_of(step: Step) -> Outcome:
-    """Return the outcome of a step that its workers finished."""
-    singles = [_outcome_of(single) for single in step.singles]
-    return Outcome(step, {} if step.is_failed or singles else step.fields, singles=singles, error=step.error)
 
 
 def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> Batch:

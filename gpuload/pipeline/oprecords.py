@@ -58,6 +58,7 @@ class OpsSource(SameRecords):
             for group in _field_groups(graph, self._names)
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
+        self._has_card = False  # what ops make of rows on a GPU is made on the host
         self._is_random, self._marks = any(op.is_random for op in ops), graph.marks
         if not self._is_random:  # else the records are those of one epoch, and no loader's
             self.ops = (*source.ops, *ops)

@@ -14,7 +14,7 @@ rows in the workers, as in the first lane; the others on the results of these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -32,8 +32,9 @@ from gpuload.ops.graph import Graph
 from gpuload.order import MAX_LENGTH, Plan
 from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
+from gpuload.sources.card import card_groups_of
 from gpuload.sources.leaf import Group
-from gpuload.spec import Layout, Part, Spec
+from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage.direct import DirectReader
 
 JOINED_BYTES, MAX_JOINED_STEPS = 13 << 19, 16  # short steps are done together up to this size and number
@@ -72,6 +73,7 @@ class Route:
         to_slot: the parts of a record that are decoded into regions.
         to_ops: the parts of a record that are handed to the ops at once.
         is_direct: True if the raw bytes go straight from files to a GPU, and the host does nothing.
+        on_card: the fields whose rows may lie on the GPU already, each with its place in the group.
     """
 
     group: int
@@ -81,6 +83,7 @@ class Route:
     to_slot: Layout
     to_ops: Layout
     is_direct: bool = False
+    on_card: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -226,25 +229,57 @@ class Recipe:
             )
         return records + first
 
-    def arrays(self, slot: Slot, count: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a slot, ``[count, ...]`` each, every one aligned."""
-        begins = self.begins(count)
+    @cached_property
+    def on_card(self) -> dict[str, Field]:
+        """The fields whose rows may lie on the GPU already."""
+        names = [name for route in self.routes for name, _ in route.on_card]
+        return {name: self.source.spec[name] for name in names}
+
+    @cached_property
+    def _card_regions(self) -> frozenset[str]:
+        """The regions that hold only the rows that are uploaded: the others lie on the GPU already."""
+        groups = {raw_region(route.group) for route in self.routes if route.on_card}
+        return frozenset(groups.union(self.on_card).intersection(self.regions))
+
+    def used_bytes(self, count: int, num_uploads: int) -> int:
+        """Return the bytes that a step of ``count`` rows uses of a slot, where ``num_uploads`` of them are uploaded."""
+        return sum(aligned(size) for size in self._region_bytes(count, num_uploads))
+
+    def arrays(self, slot: Slot, count: int, num_uploads: int | None = None) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a slot, ``[count, ...]`` each, every one aligned.
+
+        Args:
+            slot: the memory.
+            count: the rows of the step.
+            num_uploads: the rows of fields that may lie on the GPU already, which do not; None: all.
+        """
+        begins, uploads = self.begins(count, num_uploads), count if num_uploads is None else num_uploads
         return {
-            name: slot.array(begins[name], region.dtype, (count, *region.shape))
+            name: slot.array(
+                begins[name], region.dtype, (uploads if name in self._card_regions else count, *region.shape)
+            )
             for name, region in self.regions.items()
         }
 
-    def begins(self, count: int) -> dict[str, int]:
-        """Return the byte of a slot where each region of ``count`` rows begins: one behind the other."""
-        return self._begins if count == self.num_rows else self._begins_of(count)
+    def begins(self, count: int, num_uploads: int | None = None) -> dict[str, int]:
+        """Return the byte of a slot where each region begins, one behind the other; see `arrays`."""
+        if num_uploads is None and count == self.num_rows:
+            return self._begins
+        return self._begins_of(count, count if num_uploads is None else num_uploads)
 
     @cached_property
     def _begins(self) -> dict[str, int]:
-        return self._begins_of(self.num_rows)
+        return self._begins_of(self.num_rows, self.num_rows)
 
-    def _begins_of(self, count: int) -> dict[str, int]:
-        sizes = [aligned(region.num_bytes(count)) for region in self.regions.values()]
+    def _begins_of(self, count: int, num_uploads: int) -> dict[str, int]:
+        sizes = map(aligned, self._region_bytes(count, num_uploads))
         return dict(zip(self.regions, accumulate(sizes, initial=0), strict=False))
+
+    def _region_bytes(self, count: int, num_uploads: int) -> list[int]:
+        return [
+            region.num_bytes(num_uploads if name in self._card_regions else count)
+            for name, region in self.regions.items()
+        ]
 
 
 def make_recipe(
@@ -285,12 +320,27 @@ def make_recipe(
         for number, group in enumerate(source.groups)
         if not needed_fields.isdisjoint(group.spec.names)
     )
+    if device != "cpu":
+        groups, on_host_fields = card_groups_of(source), host.touched.union(graph.fields_to_draw)
+        cards = [_on_card(route, groups, needed_fields, on_host_fields) for route in routes]
+        routes = tuple(replace(route, on_card=card) for route, card in zip(routes, cards, strict=True))
     recipe = Recipe(
         source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length,
         reader=reader,
     )  # fmt: skip
     recipe = replace(recipe, is_copied=not mends and labels is None and _is_copied(recipe), labels=labels)
     return _divided(recipe, num_threads, prefetch)
+
+
+def _on_card(
+    route: Route, groups: Collection[int], needed_fields: Collection[str], on_host: Collection[str]
+) -> tuple[tuple[str, int], ...]:
+    """Return the fields of a route whose rows may lie on the GPU already, each with its place in the group.
+
+    All or none: a record of which one field is needed on the host is read as a whole.
+    """
+    fields = tuple((field.name, place) for place, field in enumerate(route.spec) if field.name in needed_fields)
+    return fields if route.group in groups and not any(name in on_host for name, _ in fields) else ()
 
 
 def raw_region(group: int) -> str:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from typing import TYPE_CHECKING
 
 from gpuload import core, signalsafe
 from gpuload import device as devices
@@ -20,6 +21,7 @@ from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.order import Blocks, Position
 from gpuload.pipeline.batches import Batches, Outcome, mend_step, run_step
+from gpuload.pipeline.card import caches_of
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.joining import Joining, StepTime
 from gpuload.pipeline.recipe import Recipe
@@ -31,6 +33,9 @@ from gpuload.pipeline.tuning import Tuning
 from gpuload.pipeline.workers import Workers
 from gpuload.stats import Counters
 from gpuload.storage.memory import cache_bytes
+
+if TYPE_CHECKING:
+    from gpuload.pipeline.audit import Auditor, Audits
 
 # The errors of a source or op about its records: ours, and those of Python and NumPy about values that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
@@ -56,10 +61,12 @@ class Session:
         damage: the treatment of damaged records; None to raise an error for each.
         tunes_threads: True if the number of workers may change.
         tunes_ahead: True if the number of steps that workers begin ahead may change.
+        auditor: audits batches before they are handed out; None to audit none.
 
     Attributes:
         tuning: has the number of workers, and of steps ahead, now.
         successor: the session of the loader from now on, where this one was replaced; else None.
+        card_caches: the rows on the GPU that its steps use.
     """
 
     def __init__(
@@ -67,17 +74,22 @@ class Session:
         make_executor: Callable[[], RowExecutor | BatchExecutor], *,
         num_threads: int, prefetch: int, counters: Counters, names: tuple[str, ...] | None = None,
         damage: Damage | None = None, tunes_threads: bool = False, tunes_ahead: bool = False,
+        auditor: Auditor | None = None,
     ) -> None:  # fmt: skip
         self.names = recipe.names if names is None else names
         self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
         self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
-        self.closed, self.damage = False, damage
+        self.closed, self.damage, self._auditor = False, damage, auditor
         self.successor: Session | None = None
+        self.card_caches = caches_of(recipe)
+        for cache in self.card_caches:
+            cache.join(self)
         self._make_executor, self._process = make_executor, _processes[-1]
+        allocate = devices.page_aligned if recipe.device == "cpu" else devices.pinned
         self.ring = Ring(
             idle_bytes=0,
             crowded_bytes=0,
-            allocate=devices.page_aligned if recipe.device == "cpu" else devices.pinned,
+            allocate=allocate if auditor is None else auditor.fill(allocate),
             offer=devices.offer if recipe.device == "cpu" else None,
             counters=counters,
         )
@@ -92,7 +104,7 @@ class Session:
         self._idle: list[BatchExecutor] = [] if executor is None else [executor]
         self._has_executor, self._step_time = executor is not None, StepTime()
         # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here keeps it alive.
-        self._running: list[weakref.ref[Workers | Batches]] = []
+        self._running: list[weakref.ref[Workers | Batches | Audits]] = []
 
     def joining(self, position: Position) -> Joining:
         """Return which steps of an epoch from a position on are done together."""
@@ -101,7 +113,7 @@ class Session:
         num_first = 0 if recipe.is_copied else self.num_threads if recipe.graph.ops else 1
         return Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
 
-    def begin(self, position: Position, joining: Joining) -> Workers | Batches:
+    def begin(self, position: Position, joining: Joining) -> Workers | Batches | Audits:
         """Begin to make the groups of steps of an epoch from a position on; number 0 is the first of them."""
         self.check()
         recipe, num_steps = self.recipe, joining.most_groups
@@ -113,11 +125,12 @@ class Session:
             setting=self.tuning.setting,
             look=self.tuning.look,
             counters=self.counters,
-            hands_out=recipe.on_rows,
+            hands_out=recipe.on_rows and self._auditor is None,
             on_end=self.ring.end,
             queue=queue,
         )
         batches: Workers | Batches = workers
+        auditor = self._auditor
         if not recipe.on_rows:
             batches = Batches(
                 workers,
@@ -127,9 +140,13 @@ class Session:
                 num_ahead=self.prefetch,
                 give_back=self._give_back,
                 counters=self.counters,
+                hands_out=auditor is None,
             )
-        self._running = [*(ref for ref in self._running if ref() is not None), weakref.ref(batches)]
-        return batches
+        if auditor is not None and self.lane is not None:
+            auditor.fill_lane(self.lane)
+        first = batches if auditor is None else auditor.guard(batches, joining)
+        self._running = [*(ref for ref in self._running if ref() is not None), weakref.ref(first)]
+        return first
 
     def at(self, position: Position) -> Outcome:
         """Make one step, without anything else being touched.
@@ -142,11 +159,17 @@ class Session:
 
     def _outcome(self, position: Position) -> Outcome:
         step = Step(self.recipe, self.ring, self.counters, position, damage=self.damage).run()
+        if step.singles:
+            (step,) = step.singles
         if step.error is not None:
             raise step.error
-        if self.recipe.on_rows:
-            return Outcome(step, step.fields)
-        return self._run_batch(step)
+        outcome = Outcome(step, step.fields) if self.recipe.on_rows else self._run_batch(step)
+        if self._auditor is not None:
+            outcome = self._auditor.audit(outcome)
+            self._auditor.close()
+            if outcome.error is not None:
+                raise outcome.error
+        return outcome
 
     def _run_batch(self, step: Step) -> Outcome:
         """Return the outcome of a step in an executor of whole batches."""
@@ -206,7 +229,17 @@ class Session:
             self._idle.pop().close()
         self.ring.trim(0)
         if self.lane is not None:
+            self._leave_caches()
             self.lane.close()
+
+    def _leave_caches(self) -> None:
+        """Let go of the rows on the GPU; the last loader that uses them frees them."""
+        if self.lane is not None and self.card_caches:
+            with contextlib.suppress(Exception):  # a GPU that was lost reads nothing any more
+                self.lane.stream.synchronize()
+        for cache in self.card_caches:
+            cache.leave(self)
+        self.card_caches = ()
 
     def _maker(self, position: Position, joining: Joining, queue: Queue | None) -> Callable[[int], Step | None]:
         """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no iterator."""

@@ -30,6 +30,7 @@ from gpuload.errors import RecordError, RowError, TooLargeError
 from gpuload.ops.base import HEADS, PARTNER, Draw
 from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
+from gpuload.pipeline.card import CardPlaces, CardShare, card_shares, find_rows
 from gpuload.pipeline.damage import Damage, is_damage
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned, aligned_copy
@@ -45,6 +46,10 @@ Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 
 UINT8 = np.dtype(np.uint8)
+
+
+class CardRowError(Exception):
+    """Another record is needed in a row that lies on the GPU: the step is done anew, and reads that row."""
 
 
 class Piece(NamedTuple):
@@ -87,6 +92,7 @@ class Step:
         ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
         copies: the part of these steps that the queue does; None if they are done without it.
         pieces: each of the steps, if the slot holds all that a batch has; else nothing.
+        card: where rows lie that are in the GPU's memory already; None where the source keeps none there.
     """
 
     def __init__(
@@ -107,6 +113,7 @@ class Step:
         self.is_failed, self.ops_s = False, 0.0
         self.singles: list[Step] = []
         self.pieces: list[Piece] = []
+        self.card: CardPlaces | None = None
         self.attempts = dict(attempts or {})
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
@@ -192,7 +199,8 @@ class Step:
 
     def _fail(self, error: BaseException) -> None:
         """Keep an error; of several steps only the one at fault should raise it, so each is done anew by itself."""
-        if self.num_steps == 1 or not isinstance(error, Exception):
+        is_single = self.num_steps == 1 and not isinstance(error, CardRowError)
+        if is_single or not isinstance(error, Exception):
             self.error, self.is_failed = error, True
             return
         self.singles = self.separate()
@@ -214,8 +222,17 @@ class Step:
         if self._damage is not None:
             # Copies: mending writes to them, and those of the stretch belong to other steps, too.
             self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
-        self._slot = self._ring.take(self.recipe.slot_bytes)
-        self.arrays = self.recipe.arrays(self._slot, self.records.size)
+        count = self.records.size
+        if not self.recipe.on_card:
+            self._slot = self._ring.take(self.recipe.slot_bytes)
+            self.arrays = self.recipe.arrays(self._slot, count)
+            return
+        shares = self._stretch.shares(self._first, self._first + count)
+        # Rows of damaged records get others, which may lie anywhere.
+        streams = [] if self._damage is None else self._suspect_rows(self._damage, 0, count)
+        self.card = find_rows(self.recipe.routes, shares, count, np.array(streams, np.int64), self.recipe.device)
+        self._slot = self._ring.take(self.recipe.used_bytes(count, self.card.uploads.size))
+        self.arrays = self.recipe.arrays(self._slot, count, self.card.uploads.size)
 
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""
@@ -372,6 +389,8 @@ class Step:
 
     def _put_record(self, damage: Damage, row: int) -> None:
         """Put the record of the present attempt into a row."""
+        if self.card is not None and row not in self.card.uploads:
+            raise CardRowError
         planned_record, attempt = int(self._planned_records[row]), self.attempts[row] - 1
         # By the record that the plan has there, not by the last attempt: all runs and shards agree then.
         number = np.array([damage.substitute(planned_record, self.position.epoch, attempt)], np.int64)
@@ -427,11 +446,29 @@ class Step:
             watch.enter("read")
             if route.is_direct:  # read when the step goes to the GPU
                 continue
-            if route.layout is None:
+            if route.on_card and self.card is not None:
+                self._read_missing(route, self.card.uploads, part, begin, end, watch)
+            elif route.layout is None:
                 fields.update(self._read_varying(route, shares, part, begin, end))
             else:
                 fields.update(self._read_fixed(route, route.layout, shares, begin, end, watch))
         return fields
+
+    def _read_missing(
+        self, route: Route, uploads: NDArray[np.int64], part: int, begin: int, end: int, watch: Watch
+    ) -> None:
+        """Read the rows of a part that do not lie on the GPU, to where they stand among all that do not."""
+        first, after = np.searchsorted(uploads, [begin, end]).tolist()
+        if first == after:
+            return
+        shares = self.recipe.source.resolve(self.records[uploads[first:after]])
+        try:
+            if route.layout is None:
+                self._read_varying(route, shares, part, first, after)
+            else:
+                self._read_fixed(route, route.layout, shares, first, after, watch)
+        except RowError as error:
+            raise error.shift_rows(int(uploads[first + error.row]) - begin - error.row) from None
 
     def _read_fixed(
         self, route: Route, layout: Layout, shares: list[Share], begin: int, end: int, watch: Watch
@@ -553,8 +590,10 @@ class Step:
         names = [name for name in self.arrays if name not in spec or not spec[name].host_only]
         if not names:
             return {}
-        begins = recipe.begins(self.records.size)
+        begins = recipe.begins(self.records.size, None if self.card is None else self.card.uploads.size)
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
+        if not end:
+            return {}
         memory = upload(self._slot.array(0, UINT8, (end,)))
         return {name: _view_as(memory, begins[name], self.arrays[name]) for name in names}
 
@@ -574,6 +613,13 @@ class Step:
             reader.read(files, extents, memory, rows * layout.record_bytes)
         self._counters.add(**{"read.bytes": memory.nbytes})
         return memory.reshape(count, layout.record_bytes)
+
+    def card_shares(self) -> list[CardShare]:
+        """Return the rows that can lie on the GPU, of the records that stand in them now."""
+        shares = self._ready_stretch.shares(self._first, self._first + self.records.size)
+        if self.attempts:
+            shares = self.recipe.source.resolve(self.records)
+        return card_shares(self.recipe.routes, shares, self.recipe.device)
 
     def separate(self) -> list[Step]:
         """Return steps that were done together each by itself, done anew in the calling thread."""
@@ -609,6 +655,12 @@ class Step:
                 draw_rows = {name: np.concatenate([part[name] for part in draw_parts])[rows] for name in names}
                 result |= {recipe.labels[stream]: draw_rows} if draw_rows else {}
         return result
+
+    @property
+    def partners(self) -> NDArray[np.int32] | None:
+        """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op mixes records."""
+        partners, first = self._ready_stretch.partners, self._first
+        return None if partners is None else partners[first : first + self.records.size]
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps that its batch has."""

@@ -76,7 +76,7 @@ class Workers:
         look = look or (lambda: setting)
         has_waiter = queue is not None
         self._board = board = _Board(make, num_steps, setting, look, counters, on_end, queue or Calls(), has_waiter)
-        self._horizon, self._queue = board.num_ahead, queue
+        self._horizon, self._queue, board.hands_out = board.num_ahead, queue, hands_out
         self._counters = counters if hands_out else None
         # Before the threads start: if an exception of a signal handler comes right behind that, this object is dropped,
         # and the reference ends the threads.
@@ -200,6 +200,7 @@ class _Board:
         num_parts: of a step: so many workers are called for one more.
         later: the threads that workers have started; replaced by another list, never changed.
         num_threads, num_ahead: the present setting; the thread that waits for steps is not counted.
+        hands_out: as of ``Workers``.
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class _Board:
     ) -> None:  # fmt: skip
         self.tray: Tray[Step] = Tray()
         self.past: deque[Step] = deque()
+        self.hands_out = True
         self._sampled_s = self._waited_s = 0.0  # of threads of the core that do ops while they read
         self.num_parts = 1
         self.later: list[threads.Thread] = []
@@ -310,7 +312,7 @@ class _Board:
                 if step.copies is not None:
                     times = dict(zip(TIMES, step.copies.times(), strict=True))
                     self._count_times(step, times, amounts)
-                    amounts["wait_s"] += step.copies.wait_s
+                    amounts["wait_s"] += step.copies.wait_s if self.hands_out else 0.0
                     self._trace_copies(step, step.copies)
         self._counters.add(**amounts)
 

@@ -28,9 +28,9 @@ from numpy.typing import ArrayLike
 from gpuload import rawdecode, signalsafe, synonyms
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
 from gpuload.ops.base import Op
-from gpuload.order import MAX_LENGTH, Split, check_count
+from gpuload.order import MAX_LENGTH, Split, check_count, check_flag
 from gpuload.redaction import printable, redact
-from gpuload.sources import cache, filtering
+from gpuload.sources import cache, card, filtering
 from gpuload.sources.classes import check_fractions, split_by_class
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
@@ -73,6 +73,7 @@ class Source(ABC):
     classes: tuple[str, ...] = ()
     ops: tuple[Op, ...] = ()
     endless: bool = False
+    _has_card: bool = False  # True if rows of it, or of a source that it is made of, may stay on a GPU
     _closed: bool = False
     _fingerprint: str = ""
 
@@ -527,18 +528,31 @@ class Source(ABC):
             remedy=f"index the sources that it is made of, before: {str(path)!r} names the manifest of one of them",
         )
 
-    def cache(self, *, memory: int | str | None = None, path: str | os.PathLike[str] | None = None) -> Source:
+    def cache(
+        self,
+        *,
+        memory: int | str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        device: bool = False,
+    ) -> Source:
         """Return the source with its values kept: all records are read now, with progress, and not again.
 
             source.cache(memory="2GB")          in memory, if they take no more than that
             source.cache(path="cache/train")    in files below a folder, which are found there the next time
+            source.cache(device=True)           in the memory of the GPU that a loader is on, as far as they fit
+
+        With ``device=True`` nothing is read now: a record goes to the GPU when a loader first has it in a batch, and
+        stays there. Records that do not fit are read in each epoch. All loaders of this source on a GPU, and of its
+        slices and splits, share the rows; the last one that is closed frees them.
 
         Batches, record numbers and saved states are the same with and without it. Image files are kept as they are,
         encoded. A source that is pickled is cached again where it arrives, in memory by reading it once more.
 
         Args:
-            memory: the most bytes that the values may take, or a text such as ``"2GB"`` or ``"1.5GiB"``.
+            memory: the most bytes that the values may take, or a text such as ``"2GB"`` or ``"1.5GiB"``. With
+                ``device=True`` those of the GPU; by default half of what is free there.
             path: a folder for this source alone.
+            device: True for the memory of the GPU. Fields of one size stay there; others are read in each epoch.
 
         Raises:
             SpecError: neither or both are given, or the source is a mix.
@@ -546,6 +560,8 @@ class Source(ABC):
             FileError: the folder holds a cache of other data, or cannot be written.
             RecordError: a record cannot be read.
         """
+        if check_flag("device", device):
+            return OnCard(self, memory, path)
         return Cached(self, memory, path)
 
 
@@ -575,6 +591,7 @@ class Composed(Source):
     def __init__(self, groups: tuple[Group, ...], *parts: Source) -> None:
         super().__init__(groups)
         self._parts = parts
+        self._has_card = any(part._has_card for part in parts)
         self.classes = next((part.classes for part in parts if part.classes), ())
 
     def check_open(self) -> None:
@@ -860,12 +877,7 @@ class Cached(LeafSource, SameRecords):
                 cause="values are kept in one place: in memory, or in files below a folder",
                 remedy='write cache(memory="2GB") or cache(path="cache/train")',
             )
-        if source.endless:
-            raise SpecError(
-                f"the cache of {source._line()}",
-                cause="a mix or a sample has other records in each epoch",
-                remedy="cache its parts, and mix or sample these",
-            )
+        _check_end(source)
         self._source, self._memory, self._path = source, memory, path
         content = (
             cache.in_memory(source, memory)
@@ -874,7 +886,7 @@ class Cached(LeafSource, SameRecords):
         )
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
-        self.ops = source.ops
+        self.ops, self._has_card = source.ops, False
 
     @property
     def raw(self) -> Source:
@@ -894,6 +906,60 @@ class Cached(LeafSource, SameRecords):
     def describe(self) -> str:
         """Return one line about how records are read."""
         return self._access
+
+    def origin(self, index: int) -> tuple[str, int] | None:
+        """Return the file of the source that holds a record, and the byte where it begins."""
+        return self._source.origin(index)
+
+    def _digest(self) -> str:
+        return self._source.fingerprint()
+
+
+def _check_end(source: Source) -> None:
+    """Raise ``SpecError`` for the cache of a source without an end."""
+    if source.endless:
+        raise SpecError(
+            f"the cache of {source._line()}",
+            cause="a mix or a sample has other records in each epoch",
+            remedy="cache its parts, and mix or sample these",
+        )
+
+
+class OnCard(LeafSource, SameRecords):
+    """A source whose rows stay in the memory of the GPUs that loaders are on; made by ``source.cache(device=True)``.
+
+    Raises:
+        SpecError: there is a path, the budget says no number of bytes, or the source is a mix.
+    """
+
+    def __init__(self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None = None) -> None:
+        source.check_open()
+        if path is not None:
+            raise SpecError(
+                f"cache(device=True, path={path!r})"[:200],
+                cause="values are kept in one place: in the memory of a GPU, or in files below a folder",
+                remedy="write source.cache(path=...).cache(device=True): the second one keeps what the first one has",
+            )
+        _check_end(source)
+        self._source, self._memory = source, memory
+        self._leaves = card.card_leaves(source, card.checked_budget(memory))
+        super().__init__(tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves), source)
+        self.ops, self._has_card = source.ops, True
+
+    @property
+    def raw(self) -> Source:
+        """The source to whose records ``ops`` were applied; the source itself where there are none."""
+        return self._source.raw if self.ops else self
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._source, self._memory
+
+    def _title(self) -> str:
+        return f"{self._source._title()} cached on the GPU"
+
+    def describe(self) -> str:
+        """Return one line about how records are read."""
+        return f"in the memory of the GPU once they were there; {self._source.describe()}"
 
     def origin(self, index: int) -> tuple[str, int] | None:
         """Return the file of the source that holds a record, and the byte where it begins."""

@@ -14,6 +14,7 @@ class Readable(Protocol):
 
     groups: tuple[Group, ...]
     spec: Spec
+    _has_card: bool
 
     def __len__(self) -> int:
         """The number of records."""

@@ -42,6 +42,9 @@ MEANING = {
     "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
     "slots_reused": "buffers used again without an allocation",
     "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or expect a copy of each",
+    "records_audited": "records made again on the CPU and compared, where audit= asks for it",
+    "records_differing": "those of them that differ by more than their ops allow",
+    "audit_s": "seconds of a thread on that; near loop_s: a smaller share in audit= costs less",
     "tensors_shared": "tensors handed to a framework without a copy",
     "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
 }

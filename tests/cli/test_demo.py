@@ -203,7 +203,8 @@ def test_the_photographs_are_the_first_ones_of_the_benchmark(folder: Path) -> No
 
     assert len(written) == demo_data.NUM_PIECES
     for number, path in enumerate(written[:8]):
-        assert path.read_bytes() == data._piece(rng, photographs[number % 2])
+        photograph = photographs[number % 2]
+        assert path.read_bytes() == data.draw_piece(rng, photograph).encoded(photograph)
 
 
 WORKS = ("npy_rows", "fixed_images", "jpeg_training")

@@ -9,8 +9,9 @@ import pytest
 
 import gpuload as gl
 from gpuload import cli
-from gpuload.cli import parity, parity_bounds, parity_images, parity_ops, parity_peers, parity_torch
+from gpuload.cli import parity, parity_images, parity_ops, parity_peers, parity_torch
 from gpuload.errors import DeviceError
+from gpuload.ops import bounds
 from tests import opexamples
 
 
@@ -112,7 +113,7 @@ def test_a_meaning_that_is_not_that_of_the_library_is_broken(monkeypatch):
     comparison, *_ = parity_peers.compare_peer("gl.ops.Invert(p=1)")
 
     assert comparison.verdict == "BROKEN"
-    assert (comparison.largest, comparison.bound) == (255, parity_bounds.EXACT)  # 254 - 255 is 255 in bytes
+    assert (comparison.largest, comparison.bound) == (255, bounds.EXACT)  # 254 - 255 is 255 in bytes
 
 
 def test_resizing_by_dali_is_bounded_by_one_level():
@@ -121,7 +122,7 @@ def test_resizing_by_dali_is_bounded_by_one_level():
     by_array, by_dali = parity_ops.compare_executors("gl.ops.Resize(16, 16)", [("array", "cpu"), ("dali", "cpu")])
 
     assert (by_array.largest, by_dali.largest) == (0, 1)
-    assert 0.001 < by_dali.share <= parity_bounds.HALVES.share
+    assert 0.001 < by_dali.share <= bounds.HALVES.share
 
 
 def test_a_file_of_each_format_is_decoded_whole_and_by_region():
@@ -177,7 +178,7 @@ def test_json_has_each_comparison(tmp_path, capsys):
 def test_a_bound_holds_for_largest_share_and_mean():
     from gpuload.cli.parity_rows import measure
 
-    bound = parity_bounds.Bound(2, 0.5, "a reason", mean=0.9)
+    bound = bounds.Bound(2, 0.5, "a reason", mean=0.9)
 
     def verdict(*differences):
         zeros = np.zeros(4, np.uint8)

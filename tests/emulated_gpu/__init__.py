@@ -11,10 +11,15 @@ Driver    ``driver.cpp`` is compiled and loaded as ``libcuda.so.1``. The calls o
 Kernels   CuPy's compiler hands each kernel's source to g++ behind ``kernel.h``. What g++ made is kept in ``CACHE``, and
           so are the sources, which ``tests.emulated_gpu.nvrtc`` compiles for real cards.
 Shows     the order of work between streams, which runs late; lifetimes of memory, streams and events; dtypes, shapes
-          and arithmetic of everything in CuPy, bit for bit but for fused multiply-adds; what a batch costs in calls;
-          what becomes of an error of any call; several devices.
-Does not  run DALI's kernels or any other library's. It cannot show times, the memory model of a card, wrong alignment
-          or reads out of bounds inside a kernel, graphs under capture, or subnormals (CuPy flushes them on a card).
+          and arithmetic of everything in CuPy, bit for bit but for fused multiply-adds; casts to whole numbers as a
+          GPU makes them (``casts.py``); what a batch costs in calls; what becomes of an error of any call; several
+          devices; registers and spills of kernels on a card (``nvrtc.py``).
+Sanitize  With ``EMULATED_GPU_SANITIZE=1`` kernels run under AddressSanitizer, without a memory pool, and with checks of
+          UndefinedBehaviorSanitizer: reads and writes out of bounds, wrong alignment, casts and shifts that are
+          undefined, whole numbers that overflow. Each is a fault (`num_faults`), which fails a test, and is told with
+          the kernel's line. ``sanitized()`` has the variables for it; `make sanitize-gpu` runs all ops so.
+Does not  run DALI's kernels or any other library's. It cannot show times, the memory model of a card, graphs under
+          capture, or subnormals (CuPy flushes them on a card).
 Compare   ``tests/simdevice.py`` knows of each byte whether it was written and of each reader whether it was ordered,
           but stands in for CuPy itself. Here CuPy is the real one, and a fault shows only if late work meets it.
 """
@@ -29,14 +34,23 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.emulated_gpu import casts
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENT = HERE.parent.parent / "build" / "emulated-gpu"  # `make emulated-gpu` makes it: an environment with CuPy
 CACHE = Path(os.environ.get("EMULATED_GPU_CACHE", HERE.parent.parent / "build" / "emulated-gpu-cache"))
 HEADERS = ("kernel.h", "include/cupy/complex.cuh")
+SANITIZE = "EMULATED_GPU_SANITIZE"
+SANITIZERS = (
+    "-fsanitize=address", "-fsanitize-recover=address", "-fno-omit-frame-pointer", "-g1",
+    "-fsanitize=alignment,bounds,float-cast-overflow,integer-divide-by-zero,shift,signed-integer-overflow",
+)  # fmt: skip
 
 # As in CUDA's headers.
 INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, DEVICES_UNAVAILABLE, NO_DEVICE = 1, 2, 3, 46, 100
@@ -70,7 +84,7 @@ def install(
         late_us: work on a stream begins up to this much later than it could, at random.
         memory_bytes: of each device.
         driver: the version of CUDA that the driver supports; 0 if there is no driver.
-        idle: copy nothing and run no kernel, so that only the time of the host is left.
+        idle: copy nothing and run no kernel, so that only the time of the host is left; what comes back is zeros.
 
     Raises:
         RuntimeError: it cannot be used here, or cupy was imported before.
@@ -81,6 +95,8 @@ def install(
         raise RuntimeError("cupy was imported before the emulated GPU was installed")
     configure(devices=devices, late_us=late_us, memory_bytes=memory_bytes, driver=driver, idle=idle)
     _patch_cupy()
+    if is_sanitizing():
+        _watch_memory()
 
 
 def install_from_environment() -> None:
@@ -96,6 +112,20 @@ def environment() -> dict[str, str]:
     """Return the environment in which each Python has it, also those that a program starts."""
     paths = [str(HERE / "site"), str(HERE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def sanitized() -> dict[str, str]:
+    """Return the variables for a Python whose kernels are checked: it begins with AddressSanitizer's library."""
+    commands = [["g++", f"-print-file-name={name}"] for name in ("libasan.so", "libstdc++.so")]
+    paths = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for command in commands]
+    # Python leaks at its end; memory that is not there is NULL, as without it; a report ends nothing.
+    options = "detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:detect_stack_use_after_return=0:handle_segv=0"
+    return {SANITIZE: "1", "LD_PRELOAD": " ".join(paths), "ASAN_OPTIONS": options}
+
+
+def is_sanitizing() -> bool:
+    """Return True if kernels of this process are checked."""
+    return os.environ.get(SANITIZE, "0") != "0"
 
 
 def is_installed() -> bool:
@@ -114,8 +144,17 @@ def calls() -> dict[str, int]:
     """Return how often each call was made, by its name in CUDA, and "uploads", "pageable uploads", "downloads",
     "device copies", "uploaded bytes" and "pinned bytes".
     """
+    return _counts(_driver().emulated_counts)
+
+
+def launches() -> dict[str, int]:
+    """Return how often each kernel was launched, by its name."""
+    return _counts(_driver().emulated_launches)
+
+
+def _counts(write: Callable[[Any, int], int]) -> dict[str, int]:
     text = ctypes.create_string_buffer(1 << 16)
-    _driver().emulated_counts(text, len(text))
+    write(text, len(text))
     return {name: int(number) for name, _, number in (line.partition("=") for line in text.value.decode().splitlines())}
 
 
@@ -159,6 +198,11 @@ def kernel_sources() -> list[tuple[list[str], str]]:
     return [(options.removeprefix("// ").split(), source) for options, _, source in parts]
 
 
+def source_key(source: str, options: Sequence[str]) -> str:
+    """Return the name of the file of ``CACHE``/sources that has a kernel's source."""
+    return _digest(source, *options)
+
+
 @cache
 def _driver() -> Any:
     """Return the stand-in of the driver, compiled and loaded where CuPy looks for ``libcuda.so.1``."""
@@ -170,14 +214,15 @@ def _driver() -> Any:
         _compile(["g++", *flags, str(source), "-ldl"], library)
     driver = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     driver.emulated_calls.restype = driver.emulated_faults.restype = ctypes.c_long
-    driver.emulated_counts.restype = ctypes.c_size_t
+    driver.emulated_counts.restype = driver.emulated_launches.restype = ctypes.c_size_t
     return driver
 
 
 @cache
 def _patch_cupy() -> None:
-    # CuPy keeps kernels by the text of their source; what it kept for a real card is nothing for us.
-    os.environ["CUPY_CACHE_DIR"] = str(CACHE / "cupy")
+    # CuPy keeps kernels by the text of their source: what it kept for a real card, or of another `kernel.h`, is nothing
+    # for us.
+    os.environ["CUPY_CACHE_DIR"] = str(CACHE / "cupy" / _translation())
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB and cuTENSOR have kernels of their own
     from cupy_backends.cuda.api import runtime
 
@@ -188,6 +233,15 @@ def _patch_cupy() -> None:
         if hasattr(compiler, name):
             setattr(compiler, name, _compile_kernel)
             break
+
+
+def _watch_memory() -> None:
+    """Have each report of AddressSanitizer be a fault, and each array memory of its own, with a border about it."""
+    if not _driver().emulated_watch():
+        raise RuntimeError(f"{SANITIZE} needs AddressSanitizer's library in LD_PRELOAD: see emulated_gpu.sanitized()")
+    import cupy
+
+    cupy.cuda.set_allocator(None)
 
 
 def _overwrite_runtime(path: str) -> None:
@@ -226,18 +280,23 @@ def _compile_kernel(
     """Compile a kernel with g++, in the place of CuPy's call of NVRTC; return the image for ``cuModuleLoadData``."""
     if name_expressions or method is not None:
         raise RuntimeError("the emulated GPU compiles no templates by name and no LTO")
-    key = _digest(source, *options)
+    key = source_key(source, options)
     text = CACHE / "sources" / f"{key}.cu"
     if not text.exists():
         _write(text, "// " + " ".join(options) + "\n" + source)
     flags = [*_kernel_flags(), *(option for option in options if option.startswith("-D"))]
-    library = CACHE / "kernels" / f"{_digest(source, *flags, _prelude().parent.name)}.so"
+    program = source if is_sanitizing() else casts.as_on_a_gpu(source)
+    library = CACHE / "kernels" / f"{_digest(program, *flags, _prelude().parent.name)}.so"
     if not library.exists():
-        origin = library.with_suffix(f".{os.getpid()}.cpp")
-        _write(origin, '#include "kernel.h"\n' + source + _entries(source))
+        origin = library.with_suffix(f".{os.getpid()}-{threading.get_ident()}.cpp")
+        compiled = origin.with_suffix(".o")
+        _write(origin, f'#include "kernel.h"\n#line 1 "{key[:8]}.cu"\n{program}{_entries(source)}')
+        _compile(["g++", "-c", *flags, str(origin)], compiled)
+        # Without the options of sanitizers: AddressSanitizer's library is there, and the driver is the other one's.
         # -Bsymbolic: a kernel may have the name of a function of libc, as `step` has.
-        _compile(["g++", "-shared", "-Wl,-Bsymbolic", *flags, str(origin)], library)
+        _compile(["g++", "-shared", "-Wl,-Bsymbolic", str(compiled)], library)
         origin.unlink()
+        compiled.unlink()
     return f"emulated:{library}\0".encode(), None
 
 
@@ -263,13 +322,19 @@ extern "C" void {name}__run(void** arguments, const unsigned* size) {{
 def _prelude() -> Path:
     """Return ``kernel.h`` in a folder of the cache, precompiled: that takes most of a kernel's time."""
     flags = _compiler_flags()
-    texts = [(HERE / name).read_text(encoding="utf-8") for name in HEADERS]
-    folder = CACHE / f"prelude-{_digest(*texts, *flags, _version())}"
+    folder = CACHE / f"prelude-{_translation()}"
     header = folder / "kernel.h"
     if not (folder / "kernel.h.gch").exists():
-        _write(header, texts[0])
+        _write(header, (HERE / HEADERS[0]).read_text(encoding="utf-8"))
         _compile(["g++", *flags, "-x", "c++-header", str(header)], folder / "kernel.h.gch")
     return header
+
+
+@cache
+def _translation() -> str:
+    """Return a name for all that makes a library of the source of a kernel."""
+    texts = [(HERE / name).read_text(encoding="utf-8") for name in (*HEADERS, "casts.py")]
+    return _digest(*texts, *_compiler_flags(), _version())
 
 
 @cache
@@ -288,7 +353,7 @@ def _compiler_flags() -> list[str]:
     folders = (HERE / "include", include, *_cuda_headers(), libcudacxx, libcudacxx / "include")
     # As NVRTC, g++ is lenient; -ffp-contract=off: nothing is fused that the source does not fuse.
     flags = ("-std=c++17", "-O1", "-w", "-fpermissive", "-fPIC", "-ffp-contract=off", "-D__CUDACC_VER_MAJOR__=13")
-    return [*flags, *(f"-I{folder}" for folder in folders)]
+    return [*flags, *(SANITIZERS if is_sanitizing() else ()), *(f"-I{folder}" for folder in folders)]
 
 
 @cache
@@ -302,10 +367,11 @@ def _cuda_headers() -> list[Path]:
 
 
 def _compile(command: list[str], target: Path) -> None:
-    """Run a compiler; several processes may make the same file at once."""
+    """Run a compiler; several processes, and threads of them, may make the same file at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.{os.getpid()}")
-    process = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}")
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    process = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True, env=environment)
     if process.returncode:
         raise RuntimeError(f"the emulated GPU: {' '.join(command)}\n{process.stderr[:3000]}")
     part.rename(target)
@@ -313,7 +379,7 @@ def _compile(command: list[str], target: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     part.write_text(text, encoding="utf-8")
     part.rename(path)
 

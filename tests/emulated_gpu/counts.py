@@ -6,7 +6,8 @@ Counts   of a whole epoch of each work on the emulated GPU, after one that warms
          made.
 Ops      With ``--ops`` also what each op costs: `opcounts`.
 Result   ``benchmarks/results/gpu-counts.md`` (``--write``, with all works and ops). ``--check`` compares with it and
-         fails for a count that grew by more than `TOLERANCE`, and for an op of more launches than it may have.
+         fails for a count that grew by more than `TOLERANCE`, for an op of more launches than it may have, and for a
+         reduction of CuPy (`opcounts.REDUCTIONS`).
 Host     ``--host`` runs the works on a device that does nothing, and prints the processor time of a batch, of all
          threads.
 """
@@ -189,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     growth = opcounts.above(ops)
     if options.check:
         before, ops_before = read(RESULT.read_text(encoding="utf-8"))
-        growth += grown(counts, before) + grown(ops, ops_before)
+        growth += grown(counts, before) + grown(ops, ops_before) + opcounts.reductions()
     for line in growth:
         print(line)
     return 1 if growth else 0

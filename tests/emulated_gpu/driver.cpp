@@ -2,11 +2,12 @@
 //
 // Streams   Each is a thread that does its work in order, and late (Options::late_us). Work is a copy, a kernel that g++
 //           compiled (kernel.h), a point of an event or a wait for one. The null stream of a device runs behind all its
-//           blocking streams, and they behind it.
+//           blocking streams, and they behind it; the default stream of a thread (handle 2) is a blocking one.
 // Strict    A stream or event that was destroyed is refused wherever it is used, and work on a stream of another device, a
 //           copy of what is no device memory, and a launch that no card takes. Each refusal is a fault that `emulated_faults`
 //           counts; CUDA leaves most of them undefined. Device memory is filled with bytes that no test expects.
 // Counts    Every call is counted under its name; uploads by bytes and by whether the host memory was pinned.
+// Sanitize  Kernels that were compiled with sanitizers report to this file.
 // Failures  `emulated_fail` lets a call return an error, alone or with all behind it, as of a card that falls off the bus.
 // Handles   Streams and events that were destroyed stay in memory, so that their use is seen.
 //
@@ -40,7 +41,7 @@ struct Options {
   int late_us = 0;              // work begins up to so much later than it could
   size_t memory_bytes = 80ull << 30;  // of each device
   int driver_version = 13000;   // 0: there is no driver
-  int idle = 0;                 // 1: nothing is copied or run: what is left is the time of the host
+  int idle = 0;                 // 1: nothing is run or copied, what comes back is zeros: the time of the host is left
 };
 
 struct Event {
@@ -82,7 +83,7 @@ struct State {
   std::set<Stream*> streams;
   Blocks device_blocks, pinned_blocks;
   std::map<int, size_t> used_bytes;
-  std::map<std::string, long> counts;
+  std::map<std::string, long> counts, launches;  // of calls; of each kernel, by its name
   long num_calls = 0, num_faults = 0;
   long failing_call = 0;  // 0: none
   cudaError_t failure = cudaSuccess;
@@ -137,10 +138,29 @@ Stream* null_stream(int device) {
   return stream;
 }
 
-Stream* find_stream(cudaStream_t handle) {
-  if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
+// The default streams of a thread of the host, one for each device. When the thread ends, what was queued there still runs.
+struct ThreadStreams {
+  std::map<int, Stream*> streams;
+
+  ~ThreadStreams() {
     Lock lock(state.mutex);
-    return null_stream(current_device);
+    for (auto& [device, stream] : streams) {
+      stream->is_destroyed = true;
+      state.streams.erase(stream);
+    }
+    state.changed.notify_all();
+  }
+};
+
+thread_local ThreadStreams thread_streams;
+
+Stream* find_stream(cudaStream_t handle) {
+  Lock lock(state.mutex);
+  if (handle == nullptr || handle == cudaStreamLegacy) return null_stream(current_device);
+  if (handle == cudaStreamPerThread) {
+    Stream*& stream = thread_streams.streams[current_device];
+    if (stream == nullptr) state.streams.insert(stream = new Stream(current_device, true));
+    return stream;
   }
   return reinterpret_cast<Stream*>(handle);
 }
@@ -309,7 +329,10 @@ cudaError_t copy(const char* call, void* target, const void* origin, size_t num_
   } else {
     count(from_device && !to_device ? "downloads" : "device copies");
   }
-  if (state.options.idle) return cudaSuccess;
+  if (state.options.idle) {  // what comes back is zeros: no flag of a check is set
+    if (from_device && !to_device) memset(target, 0, num_bytes);
+    return cudaSuccess;
+  }
   const uint64_t number = queue(stream, [=] { memcpy(target, origin, num_bytes); });
   // A copy from or to memory that is not pinned has read or written it when the call returns.
   return (to_device && from_device) || in_pinned ? cudaSuccess : wait_until(stream, number);
@@ -351,17 +374,72 @@ extern "C" long emulated_calls() {
 }
 
 // Writes the counts, one "name=number" a line, and returns how many bytes they need.
-extern "C" size_t emulated_counts(char* text, size_t num_bytes) {
+static size_t write_counts(const std::map<std::string, long>& counts, char* text, size_t num_bytes) {
   std::string lines;
-  Lock lock(state.mutex);
-  for (auto& [name, number] : state.counts) lines += name + "=" + std::to_string(number) + "\n";
+  for (auto& [name, number] : counts) lines += name + "=" + std::to_string(number) + "\n";
   snprintf(text, num_bytes, "%s", lines.c_str());
   return lines.size() + 1;
+}
+
+extern "C" size_t emulated_counts(char* text, size_t num_bytes) {
+  Lock lock(state.mutex);
+  return write_counts(state.counts, text, num_bytes);
+}
+
+extern "C" size_t emulated_launches(char* text, size_t num_bytes) {
+  Lock lock(state.mutex);
+  return write_counts(state.launches, text, num_bytes);
 }
 
 // What stands in the place of every call of the runtime that is not below.
 extern "C" cudaError_t emulated_missing(const char* call) {
   return fault(call, "the emulated GPU does not have this call", cudaErrorNotSupported);
+}
+
+// ---- what sanitizers find in a kernel that was compiled with them: each is a fault
+
+static thread_local const char* running_kernel = "a kernel";
+
+// Has each report of AddressSanitizer be a fault; returns 0 where its library is not loaded.
+extern "C" int emulated_watch() {
+  using Callback = void (*)(const char*);
+  auto watch = reinterpret_cast<void (*)(Callback)>(dlsym(RTLD_DEFAULT, "__asan_set_error_report_callback"));
+  if (watch == nullptr) return 0;
+  watch([](const char*) { fault(running_kernel, "AddressSanitizer: see the report above", cudaErrorIllegalAddress); });
+  return 1;
+}
+
+// The calls that GCC's UndefinedBehaviorSanitizer puts into a kernel. Their first argument begins with the place.
+struct Place {
+  const char* file;
+  uint32_t line, column;
+};
+
+static void undefined(const Place* place, const char* cause) {
+  {
+    Lock lock(state.mutex);
+    static std::set<const Place*>& places = *new std::set<const Place*>;
+    if (!places.insert(place).second) {  // told once
+      state.num_faults++;
+      return;
+    }
+  }
+  const std::string text = std::string(cause) + ", " + place->file + ", line " + std::to_string(place->line);
+  fault(running_kernel, text.c_str(), cudaErrorIllegalAddress);
+}
+
+extern "C" {
+void __ubsan_handle_type_mismatch_v1(Place* place, void* address) {
+  undefined(place, address ? "an address with the wrong alignment" : "an address of 0");
+}
+void __ubsan_handle_out_of_bounds(Place* place, void*) { undefined(place, "an index outside of its array"); }
+void __ubsan_handle_float_cast_overflow(Place* place, void*) { undefined(place, "a cast of what the type does not hold"); }
+void __ubsan_handle_shift_out_of_bounds(Place* place, void*, void*) { undefined(place, "a shift by too many bits"); }
+void __ubsan_handle_divrem_overflow(Place* place, void*, void*) { undefined(place, "a division by 0"); }
+void __ubsan_handle_add_overflow(Place* place, void*, void*) { undefined(place, "a sum that overflows"); }
+void __ubsan_handle_sub_overflow(Place* place, void*, void*) { undefined(place, "a difference that overflows"); }
+void __ubsan_handle_mul_overflow(Place* place, void*, void*) { undefined(place, "a product that overflows"); }
+void __ubsan_handle_negate_overflow(Place* place, void*) { undefined(place, "a number whose negative overflows"); }
 }
 
 // ---- the runtime
@@ -960,6 +1038,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     fault(kernel->name.c_str(), "no card takes this size of grid or block", cudaErrorInvalidValue);
     return CUDA_ERROR_INVALID_VALUE;
   }
+  {
+    Lock lock(state.mutex);
+    state.launches[kernel->name]++;
+  }
   static const bool log = getenv("EMULATED_GPU_LOG") != nullptr;
   if (log) fprintf(stderr, "launch %s: %u x %u x %u blocks of %zu threads\n", kernel->name.c_str(), grid_x, grid_y, grid_z, num_threads);
   if (state.options.idle) return CUDA_SUCCESS;
@@ -973,6 +1055,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     std::vector<void*> pointers;
     for (auto& value : *values) pointers.push_back(value.data());
     const unsigned grid_and_block[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
+    running_kernel = kernel->name.c_str();
     kernel->run(pointers.data(), grid_and_block);
   });
   return CUDA_SUCCESS;

@@ -81,6 +81,37 @@ static inline To same_bits(From from) {
 
 }  // namespace emulated
 
+namespace emulated {
+
+// What a GPU makes of a number that the type does not hold: the nearest one of 32 or 64 bits, of which a shorter type keeps
+// the low ones. NVRTC makes it `cvt.rzi.s32.f32` and the like; what becomes of nan, the PTX ISA says under `cvt`.
+template <class Wide, class From>
+static inline Wide saturated(From from) {
+  using Limits = std::numeric_limits<Wide>;
+  if (std::isnan(from)) return sizeof(From) < 8 && sizeof(Wide) < 8 ? Wide(0) : Wide(1) << (8 * sizeof(Wide) - 1);
+  const From end = std::ldexp(From(1), Limits::digits);  // the first number that is too large
+  if (from >= end) return Limits::max();
+  return from <= -end - 1 || (!Limits::is_signed && from <= -1) ? Limits::min() : Wide(from);
+}
+
+template <class To, class From>
+static inline To to(From from) {
+  if constexpr (!std::is_floating_point<From>::value || !std::is_integral<To>::value || std::is_same<To, bool>::value) {
+    return (To)from;
+  } else {
+    using Signed = typename std::conditional<(sizeof(To) > 4), long long, int>::type;
+    using Unsigned = typename std::conditional<(sizeof(To) > 4), unsigned long long, unsigned>::type;
+    return To(saturated<typename std::conditional<std::is_signed<To>::value, Signed, Unsigned>::type>(from));
+  }
+}
+
+template <class To, class From>
+static inline void assign(To& place, const From& number) {
+  place = to<To>(number);
+}
+
+}  // namespace emulated
+
 static inline int __float_as_int(float x) { return emulated::same_bits<int>(x); }
 static inline unsigned __float_as_uint(float x) { return emulated::same_bits<unsigned>(x); }
 static inline float __int_as_float(int x) { return emulated::same_bits<float>(x); }
@@ -102,8 +133,8 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 }
 static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
-static inline int __float2int_rn(float x) { return int(std::nearbyint(x)); }
-static inline int __float2int_rd(float x) { return int(std::floor(x)); }
+static inline int __float2int_rn(float x) { return emulated::to<int>(std::nearbyint(x)); }
+static inline int __float2int_rd(float x) { return emulated::to<int>(std::floor(x)); }
 
 template <class T>
 static inline T __ldg(const T* address) {

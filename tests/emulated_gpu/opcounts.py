@@ -34,6 +34,15 @@ in a loader. An op may have {MOST_LAUNCHES} launches. Those that draw ops for ea
 ({", ".join(DRAW_OPS)})
 may have as many for the first ops of all records together, for the second ones, and so on."""
 
+# CuPy makes these of CUB on a card, which takes NVRTC 1.3 s to compile, at the first batch.
+REDUCTIONS = tuple(
+    f"cupy_{name}"
+    for name in (
+        "all", "any", "argmax", "argmin", "count_non_nan", "max", "mean", "min", "nanmax", "nanmin", "nanprod",
+        "nansum", "prod", "prod_with_dtype", "sum", "sum_with_dtype", "var_core", "var_core_out",
+    )
+)  # fmt: skip
+
 FORMS = ("images of one size", "images of different sizes")
 COUNTS = {"launches": "cuLaunchKernel", "uploads": "uploads"}
 
@@ -116,3 +125,9 @@ def above(counts: dict[str, dict[str, float]]) -> list[str]:
         for column in row
         if column.startswith("launches") and name not in DRAW_OPS and row[column] > MOST_LAUNCHES
     ]
+
+
+def reductions() -> list[str]:
+    """Return a line for each reduction of CuPy that this process has launched."""
+    names = sorted(set(REDUCTIONS).intersection(emulated_gpu.launches()))
+    return [f"{name}: CuPy makes it of CUB, which is compiled for 1.3 s at the first batch" for name in names]

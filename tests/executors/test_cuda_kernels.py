@@ -7,8 +7,11 @@ import pytest
 
 from gpuload import device as devices
 from gpuload import ops
+from gpuload.errors import RowError
 from gpuload.executors.array import ArrayBatchExecutor
+from gpuload.executors.checks import Checks
 from gpuload.ops.graph import compile_ops, image_sizes
+from gpuload.ops.levels import CheckLevels
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import array_form, assert_identical, numbers, uniform, varying
@@ -110,3 +113,54 @@ def on_gpu(graph, field, values, draws):
         on_device = [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
     executor.start({field.name: on_device}, draws)
     return executor.finish()[field.name]
+
+
+LEVELS = CheckLevels(ops.Brightness(0.5, 1.5))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_images_with_levels_beyond_black_or_white_are_found(dtype):
+    images = np.random.default_rng(0).random((7, 5, 6, 3)).astype(dtype)
+    images[1, 2, 3, 1], images[2, 0, 0, 0], images[3, 4, 5, 2] = 1.01, np.nan, -0.01
+    images[4, 0, 0, 0], images[5, 1, 1, 1] = np.inf, 1.001
+    cupy = devices.cupy()
+    on_gpu = cupy.asarray(images)
+    of_many_sizes = [image[: 3 + row % 3] for row, image in enumerate(on_gpu)]
+
+    assert LEVELS.check(np, images).tolist() == [False, True, True, True, True, False, False]
+    assert LEVELS.check(cupy, on_gpu).tolist() == LEVELS.check(np, images).tolist()
+    assert LEVELS.check(cupy, on_gpu.transpose(0, 3, 1, 2)).tolist() == LEVELS.check(np, images).tolist()
+    assert LEVELS.check(cupy, on_gpu[..., 0]).tolist() == LEVELS.check(np, images[..., 0]).tolist()
+    assert LEVELS.check(cupy, of_many_sizes).tolist() == [LEVELS.check(np, x.get()[None])[0] for x in of_many_sizes]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.int64, np.uint64])
+def test_labels_of_no_class_are_found_in_arrays_and_lists_of_them(dtype):
+    labels = np.random.default_rng(0).integers(0, 10, (6, 4)).astype(dtype)
+    labels[2, 1], labels[4, 3] = 10, np.array(-1).astype(dtype)
+    cupy, op = devices.cupy(), ops.OneHot(10)
+    on_gpu = cupy.asarray(labels)
+
+    assert op.check(cupy, on_gpu).tolist() == [False, False, True, False, True, False]
+    assert op.check(cupy, list(on_gpu)).tolist() == [False, False, True, False, True, False]
+    assert op.check(cupy, on_gpu[:, 1]).tolist() == [False, False, True, False, False, False]
+    assert op.check(cupy, [row[:0] for row in on_gpu]).tolist() == [False] * 6
+
+
+def test_the_first_row_that_is_wrong_is_named_of_all_that_is_asked():
+    cupy = devices.cupy()
+    labels = np.arange(3000) % 10
+    labels[[2999, 2345]] = 10, -3
+
+    for op, values in ((ops.OneHot(10), labels), (ops.OneHot(11), labels)):
+        checks = Checks(cupy)
+        checks.ask(ops.OneHot(99), cupy.asarray(np.abs(labels)))
+        checks.ask(op, cupy.asarray(values))
+        checks.send()
+        with pytest.raises(RowError) as error:
+            checks.answer()
+        assert error.value.row == 2345
+    right = Checks(cupy)
+    right.ask(ops.OneHot(10), cupy.asarray(labels[:2000]))
+    right.send()
+    right.answer()

@@ -27,7 +27,7 @@ def test_each_value_is_pillows(sigma, size):
 def test_a_point_is_spread_by_the_weights_of_three_boxes():
     image = np.zeros((1, 9, 1), np.uint8)
     image[0, 4] = 255
-    radius = float(blur_pillow.box_radius(1.0))
+    radius = float(blur_pillow.box_radii(np.array([1.0]))[0])
     box = np.array([(radius % 1) / 1, 1.0, (radius % 1) / 1]) / (2 * radius + 1)
 
     result = blur_pillow.gaussian_blur(np, image, 1.0)[0, :, 0]

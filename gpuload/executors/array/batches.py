@@ -18,6 +18,7 @@ from gpuload.errors import DeviceError, RowError, SpecError
 from gpuload.executors.array.stages import Piece, as_values, batch_pieces, last_outputs, run_joint
 from gpuload.executors.base import Fields, Values, find_row_error, one_row
 from gpuload.executors.checks import Checks
+from gpuload.ops.addresses import RowAddresses
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
@@ -74,6 +75,7 @@ class ArrayBatchExecutor:
         checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
         for run in self._runs:
             if isinstance(run, int):
+                now |= {name: _in_place(self._xp, now[name]) for name in self.graph.targets[run]}
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
                 now |= {
                     # Only fields that are handed out: a later op reads its field and writes to memory of its own.
@@ -92,6 +94,7 @@ class ArrayBatchExecutor:
         """Return a field after the ops of a piece."""
         if piece.is_walk and len(x):
             return piece.walk_batch(self._xp, x, draws)
+        x = _in_place(self._xp, x)
         for op, draw in zip(piece.ops, draws, strict=True):
             if op.checks:
                 checks.ask(op, x)
@@ -132,6 +135,11 @@ class ArrayBatchExecutor:
     def close(self) -> None:
         """Give back memory."""
         self.reset()
+
+
+def _in_place(xp: Any, values: Values | RowAddresses) -> Values:
+    """Return the values of a field, an array where only the addresses of its rows are known."""
+    return values.gather(xp) if isinstance(values, RowAddresses) else values
 
 
 def _copy_if_shared(values: Values, fields: Fields) -> Values:

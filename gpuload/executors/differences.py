@@ -1,0 +1,213 @@
+"""Differences: what an executor made, beside what the array forms of the ops make on the CPU.
+
+    Oracle(graph, names)        makes records again, op by op and record by record
+    bounds_of(graph, ...)       how far the fields of a batch may be from that
+    difference(x, y, bound)     where they are further apart, in words
+
+The oracle has none of the compiled stages that the array executor has on a CPU: no fused pass, no tiles, no threads of
+the core, no regions of images. So it can audit that executor, too. An op whose array form is one call of the core, as a
+resize, is that call there as well; tests hold these calls to NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.executors.array.stages import as_values, run_joint
+from gpuload.executors.checks import Checks
+from gpuload.ops import walk
+from gpuload.ops.base import Draw, Op
+from gpuload.ops.bounds import EXACT, Bound, join_bounds, loosen_bound, scale_bound, stated_bound
+from gpuload.ops.graph import Graph
+from gpuload.spec import Field
+
+TINY = {"f2": 6e-8, "f4": 1.2e-38, "f8": 0.0}  # of a float: what differs by no more may do so on another device
+HALF_STEP = 2.0**-10  # of a float16, as a part of it
+MOST_CHARACTERS = 60  # of a value in a message
+
+
+class Oracle:
+    """Makes the fields of records again by the array forms of the ops on NumPy.
+
+    Args:
+        graph: the ops, as the loader has them.
+        names: the fields of a batch.
+
+    Attributes:
+        names: those of them that can be made again.
+        refusals: the others, each with the op of DALI that has no array form.
+        graph: the ops of ``names``; whole images are decoded.
+    """
+
+    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
+        self.refusals: dict[str, Op] = {}
+        for name in names:
+            op = next((op for op in graph.only([name]).ops if op.needs_dali), None)
+            if op is not None:
+                self.refusals[name] = op
+        self.names = tuple(name for name in names if name not in self.refusals)
+        self.graph = graph.only(self.names).without_regions
+
+    def run(self, fields: dict[str, Any], draws: Sequence[Draw]) -> dict[str, Any]:
+        """Return the fields of ``names`` after all ops.
+
+        Args:
+            fields: of some records, as a source reads them, with those that no op touches.
+            draws: of every op, for these records.
+
+        Raises:
+            RowError: an op cannot take a record.
+        """
+        graph, now = self.graph, dict(fields)
+        for place, (op, draw) in enumerate(zip(graph.ops, draws, strict=True)):
+            if op.joint:
+                on = {name: self._column(place, name, now[name]) for name in graph.targets[place]}
+                now |= run_joint(graph, place, np, on, draw)
+                continue
+            for name in graph.targets[place]:
+                op_on_field = graph.op_on(place, name)
+                if op.checks:
+                    checks = Checks(np)
+                    checks.ask(op_on_field, self._column(place, name, now[name]))
+                    checks.answer()
+                now[name] = [_make(op_on_field, value, draw, row) for row, value in enumerate(now[name])]
+        return {name: now[name] for name in self.names}
+
+    def _column(self, place: int, name: str, values: Any) -> Any:
+        """Return the values of a field before an op as a batch has them."""
+        return as_values(np, self.graph.before(place)[name], values)
+
+
+def _make(op: Op, value: Any, draw: Draw, row: int) -> Any:
+    """Return one record after an op."""
+    return np.asarray(op.array(np, np.asarray(value), {name: values[row] for name, values in draw.items()}))
+
+
+def bounds_of(graph: Graph, names: Collection[str], party_of: Callable[[int], str]) -> dict[str, Bound]:
+    """Return how far the fields of a batch may be from the array forms of the ops.
+
+    A difference that an op may make is carried through the ops behind it. Those that move values, or multiply them
+    (crop, flip, Normalize: what folds into a walk), keep it, or multiply it, too. Others may make more of it.
+
+    Args:
+        graph: the ops.
+        names: the fields.
+        party_of: returns who runs the op at a place, ``"dali on gpu"``.
+    """
+    now = dict.fromkeys(graph.spec_in.names, EXACT)
+    for place, op in enumerate(graph.ops):
+        before, on = dict(now), graph.targets[place]
+        copies = any(op.original(name, on) != name for name in graph.outputs[place])
+        for name in graph.outputs[place]:
+            if copies:
+                now[name] = before.get(op.original(name, on), EXACT)
+            elif op.joint:
+                now[name] = _worst([loosen_bound(before[target]) for target in on])
+            else:
+                now[name] = _carried(graph, place, name, before[name])
+            bound = stated_bound(op.bounds, party_of(place))
+            now[name] = join_bounds(now[name], _of_dtype(bound, graph.specs[place][name]))
+    return {name: now[name] for name in names}
+
+
+def _worst(bounds: Sequence[Bound]) -> Bound:
+    result = EXACT
+    for bound in bounds:
+        result = join_bounds(result, bound)
+    return result
+
+
+def _of_dtype(bound: Bound, field: Field) -> Bound:
+    """Return a bound for a field: levels are no unit of floating-point numbers."""
+    return replace(bound, largest=0.0) if field.dtype.kind == "f" and bound.relative else bound
+
+
+def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
+    """Return the bound of a field behind an op that makes no difference of its own."""
+    if bound == EXACT:
+        return bound
+    begin = walk.begin(graph.before(place)[name], 0)
+    path = None if begin is None else graph.op_on(place, name).fold(begin, graph.empty_draws[place])
+    if path is None:
+        return loosen_bound(bound)
+    return bound if path.scale is None else scale_bound(bound, float(np.abs(path.scale).max(initial=0)))
+
+
+def difference(actual: Any, expected: Any, bound: Bound) -> str:
+    """Return where a value differs by more than a bound, in words; "" if it does not.
+
+    Args:
+        actual: of a record, as the executor made it, on the host.
+        expected: the same, as the array forms make it.
+        bound: the largest difference.
+    """
+    x, y = np.asarray(actual), np.asarray(expected)
+    if (x.dtype, x.shape) != (y.dtype, y.shape):
+        return f"it is {x.dtype} {x.shape}, and should be {y.dtype} {y.shape}"
+    if not x.size:
+        return ""
+    if x.dtype.kind not in "biufc":
+        wrong = _differs(x, y)
+        return _sentence(x, y, wrong, "") if wrong.any() else ""
+    distance = _distance(x, y)
+    limit, about = _limit(y, bound), ""
+    beyond, differing, mean = distance > limit, distance > 0, float(distance.mean())
+    if float(beyond.mean()) > bound.beyond:
+        wrong = beyond
+    elif float(differing.mean()) > bound.share and bound != EXACT:
+        wrong, about = differing, f"; at most {bound.share:.3g} of the values may differ"
+    elif mean > bound.mean:
+        wrong, about = differing, f"; the mean difference is {mean:.3g}, and may be {bound.mean:.3g}"
+    else:
+        return ""
+    return _sentence(x, y, wrong, f"; the largest difference is {distance.max():.6g}{about}")
+
+
+def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return how far numbers are apart; NaN is no distance from NaN, and a long one from a number."""
+    with np.errstate(all="ignore"):
+        if x.dtype.kind == "c":
+            distance = np.abs(x - y).astype(np.float64)
+        elif x.dtype.itemsize > 4 and x.dtype.kind in "iu":  # float64 does not hold them
+            distance = np.where(x > y, x - y, y - x).astype(np.float64)
+        else:
+            distance = np.abs(x.astype(np.float64) - y.astype(np.float64))
+        is_equal = (x == y) | ((x != x) & (y != y))
+    return np.where(is_equal, 0.0, np.where(np.isnan(distance), np.inf, distance))
+
+
+def _limit(y: NDArray[Any], bound: Bound) -> float:
+    """Return the largest difference that a bound allows for such values."""
+    if y.dtype.kind not in "fc":
+        return bound.largest
+    tiny = TINY.get(f"f{y.dtype.itemsize}", 0.0) if y.dtype.kind == "f" else 0.0
+    relative = bound.relative
+    if y.dtype == np.float16 and bound != EXACT:
+        relative += HALF_STEP
+    finite = y[np.isfinite(y)]
+    scale = max(1.0, float(np.abs(finite.astype(np.float64)).max(initial=0))) if y.dtype.kind == "f" else 1.0
+    return max(bound.largest + relative * scale, tiny)
+
+
+def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values, of a dtype that holds no plain numbers, differ."""
+    if x.dtype.hasobject:
+        pairs = zip(x.ravel(), y.ravel(), strict=True)
+        return np.array([not (a is b or a == b) for a, b in pairs], np.bool_).reshape(x.shape)
+    sides = [np.frombuffer(np.ascontiguousarray(z).tobytes(), np.uint8).reshape(z.size, -1) for z in (x, y)]
+    wrong: NDArray[np.bool_] = (sides[0] != sides[1]).any(axis=1).reshape(x.shape)
+    return wrong
+
+
+def _sentence(x: NDArray[Any], y: NDArray[Any], wrong: NDArray[np.bool_], about: str) -> str:
+    """Return how many values are wrong, and the first of them with what it should be."""
+    first = tuple(int(axis) for axis in np.unravel_index(int(wrong.argmax()), wrong.shape))
+    place = f"the one at {list(first)}" if first else "it"
+    texts = [repr(z[first].item() if z.dtype.kind in "biufc" else z[first])[:MOST_CHARACTERS] for z in (x, y)]
+    count = int(np.count_nonzero(wrong))
+    return f"{count:,} of {wrong.size:,} values differ: {place} is {texts[0]}, and should be {texts[1]}{about}"

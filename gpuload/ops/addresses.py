@@ -1,0 +1,124 @@
+"""Rows of a batch on a GPU that lie anywhere in its memory: only where each begins is known.
+
+    rows = RowAddresses(table, 0, field.dtype, shape)     nothing is copied yet
+    walk.walk_on_device(xp, walk, rows)                   the walk reads them where they lie
+    rows.gather(xp)                                       an array ``[n, *shape]``, by one kernel
+
+A row has its elements side by side, in C order and native. The addresses of all fields of a batch are one
+`AddressTable`, which is uploaded once, together with the parameters of whoever needs it first.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import device
+from gpuload.ops import cuda
+
+Addresses = NDArray[np.int64]
+WORD_BYTES = (8, 4, 2, 1)  # of what a thread copies; addresses and lengths are multiples of it
+
+
+class AddressTable:
+    """The addresses of the rows of some fields of a batch.
+
+    Args:
+        addresses: int64 ``[num_fields, n]``, in the memory of the GPU.
+        owners: what must not be freed before the work that reads these rows was queued.
+    """
+
+    def __init__(self, addresses: Addresses, *owners: Any) -> None:
+        self.addresses, self._owners = addresses, owners
+        self._on_device: Any = None
+
+    def upload(self, xp: ModuleType, parameters: NDArray[np.int32]) -> tuple[Any, Any]:
+        """Return the addresses and some parameters on the GPU, int32 words of both; the addresses go there once.
+
+        Args:
+            xp: CuPy; the copy is queued on its current stream.
+            parameters: int32 ``[n]``, uploaded by this call.
+        """
+        if self._on_device is not None:
+            return self._on_device, xp.asarray(parameters) if parameters.size else parameters
+        words = self.addresses.reshape(-1).view(np.int32)
+        on_device = xp.asarray(np.concatenate([words, parameters]))
+        self._on_device = on_device[: words.size]
+        return self._on_device, on_device[words.size :]
+
+
+class RowAddresses:
+    """The rows of one field of a batch.
+
+    Args:
+        table: has their addresses.
+        number: of the field in the table.
+        dtype: of an element.
+        shape: of a row.
+    """
+
+    def __init__(self, table: AddressTable, number: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self._table, self._number, self.dtype, self.row_shape = table, number, dtype, shape
+
+    @property
+    def addresses(self) -> Addresses:
+        """The address of each row, int64 ``[n]``."""
+        addresses: Addresses = self._table.addresses[self._number]
+        return addresses
+
+    def __len__(self) -> int:
+        return self.addresses.size
+
+    def __getitem__(self, rows: slice) -> RowAddresses:
+        """Return some of the rows, as a batch of their own."""
+        table = AddressTable(np.ascontiguousarray(self.addresses[None, rows]), self._table)
+        return RowAddresses(table, 0, self.dtype, self.row_shape)
+
+    def upload(self, xp: ModuleType, parameters: NDArray[np.int32]) -> tuple[Any, Any]:
+        """Return the addresses and some parameters on the GPU, as words of int32; see `AddressTable.upload`."""
+        words, parameters_on_device = self._table.upload(xp, parameters)
+        begin = 2 * self._number * len(self)
+        return words[begin : begin + 2 * len(self)], parameters_on_device
+
+    def gather(self, xp: ModuleType) -> Any:
+        """Return the rows as an array ``[n, *shape]`` of their own."""
+        out = xp.empty((len(self), *self.row_shape), self.dtype)
+        if out.size:
+            row_bytes = self.dtype.itemsize * prod(self.row_shape)
+            words, _ = self.upload(xp, np.empty(0, np.int32))
+            _launch(words, 0, out, row_bytes, word_bytes(row_bytes, self.addresses), len(self))
+        return out
+
+
+def move_rows(words: Any, row_bytes: int, size: int, count: int) -> None:
+    """Queue the copy of rows from some addresses of a GPU to others, on CuPy's current stream, by one kernel.
+
+    Args:
+        words: on the GPU: the addresses to read from, int64 ``[count]``, and behind them those to write to, as words
+            of int32.
+        row_bytes: of a row.
+        size: the bytes of a word, which all addresses and ``row_bytes`` are multiples of; see `word_bytes`.
+        count: how many rows there are.
+    """
+    if count and row_bytes:
+        _launch(words, words[2 * count :], 0, row_bytes, size, count)
+
+
+def word_bytes(row_bytes: int, *addresses: Addresses) -> int:
+    """Return the largest word in which rows of so many bytes at these addresses can be copied."""
+    bits = row_bytes
+    for numbers in addresses:
+        bits |= int(np.bitwise_or.reduce(numbers)) if numbers.size else 0
+    return next(size for size in WORD_BYTES if bits % size == 0)
+
+
+def _launch(origins: Any, targets: Any, out: Any, row_bytes: int, size: int, count: int) -> None:
+    num_words = row_bytes // size
+    blocks = -(-num_words // cuda.THREADS)
+    device.kernel(cuda.rows(size), "rows")(
+        (blocks * count,), (cuda.THREADS,), (origins, targets, out, np.int64(num_words), np.int32(blocks))
+    )

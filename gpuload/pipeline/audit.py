@@ -1,0 +1,453 @@
+"""Audit: records of finished batches are made again on the CPU, and compared, before their batches are handed out.
+
+Choice   A record is audited if the number that is drawn for (seed, epoch, record), in a stream that no op has, is less
+         than the share. So batch size, shards, threads and resuming change nothing. Rows that are not valid are not.
+Oracle   makes the record anew from the source, by the array forms of the ops (`executors.differences`).
+Flow     `Audits` stands between the threads that make batches and the caller. Its thread takes finished batches in
+         their order, one group of steps ahead of the caller, and puts each on a tray of its own when the records in it
+         are compared. So no record that differs is handed out, and the error comes at the step that holds it.
+Waiting  No audit is left out. Where they take longer than training, the loader waits for them; ``audit_s`` of the stats
+         says how long they take.
+GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the batch. This thread
+         waits for these copies; neither the lane nor the caller does.
+Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody has written show:
+         slots on the host, and the memory that CuPy has for a lane's first batches. DALI's own memory is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import device as devices
+from gpuload import rng, threads
+from gpuload.errors import ClosedError, PixelError, RecordError, RowError, SpecError
+from gpuload.executors.differences import Oracle, bounds_of, difference
+from gpuload.ops.bounds import EXACT
+from gpuload.pipeline.batches import Batches, Outcome, outcome_of
+from gpuload.pipeline.joining import Joining
+from gpuload.pipeline.recipe import Recipe, Region
+from gpuload.pipeline.step import Step
+from gpuload.pipeline.stretch import draw
+from gpuload.pipeline.tray import Tray
+from gpuload.pipeline.workers import Workers
+from gpuload.stats import Counters
+
+SHARE = 1e-3  # of the records, where only "count" is said
+RAISE, COUNT = "raise", "count"
+PATTERN, FILLED_BATCHES = 0xA5, 4
+MOST_LINES = 10  # in the log, about records that differ
+STREAM = int.from_bytes(hashlib.sha256(b"audit:record").digest()[:8], "little")  # those of ops have no colon
+REMEDY = (
+    'pass audit=0.001 for one record in a thousand, audit="count" to count differences, audit=(0.01, "count"), or None'
+)
+log = logging.getLogger("gpuload")
+
+
+@dataclass(frozen=True)
+class AuditSetting:
+    """The argument ``audit=`` of a loader.
+
+    Attributes:
+        share: of the records that are audited.
+        counts: True if differences are counted, and raise no error.
+    """
+
+    share: float
+    counts: bool
+
+    def __str__(self) -> str:
+        effect = "a difference is counted in stats()" if self.counts else "a difference is a PixelError"
+        return f"{100 * self.share:.4g} % of the records are made again on the CPU and compared; {effect}"
+
+
+def setting_of(value: Any) -> AuditSetting | None:
+    """Return the setting that the argument ``audit=`` means; None for no audit.
+
+    Raises:
+        SpecError: it means none.
+    """
+    share, way = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, RAISE)
+    if isinstance(value, str) and value == COUNT:
+        share, way = SHARE, COUNT
+    is_number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
+    is_way = isinstance(way, str) and way in (RAISE, COUNT)
+    if not is_number or not is_way or not 0 <= share <= 1:
+        raise SpecError(
+            f"audit = {value!r}"[:200],
+            cause=f"it is a share of the records, from 0 to 1, and what a difference does, {RAISE!r} or {COUNT!r}",
+            remedy=REMEDY,
+        )
+    return AuditSetting(float(share), way == COUNT) if share else None
+
+
+@dataclass
+class _Row:
+    """A row to audit: where it stands, and its values on the host by field."""
+
+    row: int
+    step: int
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Auditor:
+    """Audits finished batches of a loader; used by the threads of all its iterators.
+
+    Args:
+        recipe: how steps become batches.
+        names: the fields of a batch.
+        setting: which records, and what a difference does.
+        executor: the name of the executor of the ops.
+        num_threads: that make records again, where a batch has several to audit.
+        counters: of the loader.
+
+    Raises:
+        SpecError: no field can be made again.
+    """
+
+    def __init__(
+        self, recipe: Recipe, names: Sequence[str], setting: AuditSetting, *, executor: str, num_threads: int,
+        counters: Counters,
+    ) -> None:  # fmt: skip
+        self._recipe, self._setting, self._executor, self._counters = recipe, setting, executor, counters
+        self._num_threads, self._num_lines, self._is_lane_filled = num_threads, 0, False
+        self._oracle = Oracle(recipe.graph, names)
+        if not self._oracle.names:
+            name, op = next(iter(self._oracle.refusals.items()))
+            raise SpecError(
+                f"audit={setting.share:g} of {list(names)}",
+                cause=f"{op}, on {name!r}, is an operator of DALI: nothing else makes its values, to be compared with",
+                remedy="leave audit= out, or use ops of gl.ops in its place",
+            )
+        self._bounds = bounds_of(recipe.graph, self._oracle.names, self._party)
+        graph = self._oracle.graph
+        self._inputs = graph.touched.union(self._oracle.names, graph.fields_to_draw) & set(recipe.source.spec.names)
+        self._local = threading.local()
+
+    @property
+    def _place(self) -> str:
+        return self._recipe.device.partition(":")[0]
+
+    def _party(self, place: int) -> str:
+        """Return who runs the op at a place."""
+        if place in self._recipe.on_host or self._recipe.on_rows:
+            return "array on cpu"
+        return f"{self._executor} on {self._place}"
+
+    def describe(self) -> str:
+        """Return one line for ``Loader.describe``."""
+        texts = [
+            f"{name} is not, for {type(op).__name__} has no array form" for name, op in self._oracle.refusals.items()
+        ]
+        return "; ".join([str(self._setting), *texts])
+
+    def guard(self, batches: Workers | Batches, joining: Joining) -> Audits:
+        """Return what audits the batches of an epoch before they are handed out."""
+        return Audits(batches, self, joining=joining, counters=self._counters)
+
+    def fill(self, allocate: Callable[[int], NDArray[np.uint8]]) -> Callable[[int], NDArray[np.uint8]]:
+        """Return the function with memory that is filled with a pattern, which shows where nobody writes to it."""
+
+        def allocate_pattern(num_bytes: int) -> NDArray[np.uint8]:
+            memory = allocate(num_bytes)
+            memory[...] = PATTERN
+            return memory
+
+        return allocate_pattern
+
+    def fill_lane(self, lane: devices.Lane) -> None:
+        """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy allocates for them."""
+        if not self._is_lane_filled:
+            self._is_lane_filled = True
+            recipe = self._recipe
+            fields = [recipe.graph.spec_out[name] for name in recipe.names]
+            regions = [Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows]
+            sizes = [recipe.slot_bytes, *(region.num_bytes(recipe.num_rows) for region in regions)]
+            lane.fill_free_memory(FILLED_BATCHES * [size for size in sizes if size], PATTERN)
+
+    def audit(self, outcome: Outcome) -> Outcome:
+        """Return an outcome with the errors of records that differ."""
+        if outcome.error is not None:
+            return outcome
+        if outcome.singles:
+            return replace(outcome, singles=[self.audit(single) for single in outcome.singles])
+        rows = self._rows(outcome.step)
+        if not rows:
+            return outcome
+        begin_s = time.perf_counter()
+        try:
+            self._fetch(outcome, rows)
+            results = threads.parallel_map(lambda row: self._compare(outcome.step, row), rows, self._num_threads)
+            errors = self._settle(outcome.step, rows, results)
+        except Exception as error:  # of the source, of the GPU, of a user's function: it comes at the step
+            errors = {rows[0].step: error}
+        end_s = time.perf_counter()
+        self._counters.add(audit_s=end_s - begin_s, records_audited=len(rows))
+        first = outcome.step.position
+        if (trace := self._counters.trace) is not None:
+            trace.add("audit", begin_s, end_s, epoch=first.epoch, step=first.step, num_steps=outcome.step.num_steps)
+        return _with_errors(outcome, errors) if errors else outcome
+
+    def _rows(self, step: Step) -> list[_Row]:
+        """Return the rows of a step, or of some that were done together, that are audited."""
+        words = rng.uniform(
+            1, seed=self._recipe.plan.seed, epoch=step.position.epoch, records=step.records, stream=STREAM
+        )
+        is_chosen = (words[:, 0] < self._setting.share) & step.valid
+        if not is_chosen.any():
+            return []
+        rows = []
+        for number in range(step.position.step, step.position.step + step.num_steps):
+            span = step.rows(number)
+            rows += [_Row(row, number) for row in (span.start + np.flatnonzero(is_chosen[span])).tolist()]
+        return rows
+
+    def _fetch(self, outcome: Outcome, rows: Sequence[_Row]) -> None:
+        """Have the values of rows on the host."""
+        if self._recipe.device == "cpu":
+            for row in rows:
+                row.values = {name: outcome.fields[name][row.row] for name in self._oracle.names}
+            return
+        with self._lane() as lane:
+            outcome.event.hold_back(lane.stream)
+            for row in rows:
+                row.values = {name: _to_host(outcome.fields[name][row.row]) for name in self._oracle.names}
+            lane.mark().synchronize()
+
+    def _lane(self) -> devices.Lane:
+        """Return the lane of the calling thread, which `close` gives back."""
+        lane: devices.Lane | None = getattr(self._local, "lane", None)
+        if lane is None:
+            lane = self._local.lane = devices.Lane(self._recipe.device)
+        return lane
+
+    def close(self) -> None:
+        """Give back the lane of the calling thread."""
+        lane: devices.Lane | None = self._local.__dict__.pop("lane", None)
+        if lane is not None:
+            lane.close()
+
+    def _compare(self, step: Step, row: _Row) -> tuple[str, str]:
+        """Return the field of a row that is not what the CPU makes of its record, and how; two "" if none is."""
+        try:
+            expected = self._make(step, row.row)
+        except (RowError, RecordError) as error:
+            reason = error.reason if isinstance(error, RowError) else error.what
+            return self._oracle.names[0], f"the record has values, and the CPU refuses it: {reason}"
+        for name in self._oracle.names:
+            text = difference(row.values[name], expected[name], self._bounds[name])
+            if text:
+                return name, text
+        return "", ""
+
+    def _make(self, step: Step, row: int) -> dict[str, Any]:
+        """Return the values of a row, made anew."""
+        recipe, graph, rows, partners = self._recipe, self._oracle.graph, np.array([row]), None
+        if graph.mixes and step.partners is not None:
+            # A group of records is closed: the partners of a partner are the same records.
+            rows = np.unique(np.append(row + step.partners[row], row))
+            places = rows[:, None] + step.partners[rows].reshape(rows.size, -1)
+            partners = (np.searchsorted(rows, places) - np.arange(rows.size)[:, None]).astype(np.int32)
+        records = step.records[rows]
+        try:
+            values = self._run(recipe, graph, step.position.epoch, records, partners)
+        except RowError:
+            if all(crop is None for crop in recipe.graph.crops):
+                raise
+            # A file that is damaged beyond the region that the batch has of it.
+            graph = recipe.graph.only(self._oracle.names)
+            values = self._run(recipe, graph, step.position.epoch, records, partners)
+        place = int(np.searchsorted(rows, row))
+        return {name: column[place] for name, column in values.items()}
+
+    def _run(
+        self, recipe: Recipe, graph: Any, epoch: int, records: NDArray[np.int64], partners: NDArray[np.int32] | None
+    ) -> dict[str, Any]:
+        """Return the fields of some records, read and run again."""
+        fields = recipe.source.read_groups(records, self._inputs)
+        draws = draw(graph, recipe, epoch, records, fields, partners)
+        return self._oracle.run(fields, draws)
+
+    def _settle(self, step: Step, rows: Sequence[_Row], results: Sequence[tuple[str, str]]) -> dict[int, Exception]:
+        """Return the error of each step with a record that differs; none where differences are only counted."""
+        errors: dict[int, Exception] = {}
+        for row, (name, text) in zip(rows, results, strict=True):
+            if not name:
+                continue
+            self._counters.add(records_differing=1)
+            error = self._error(step, row, name, text)
+            if not self._setting.counts:
+                errors.setdefault(row.step, error)
+            elif self._num_lines < MOST_LINES:
+                self._num_lines += 1
+                last = "; further ones are only counted" if self._num_lines == MOST_LINES else ""
+                log.warning("%s; cause: %s; remedy: %s%s", error.what, error.cause, error.remedy, last)
+        return errors
+
+    def _error(self, step: Step, row: _Row, name: str, text: str) -> PixelError:
+        """Return the error for a field of a row that differs."""
+        recipe, epoch = self._recipe, step.position.epoch
+        ops = recipe.graph.only([name]).ops
+        words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
+        python_op = next((type(op).__name__ for op in ops if op.calls_python), None)
+        reason = f"; at most {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
+        cause = (
+            f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
+            f"these ops make on the CPU{reason}"
+        )
+        if python_op is not None:
+            cause += f". {python_op} calls a function of yours: it must make the same of the same record"
+        look = f"loader.replace(audit=None).batch_at({row.step}, {epoch}) has the batch, to look at it"
+        alternative = "" if recipe.on_rows else '; device="cpu" makes other batches right'
+        if not recipe.on_rows and any(op.codec for op in ops) and self._executor == "dali":
+            alternative = '; executor="array" decodes on the host'
+        return PixelError(
+            f"{recipe.source.where(int(step.records[row.row]))}, epoch {epoch}, step {row.step}: field {name!r} on "
+            f"{recipe.device}: {text}",
+            cause=cause,
+            remedy=f'{look}{alternative}; audit="count" goes on and counts',
+        )
+
+
+def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:
+    """Return an outcome of which some steps raise an error."""
+    first, num_steps = outcome.step.position.step, outcome.step.num_steps
+    if num_steps == 1:
+        return replace(outcome, error=errors[first])
+    singles = [replace(outcome, error=errors.get(step)) for step in range(first, first + num_steps)]
+    return replace(outcome, singles=singles)
+
+
+def _to_host(values: Any) -> Any:
+    """Return the values of a record on the host; of those on a GPU the copy is queued on the current stream."""
+    return values if isinstance(values, (np.ndarray, np.generic, str)) else devices.fetch(values)[0]
+
+
+class Audits:
+    """A thread that audits the batches of an epoch in order, one group of steps ahead of the caller.
+
+    It stands in the place of the threads that make the batches.
+
+    Args:
+        batches: makes them; closed with this.
+        auditor: audits them.
+        joining: which steps are done together.
+        counters: ``wait_s`` is added to.
+    """
+
+    def __init__(
+        self, batches: Workers | Batches, auditor: Auditor, *, joining: Joining, counters: Counters
+    ) -> None:  # fmt: skip
+        self._batches, self._counters, self._horizon = batches, counters, 1
+        self._board = board = _AuditBoard(batches, auditor, joining)
+        # Both before the thread starts, as in `Batches`.
+        board.calls.put(1)
+        board.owner_ref = weakref.ref(self, board.calls.put)
+        self._threads = threads.start(1, _serve, board, name="gpuload-audit", stop=board.stop)
+
+    def take(self, number: int) -> Outcome | None:
+        """Return a group of steps once it is audited; it is kept until ``forget``. See ``Tray.take``."""
+        horizon = number + 2
+        if horizon > self._horizon:
+            self._board.calls.put(horizon)
+            self._horizon = horizon
+        return self._board.tray.take(number, self._counters)
+
+    def num_ready(self) -> int:
+        """Return how many steps are audited."""
+        return sum(outcome.step.num_steps for outcome in self._board.tray.items())
+
+    def forget(self, number: int) -> None:
+        """Let go of a group that was taken."""
+        self._board.tray.forget(number)
+        self._batches.forget(number)
+
+    def close(self) -> None:
+        """Stop the threads and wait for the current work of each."""
+        self._board.stop()
+        self._batches.close()
+        threads.join(self._threads)
+
+
+class _AuditBoard:
+    """The state that the thread and ``Audits`` share; see ``workers._Board``."""
+
+    def __init__(self, batches: Workers | Batches, auditor: Auditor, joining: Joining) -> None:
+        self._batches, self._auditor, self._joining = batches, auditor, joining
+        self.calls: SimpleQueue[object] = SimpleQueue()
+        self.owner_ref: object = None
+        self.tray: Tray[Outcome] = Tray()
+        self._next = self._allowed = 0
+
+    def stop(self) -> None:
+        """Let the thread end after its current batch; takes no lock, so that it may be called anywhere."""
+        self.tray.stop()
+        self.calls.put(None)
+        self._batches.stop()  # it may be waiting for them
+
+    def serve(self) -> None:
+        """Be the thread: audit the groups that are allowed, wait if there are none."""
+        while self._listen():
+            number = self._next
+            if not self._joining.steps(number)[1]:
+                self._allowed = min(self._allowed, number)  # behind the last group, see `Batches`
+                continue
+            self.tray.put(number, self._auditor.audit(self._take(number)))
+            self._next += 1
+
+    def _listen(self) -> bool:
+        """Hear how far to go, waiting only if there is nothing to do; return False if the thread should end."""
+        while True:
+            try:
+                until = self.calls.get(block=self._next >= self._allowed)
+            except Empty:
+                return not self.tray.is_stopped
+            if not isinstance(until, int):
+                return False
+            self._allowed = max(self._allowed, min(until, self._joining.most_groups))
+
+    def _take(self, number: int) -> Outcome:
+        """Return a group of steps that is whole: all its records are copied."""
+        item = self._batches.take(number)
+        if item is None:
+            raise RuntimeError("this thread alone takes what it audits")
+        if isinstance(item, Outcome):
+            self._batches.forget(number)
+            return item
+        outcome, copies = outcome_of(item), item.copies
+        if copies is None or not isinstance(self._batches, Workers) or outcome.singles:
+            return outcome
+        steps = range(item.position.step, item.position.step + item.num_steps)
+        if all(self._batches.wait(number, item, copies, step) for step in steps):
+            return outcome
+        # A file cannot be read by the core: each step by itself, of which one raises the error.
+        return replace(outcome, singles=[outcome_of(single) for single in item.separate()])
+
+    def end(self) -> None:
+        """Stop those that make batches, and give back what the auditor had for this thread."""
+        self._batches.stop()
+        self._auditor.close()
+
+
+def _serve(board: _AuditBoard) -> None:
+    """Be the thread; an error outside of an audit ends it, and reaches the thread that waits for it."""
+    try:
+        try:
+            board.serve()
+        except ClosedError:  # they were stopped while this thread waited for a batch
+            board.stop()
+        finally:
+            board.end()
+    except BaseException as error:
+        board.tray.stop(error)
+        board.stop()

@@ -1,0 +1,347 @@
+"""Rows of a source that stay in the memory of a GPU, as far as a budget of bytes goes.
+
+    source.cache(device=True)                       half of what is free on the GPU, at most
+    source.cache(device=True, memory="20GB")        so many bytes at most
+
+Rows     A row is one field of one record, native and in C order. A loader copies the rows of a record to the GPU's
+         memory when the record was uploaded for a batch, in the order in which records come, until they fill the
+         budget. The records behind them come from the source each time.
+Which    Fields of one size, of a dtype that a GPU has. The others come from the source each time.
+Shared   The rows belong to the source: all loaders of it, of its slices and splits, on the same GPU use the same ones.
+         They are freed when the last of these loaders is closed.
+Streams  Each loader has a stream of its own. Rows are marked as there behind an event on the stream that writes them,
+         and who reads them on another stream waits for that event first. The marks change under a lock, which is taken
+         by threads in which no signal handler runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import groupby
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import device as devices
+from gpuload.errors import SpecError, TooLargeError
+from gpuload.ragged import Ragged
+from gpuload.sources.cache import num_bytes_of
+from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Values, fill, gather_rows, values
+from gpuload.sources.readable import Readable
+from gpuload.spec import Field, Layout, Spec
+
+FREE_PART = 0.5  # of the free memory of a GPU, which a cache without a budget may fill
+PIECE_BYTES = 1 << 28  # of all fields of some records: so much is taken from CUDA at a time
+SAMPLED_RECORDS = 64  # of which it is asked whether their rows can lie on a GPU
+Addresses = NDArray[np.int64]
+log = logging.getLogger("gpuload")
+
+
+def stays_on_card(field: Field) -> bool:
+    """Return True if the values of a field can lie in a GPU's memory, a row of one size for each record."""
+    return field.has_rows and not field.host_only and not field.encoded and prod(field.fixed_shape) > 0
+
+
+def checked_budget(memory: int | str | None) -> int | None:
+    """Return the bytes of a budget; None where none was named.
+
+    Raises:
+        SpecError: it says no number of bytes.
+    """
+    try:
+        return None if memory is None else num_bytes_of(memory)
+    except SpecError as error:
+        raise SpecError(
+            f"cache(device=True, memory={memory!r})"[:200],
+            cause="it is the most bytes of the GPU's memory that the values may take",
+            remedy='write memory="20GB" or memory=20_000_000_000, or leave it out for half of what is free',
+        ) from error
+
+
+def card_groups(source: Readable) -> list[tuple[int, Group]]:
+    """Return the groups of a source, each with its number there; fields that stay on the host are groups apart.
+
+    Only groups of records of one size are cut: the others are parsed as a whole.
+    """
+    groups: list[tuple[int, Group]] = []
+    for number, group in enumerate(source.groups):
+        if group.layout is None:
+            # Once the records lie on the card, a step takes as long as its kernels.
+            groups.append((number, Group(group.spec, None, is_quick=True)))
+            continue
+        for _, parts in groupby(group.layout.parts, key=lambda part: stays_on_card(part.field)):
+            groups.append((number, Group.of(Layout(group.layout.record_bytes, tuple(parts)))))
+    return groups
+
+
+class CardCache:
+    """The rows of one source on one GPU.
+
+    Args:
+        title: the source in one line, for errors and the log.
+        device: ``"gpu:N"``.
+        budget: bytes; None for a part of what is free now.
+        num_records: of the source.
+        record_bytes: of all rows of a record.
+
+    Attributes:
+        device: which GPU.
+        lock: is held while rows are copied, and marked as there.
+        budget_bytes: that the rows may take.
+        most_records: that fit into them.
+        events: of each lane that copied rows: the event behind the last of them.
+
+    Raises:
+        TooLargeError: the GPU has not so much memory that is free.
+    """
+
+    def __init__(self, title: str, device: str, budget: int | None, num_records: int, record_bytes: int) -> None:
+        self.device, self.lock, self.events = device, threading.Lock(), dict[Any, Any]()
+        free, total = devices.card_bytes(device)
+        self.budget_bytes = int(free * FREE_PART) if budget is None else budget
+        if self.budget_bytes > free:
+            raise TooLargeError(
+                f"{self.budget_bytes} bytes for {title} on {device}",
+                cause=f"{free} of its {total} bytes are free",
+                remedy=f'write cache(device=True, memory="{max(1, int(free * FREE_PART) // 1_000_000)}MB"), or leave '
+                "memory= out for half of what is free",
+            )
+        self.most_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
+        if num_records and not self.most_records:
+            raise TooLargeError(
+                f"{self.budget_bytes} bytes for {title} on {device}",
+                cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are free",
+                remedy=f"write cache(device=True, memory={num_records * record_bytes}) for all records, if they fit",
+            )
+        self._num_records, self._record_bytes = num_records, record_bytes
+        self._is_full = False
+        self._columns: dict[tuple[int, int], CardColumn] = {}
+        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+        if self.most_records < num_records:
+            log.warning("%s: %s", title, self.describe())
+        else:
+            log.info("%s: %s", title, self.describe())
+
+    def column(self, leaf: int, number: int, field: Field) -> CardColumn:
+        """Return the rows of a field of a leaf."""
+        with self.lock:
+            if (leaf, number) not in self._columns:
+                self._columns[leaf, number] = CardColumn(self, field, self._num_records)
+            return self._columns[leaf, number]
+
+    def piece_rows(self, num_rows: int) -> int:
+        """Return for how many rows memory is taken behind the first ``num_rows``; 0 if there is no more."""
+        if self._is_full:
+            return 0
+        return min(max(1, PIECE_BYTES // max(self._record_bytes, 1)), self.most_records - num_rows)
+
+    def stop(self, cause: str) -> None:
+        """Take no more memory."""
+        if not self._is_full:
+            self._is_full = True
+            log.warning("%s: %s", cause, self.describe())
+
+    @property
+    def num_records(self) -> int:
+        """How many records lie on the GPU with all fields that loaders have asked for."""
+        return min((column.num_rows for column in self._columns.values()), default=0)
+
+    def describe(self) -> str:
+        """Return how many records lie on the GPU, and how many never will, in one line."""
+        limit = self.num_records if self._is_full else self.most_records
+        num_bytes = sum(column.num_rows * column.row_bytes for column in self._columns.values())
+        line = (
+            f"{self.num_records} of {self._num_records} records are in the memory of {self.device}, "
+            f"{num_bytes / 1e6:.3g} MB of at most {self.budget_bytes / 1e6:.4g} MB"
+        )
+        if limit < self._num_records:
+            return f"{line}; {self._num_records - limit} do not fit and come from the source in each epoch"
+        return f"{line}; the others follow as they are first read" if self.num_records < limit else line
+
+    def join(self, user: Any) -> None:
+        """Add a user of the rows, which is referred to weakly."""
+        with self.lock:
+            self._users.add(user)
+
+    def leave(self, user: Any) -> None:
+        """Take a user away, of whose lane all work has run; with the last one the rows are freed."""
+        with self.lock:
+            if user not in self._users:
+                return
+            self._users.discard(user)
+            if not self._users:
+                for column in self._columns.values():
+                    column.free()
+                self.events.clear()
+                self._is_full = False
+
+
+class CardColumn:
+    """The rows of one field, in pieces of a GPU's memory.
+
+    Attributes:
+        addresses: int64 ``[num_records]``, where the row of each record begins; 0 where it is not there.
+        row_bytes: of a row.
+        num_rows: how many are there.
+    """
+
+    def __init__(self, cache: CardCache, field: Field, num_records: int) -> None:
+        self.cache, self.field = cache, field
+        self.row_bytes, self.num_rows = field.dtype.itemsize * prod(field.fixed_shape), 0
+        self.addresses: Addresses = np.zeros(num_records, np.int64)
+        self._pieces: list[devices.CardMemory] = []
+        self._next = self._end = 0  # addresses of the last piece that no row has
+
+    def take(self, count: int) -> Addresses:
+        """Return addresses of memory for rows, int64 ``[n]`` with n up to ``count``: fewer where there is no more."""
+        addresses = list[Addresses]()
+        while count > 0:
+            if self._next == self._end and not self._take_piece():
+                break
+            num_rows = min(count, (self._end - self._next) // self.row_bytes)
+            addresses.append(self._next + self.row_bytes * np.arange(num_rows, dtype=np.int64))
+            self._next += num_rows * self.row_bytes
+            self.num_rows += num_rows
+            count -= num_rows
+        return np.concatenate(addresses) if addresses else np.empty(0, np.int64)
+
+    def _take_piece(self) -> bool:
+        """Take memory for more rows; False if there is none."""
+        num_rows = self.cache.piece_rows(self.num_rows)
+        if num_rows <= 0:
+            return False
+        piece = devices.CardMemory.take(num_rows * self.row_bytes, self.cache.device)
+        if piece is None:
+            self.cache.stop(f"{self.cache.device} has no memory left")
+            return False
+        self._pieces.append(piece)
+        self._next, self._end = piece.address, piece.address + num_rows * self.row_bytes
+        return True
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self.addresses[:] = 0
+        self.num_rows = self._next = self._end = 0
+        while self._pieces:
+            self._pieces.pop().free()
+
+
+class CardLeaf(Leaf):
+    """Some fields of the records of a source, whose rows may lie on GPUs; what is read here comes from the source.
+
+    Args:
+        source: the records; number i here is number i there.
+        group: the number of the source's group that the fields belong to.
+        fields: these fields, as a group.
+        number: of this leaf among those of its source.
+        budget: bytes that all leaves of the source may take on a GPU; None for a part of what is free.
+        caches: of the whole source, by device; one dict for all its leaves.
+
+    Attributes:
+        is_on_card: True if its rows can lie on a GPU.
+    """
+
+    def __init__(
+        self, source: Readable, group: int, fields: Group, number: int, budget: int | None,
+        caches: dict[str, CardCache],
+    ) -> None:  # fmt: skip
+        self.source, self.group, self.number = source, group, number
+        self.spec: Spec = fields.spec
+        self.layout, self._group_spec = fields.layout, source.groups[group].spec
+        layout = source.groups[group].layout
+        self._group_parts = () if layout is None else layout.parts
+        self.num_records = len(source)
+        self.how = "rows in the memory of a GPU"
+        self.is_on_card = all(map(stays_on_card, self.spec))
+        self._budget, self._caches = budget, caches
+
+    def cache_on(self, device: str) -> CardCache:
+        """Return the rows of the source on a GPU; the first call finds out how many records fit.
+
+        Raises:
+            TooLargeError, DeviceError: see `CardCache`.
+        """
+        if device not in self._caches:
+            groups = [group for _, group in card_groups(self.source) if all(map(stays_on_card, group.spec))]
+            record_bytes = row_bytes(field for group in groups for field in group.spec)
+            cache = CardCache(self.source._line(), device, self._budget, self.num_records, record_bytes)
+            self._caches.setdefault(device, cache)  # of two threads that come here at once, the first one's
+        return self._caches[device]
+
+    @property
+    def calls_python(self) -> bool:  # type: ignore[override]
+        """True if a Python function makes the records of the source."""
+        return any(share.leaf.calls_python for share in self._shares(np.zeros(min(1, self.num_records), np.int64)))
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many raw bytes each record has; none where the values come from the source as they are."""
+        return super().num_bytes(numbers) if self.layout is not None else np.zeros(numbers.size, np.int64)
+
+    def value_bytes(self, numbers: Indices) -> Indices:
+        """Return about how many bytes the values of each record take, int64 ``[n]``."""
+        total: Indices = np.zeros(numbers.size, np.int64)
+        for share in self._shares(numbers):
+            rows = slice(None) if share.rows is None else share.rows
+            total[rows] += share.leaf.value_bytes(share.numbers)
+        return total
+
+    def _shares(self, numbers: Indices) -> list[Any]:
+        return [share for share in self.source.resolve(numbers) if share.group == self.group]
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        if self.layout is None:
+            return
+        size, rows = self.layout.record_bytes, np.arange(numbers.size, dtype=np.int64)
+        layout = replace(self.layout, parts=self._group_parts)
+        is_whole = numbers.size * size == out.size and np.array_equal(begins, size * rows)
+        raw = (out if is_whole else np.empty(numbers.size * size, np.uint8)).reshape(numbers.size, size)
+        fill(self._shares(numbers), self.group, layout, raw)
+        if not is_whole:
+            gather_rows(raw, rows, out, begins)
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the values as the source has them."""
+        return values(self._shares(numbers), self.group, self._group_spec, numbers.size)
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins."""
+        (share,) = self._shares(np.array([number], np.int64))
+        origin: tuple[str, int] | None = share.leaf.origin(int(share.numbers[0]))
+        return origin
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        for share in self._shares(numbers):
+            share.leaf.advise(share.numbers)
+
+
+def card_leaves(source: Readable, budget: int | None) -> tuple[CardLeaf, ...]:
+    """Return a leaf for each of `card_groups`; they share their caches."""
+    caches: dict[str, CardCache] = {}
+    groups = enumerate(card_groups(source))
+    return tuple(CardLeaf(source, group, fields, number, budget, caches) for number, (group, fields) in groups)
+
+
+def row_bytes(fields: Iterable[Field]) -> int:
+    """Return the bytes of a row of each of some fields together."""
+    return sum(field.dtype.itemsize * prod(field.fixed_shape) for field in fields)
+
+
+def leaves_on_card(source: Readable) -> list[tuple[int, CardLeaf]]:
+    """Return the leaves of a source whose rows can lie on a GPU, each with its group: of some of its records."""
+    if not source._has_card or not len(source):
+        return []
+    numbers = np.linspace(0, len(source) - 1, SAMPLED_RECORDS).astype(np.int64)
+    pairs = [(share.group, share.leaf) for share in source.resolve(numbers)]
+    return [(group, leaf) for group, leaf in dict.fromkeys(pairs) if isinstance(leaf, CardLeaf)]
+
+
+def card_groups_of(source: Readable) -> frozenset[int]:
+    """Return the groups of a source whose rows can lie on a GPU."""
+    return frozenset(group for group, leaf in leaves_on_card(source) if leaf.is_on_card)

@@ -1,0 +1,518 @@
+"""Audited pixels: which records are chosen, what a difference does, and that sound loaders have none.
+
+Faults are planted behind the real parts: in what the stages of the core make, in what DALI gives, in the results of
+kernels on a GPU.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import device as devices
+from gpuload import rng
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.pipeline import audit
+from tests.ops.test_every_op import all_ops, png
+from tests.ops.test_every_op import source as source_of_all
+
+COUNT, SIDE = 24, 12
+PHOTOS = np.random.default_rng(5).integers(0, 256, (COUNT, SIDE, SIDE, 3), np.uint8)
+BAD = 7  # the record that faults are planted in
+OPS = (gl.ops.RandomFlip(), gl.ops.Normalize(127.0, 60.0))
+
+
+def source():
+    return gl.arrays(image=PHOTOS, label=np.arange(COUNT))
+
+
+def loader(*, ops=OPS, device="cpu", audit=1.0, batch_size=5, seed=3, **settings):
+    words = {"shuffle": True, "num_threads": 2, **settings}
+    return gl.Loader(source(), batch_size, ops=list(ops), seed=seed, device=device, audit=audit, **words)
+
+
+def audited(**settings):
+    """Return the (epoch, record) pairs that a loader audits in two epochs."""
+    pairs = []
+    compare = audit.Auditor._compare
+
+    def noting(self, step, row):
+        pairs.append((step.position.epoch, int(step.records[row.row])))
+        return compare(self, step, row)
+
+    with pytest.MonkeyPatch.context() as patch, loader(**settings) as with_audit:
+        patch.setattr(audit.Auditor, "_compare", noting)
+        for epoch in range(2):
+            list(with_audit.epoch(epoch))
+    return sorted(pairs)
+
+
+def chosen(share, seed=3):
+    """Return the same by the definition."""
+    records = np.arange(COUNT)
+    words = [rng._bits(1, seed=seed, epoch=epoch, records=records, stream=audit.STREAM) for epoch in range(2)]
+    numbers = [(word[:, 0] >> np.uint64(11)).astype(float) * 2.0**-53 for word in words]
+    return [(epoch, record) for epoch in range(2) for record in records.tolist() if numbers[epoch][record] < share]
+
+
+class TestTheChoice:
+    @pytest.mark.parametrize(
+        "settings",
+        [{}, {"batch_size": 3}, {"num_threads": 1}, {"ops": ()}, {"last_batch": "pad", "batch_size": 7}],
+        ids=["", "batch_size", "num_threads", "ops", "padded"],
+    )
+    def test_is_that_of_seed_epoch_and_record(self, settings):
+        pairs = audited(audit=0.3, **settings)
+
+        assert pairs == chosen(0.3)
+        assert 0 < len(pairs) < 2 * COUNT
+
+    def test_is_the_same_on_shards_together(self):
+        pairs = audited(audit=0.3, num_shards=3, shard_id=0)
+        pairs += audited(audit=0.3, num_shards=3, shard_id=1) + audited(audit=0.3, num_shards=3, shard_id=2)
+
+        assert sorted(pairs) == chosen(0.3)
+
+    def test_is_the_same_where_a_run_goes_on(self):
+        with loader(audit=0.3) as first:
+            next(iter(first))
+            state, before = first.state_dict(), first.stats()["records_audited"]
+        with loader(audit=0.3, batch_size=4, num_threads=1) as second:
+            second.load_state_dict(state)
+            list(second)
+            behind = second.stats()["records_audited"]
+
+        assert behind == len([record for epoch, record in chosen(0.3) if epoch == 0]) - _in_first_batch(0.3)
+        assert before >= _in_first_batch(0.3)  # it is ahead
+
+    def test_has_the_share_that_was_asked_for(self):
+        with gl.Loader(gl.arrays(x=np.zeros(20_000, np.uint8)), 512, seed=1, device="cpu", audit=0.01) as with_audit:
+            list(with_audit)
+
+            assert 150 < with_audit.stats()["records_audited"] < 250
+
+    @pytest.mark.parametrize("share", [None, 0, 0.0, False or 0])
+    def test_is_nothing_without_a_share(self, share):
+        with loader(audit=share) as without:
+            list(without)
+
+            assert without.stats()["records_audited"] == 0
+            assert "audit" not in without.describe()
+
+
+def _in_first_batch(share):
+    with loader(audit=None) as plain:
+        records = plain.batch_at(0).records.tolist()
+    return sum((0, record) in chosen(share) for record in records)
+
+
+@pytest.mark.parametrize(
+    "value", [-0.1, 1.5, float("nan"), "raise", "all", True, (0.1,), (0.1, "stop"), ("count", 1), []]
+)
+def test_what_is_no_share_is_refused(value):
+    with pytest.raises(gl.GpuloadError, match="audit") as caught:
+        loader(audit=value)
+
+    assert "audit=0.001" in caught.value.remedy
+
+
+def test_it_says_what_it_does():
+    with loader(audit=1e-3) as raising, loader(audit="count") as counting, loader(audit=(0.01, "count")) as more:
+        assert "audit:     0.1 % of the records are made again on the CPU and compared; a difference is a Pixel" in (
+            raising.describe()
+        )
+        assert "0.1 % of the records" in counting.describe()
+        assert "1 % of the records are made again on the CPU and compared; a difference is counted" in more.describe()
+
+
+def test_a_pickled_loader_audits_too():
+    with pickle.loads(pickle.dumps(loader(audit=0.3))) as again:
+        list(again)
+
+        assert again.stats()["records_audited"] == len([pair for pair in chosen(0.3) if pair[0] == 0])
+
+
+# Planted faults
+
+
+def shift_channel(values):
+    """Shift the first channel of an image by a pixel, in place."""
+    values[..., 0] = np.roll(np.asarray(values[..., 0]), 1, axis=-1)
+
+
+@pytest.fixture
+def core_fault(monkeypatch):
+    """Have the executor on rows shift a channel of the record BAD."""
+    run = ArrayRowExecutor.run
+
+    def faulty(self, fields, draws, out, names=None):
+        results = run(self, fields, draws, out, names)
+        for row in np.flatnonzero((np.asarray(fields["image"]) == PHOTOS[BAD]).all(axis=(1, 2, 3))):
+            shift_channel(results["image"][row])
+        return results
+
+    monkeypatch.setattr(ArrayRowExecutor, "run", faulty)
+    monkeypatch.setattr(ArrayRowExecutor, "has_makers", False)
+
+
+def epoch_of(with_audit):
+    """Return the steps that came and the errors of an epoch, by step."""
+    steps, errors = [], {}
+    batches = with_audit.epoch(0)
+    for step in range(len(with_audit)):
+        try:
+            steps.append(next(batches).step)
+        except gl.PixelError as error:
+            errors[step] = error
+    return steps, errors
+
+
+def step_of_bad(**settings):
+    with loader(audit=None, **settings) as plain:
+        return plain.steps_of([BAD])[0]
+
+
+class TestADifference:
+    def test_is_an_error_at_its_step_that_names_record_ops_and_both_values(self, core_fault):
+        with loader() as with_audit:
+            steps, errors = epoch_of(with_audit)
+            state_step = with_audit.stats()["records_differing"]
+        step = step_of_bad()
+
+        assert list(errors) == [step]
+        assert steps == [n for n in range(5) if n != step]
+        error = errors[step]
+        assert re.search(rf"record {BAD}, epoch 0, step {step}: field 'image' on cpu: ", error.what)
+        assert re.search(r"\d+ of 432 values differ: the one at \[\d+, \d+, 0\] is -?[\d.]+, and should be", error.what)
+        assert "executor 'array' on cpu made it by RandomFlip Normalize" in error.cause
+        assert f"loader.replace(audit=None).batch_at({step}, 0)" in error.remedy
+        assert state_step == 1
+
+    def test_is_of_the_batch_that_is_made_anew(self, core_fault):
+        with loader() as with_audit, pytest.raises(gl.PixelError):
+            with_audit.batch_at(step_of_bad())
+        with loader(audit=None) as plain:
+            plain.batch_at(step_of_bad())  # as the remedy says
+
+    def test_is_counted_where_that_is_asked_for(self, core_fault, caplog):
+        with loader(audit=(1.0, "count")) as with_audit:
+            assert len(list(with_audit)) == 5
+
+            assert with_audit.stats()["records_audited"] == COUNT
+            assert with_audit.stats()["records_differing"] == 1
+        assert f"record {BAD}, epoch 0" in caplog.text
+
+    def test_is_not_looked_for_in_rows_that_pad(self, core_fault):
+        """The record is in the last batch twice: as itself, and as one that fills it up."""
+        with loader(batch_size=16, last_batch="pad", shuffle=False, audit=(1.0, "count")) as with_audit:
+            batches = list(with_audit)
+
+            assert not batches[-1].valid.all()
+            assert with_audit.stats()["records_audited"] == COUNT
+
+    def test_in_short_steps_that_are_done_together_is_of_one_of_them(self, core_fault):
+        with loader(batch_size=1, prefetch=16) as with_audit:
+            steps, errors = epoch_of(with_audit)
+
+        assert list(errors) == [step_of_bad(batch_size=1)]
+        assert len(steps) == COUNT - 1
+
+    def test_stops_no_state_from_being_loaded(self, core_fault):
+        with loader() as with_audit:
+            step = step_of_bad()
+            with pytest.raises(gl.PixelError):
+                for _ in with_audit:
+                    pass
+            state = with_audit.state_dict()
+        with loader(audit=None) as behind:
+            behind.load_state_dict(state)
+
+            assert next(iter(behind)).step == step
+
+
+def test_the_consumer_gets_what_was_compared(core_fault):
+    """A batch that is handed out may be written to: the comparison is over by then."""
+    with loader(audit=(1.0, "count")) as with_audit:
+        for batch in with_audit:
+            batch["image"][...] = 0
+
+        assert with_audit.stats()["records_differing"] == 1
+
+
+def test_a_loader_that_is_dropped_or_closed_in_mid_epoch_ends_its_threads():
+    with loader(batch_size=1) as with_audit:
+        batches = iter(with_audit)
+        next(batches)
+        with_audit.close()
+
+        with pytest.raises(gl.GpuloadError, match="closed"):
+            next(batches)
+
+
+# Planted on a GPU, and in DALI
+
+
+def with_fault(monkeypatch, plant):
+    """Have the array executor on a GPU hand its images of a batch, and those that it got, to a function."""
+    run = ArrayBatchExecutor._run
+
+    def faulty(self, fields, draws):
+        results, checks = run(self, fields, draws)
+        return results | {"image": plant(fields["image"], results["image"])}, checks
+
+    monkeypatch.setattr(ArrayBatchExecutor, "_run", faulty)
+
+
+def row_of_bad(images):
+    """Return the row of BAD among images on a GPU, whose first pixel no other record has; None if it is not there."""
+    rows = [row for row in range(len(images)) if (images[row].get() == PHOTOS[BAD]).all()]
+    return rows[0] if rows else None
+
+
+def skip_image(images, results):
+    """Leave the memory of one image unwritten, as a decoder does that passes over it."""
+    memory = devices.cupy().empty(results.shape, results.dtype)
+    bad = row_of_bad(images)
+    for row in range(len(results)):
+        if row != bad:
+            memory[row] = results[row]
+    return memory
+
+
+def shift_channel_on_gpu(images, results):
+    if (row := row_of_bad(images)) is not None:
+        results[row, ..., 1] = devices.cupy().roll(results[row, ..., 1], 1, axis=-1)
+    return results
+
+
+class Late:
+    """Writes one image on a stream of its own, which nothing waits for, half a second later than the others."""
+
+    def __init__(self):
+        self.cupy = devices.cupy()
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        source = r'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }'
+        self.spin = self.cupy.RawKernel(source, "spin")
+
+    def __call__(self, images, results):
+        row = row_of_bad(images)
+        if row is None:
+            return results
+        memory = results.copy()
+        memory[row] = 0
+        event = self.cupy.cuda.get_current_stream().record()
+        with self.stream:
+            self.stream.wait_event(event)
+            self.spin((1,), (1,), (np.int64(900_000_000),))
+            memory[row] = results[row]
+        self.kept = memory, results
+        return memory
+
+
+@pytest.mark.gpu
+class TestAFaultOnAGpu:
+    @pytest.mark.parametrize("plant", [skip_image, shift_channel_on_gpu, Late], ids=["skipped", "shifted", "late"])
+    def test_is_seen_and_the_record_is_named(self, plant, monkeypatch):
+        plant = plant() if plant is Late else plant
+        with_fault(monkeypatch, plant)
+        with loader(device="gpu") as with_audit:
+            steps, errors = epoch_of(with_audit)
+            devices.synchronize("gpu:0")
+        step = step_of_bad()
+
+        assert list(errors) == [step]
+        assert len(steps) == 4
+        assert f"record {BAD}, epoch 0, step {step}: field 'image' on gpu:0: " in errors[step].what
+        assert "executor 'array' on gpu:0 made it by RandomFlip Normalize" in errors[step].cause
+
+    def test_in_a_lane_whose_images_are_decoded_on_the_host_is_seen(self, monkeypatch):
+        with_fault(monkeypatch, lambda images, results: _swapped(results))
+        ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.Normalize(127.0, 60.0)]
+        words = {"device": "gpu", "executor": "array", "num_threads": 2}
+        expected = r"record 0, epoch 0, step 0: field 'image' on gpu:0"
+        with gl.Loader(files(), 4, ops=ops, audit=1.0, **words) as with_audit:
+            batches = iter(with_audit)
+            with pytest.raises(gl.PixelError, match=expected):
+                next(batches)
+
+    def test_memory_that_was_not_written_has_the_pattern(self, monkeypatch):
+        devices.cupy().get_default_memory_pool().free_all_blocks()  # of lanes of other tests
+        with_fault(monkeypatch, skip_image)
+        with loader(device="gpu", ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
+            _, errors = epoch_of(with_audit)
+
+        assert f"is {audit.PATTERN}, and should be" in errors[0].what
+
+    def test_is_found_in_steps_that_are_done_together(self, monkeypatch):
+        with_fault(monkeypatch, shift_channel_on_gpu)
+        with loader(device="gpu", batch_size=1, prefetch=16) as with_audit:
+            steps, errors = epoch_of(with_audit)
+
+        assert list(errors) == [step_of_bad(batch_size=1)]
+        assert len(steps) == COUNT - 1
+
+    def test_costs_the_consumer_no_wait_for_the_device(self):
+        with loader(device="gpu", batch_size=4) as with_audit:
+            for batch in with_audit:
+                assert (batch["label"].get() == batch.records).all()
+
+            assert with_audit.stats()["records_audited"] == COUNT
+
+
+def _swapped(results):
+    return results[..., ::-1].copy()
+
+
+def files():
+    encoded = [png(photo) for photo in PHOTOS]
+    read = {"image": ("u1", (None,))}
+    return gl.records(COUNT, lambda rows: {"image": [encoded[n] for n in rows]}, fields=read).mark(image="encoded")
+
+
+class TestAFaultOfDali:
+    @pytest.mark.parametrize("way", ["skipped", "shifted"])
+    def test_is_seen_and_the_record_is_named(self, way, monkeypatch):
+        pytest.importorskip("nvidia.dali")
+        from gpuload.executors.dali import DaliExecutor
+
+        finish = DaliExecutor.finish
+        sizes = []
+
+        def faulty(self):
+            results = finish(self)
+            images = np.array(results["image"])
+            sizes.append(len(images))
+            if len(sizes) == 2:
+                if way == "skipped":
+                    images[2] = images[1]  # its memory holds what was there before
+                else:
+                    images[2, ..., 0] = np.roll(images[2, ..., 0], 1, axis=1)
+            return results | {"image": images}
+
+        monkeypatch.setattr(DaliExecutor, "finish", faulty)
+        ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip()]
+        with gl.Loader(files(), 4, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1) as with_audit:
+            errors = epoch_of(with_audit)[1]
+
+        assert list(errors) == [1]
+        assert "record 6, epoch 0, step 1: field 'image' on cpu: " in errors[1].what
+        assert "executor 'dali' on cpu made it by Decode RandomResizedCrop RandomFlip" in errors[1].cause
+        assert 'executor="array"' in errors[1].remedy
+
+    def test_an_operator_of_dali_is_not_audited_and_that_is_said(self):
+        pytest.importorskip("nvidia.dali")
+        ops = [gl.ops.Dali("flip", horizontal=1)]
+        with gl.Loader(source(), 4, ops=ops, device="cpu", audit=1.0) as with_audit:
+            assert "image is not, for Dali has no array form" in with_audit.describe()
+            list(with_audit)
+        with pytest.raises(gl.GpuloadError, match="nothing else makes its values"):
+            gl.Loader(source(), 4, ops=ops, output="image", device="cpu", audit=1.0)
+
+
+class TestRowsOfManyKinds:
+    def test_a_record_in_the_place_of_a_damaged_one_is_audited_as_itself(self):
+        def read(rows):
+            if BAD in rows:
+                raise gl.errors.RecordError("record 7", cause="planted")
+            return {"x": np.asarray(rows, np.float32)}
+
+        broken = gl.records(COUNT, read, fields={"x": ("float32", ())})
+        for on_error, count in (("replace", COUNT), ("skip", COUNT - 1)):
+            with gl.Loader(
+                broken, 5, device="cpu", on_error=on_error, max_bad=0.5, audit=1.0, num_threads=1
+            ) as with_audit:
+                list(with_audit)
+
+                assert with_audit.stats()["records_audited"] == count
+
+    @pytest.mark.parametrize("ops", [[gl.ops.MixUp(alpha=0.4)], [gl.ops.Mosaic(16), gl.ops.CutMix(alpha=1.0)]])
+    def test_mixed_records_are_made_of_the_same_partners(self, ops):
+        images = gl.arrays(image=PHOTOS, label=np.arange(COUNT) % 10)
+        for batch_size in (3, 5, 24):
+            with gl.Loader(
+                images, batch_size, ops=[gl.ops.OneHot(10), *ops], shuffle=True, audit=1.0, device="cpu"
+            ) as with_audit:
+                list(with_audit)
+
+                assert with_audit.stats()["records_audited"] == COUNT
+
+    def test_texts_rows_and_drawn_parameters_stand_beside(self):
+        def read(rows):
+            return {"text": [f"n{n}" for n in rows], "rows": [np.full((n % 4, 2), n, np.float32) for n in rows]}
+
+        beside = gl.records(COUNT, read, fields={"text": (str, ()), "rows": ("float32", (None, 2))})
+        with gl.Loader(
+            gl.zip(source(), beside), 5, ops=OPS, audit=1.0, drawn=True, device="cpu", shuffle=True
+        ) as with_audit:
+            batches = list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == COUNT
+        assert "RandomFlip/0" in batches[0].drawn
+
+    def test_what_a_cache_holds_is_the_input_of_the_ops_behind_it(self):
+        with (
+            gl.Loader(
+                files(), 5, ops=[gl.ops.Decode(), gl.ops.Resize(8, 8), gl.ops.RandomFlip()], device="cpu", audit=1.0
+            ) as first,
+            first.cache(memory="1MB") as with_audit,
+        ):
+            list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == COUNT
+
+    def test_a_function_that_makes_something_else_each_time_is_a_difference(self):
+        calls = []
+
+        def count(x):
+            calls.append(len(calls))
+            return x + np.uint8(len(calls))
+
+        with loader(ops=[gl.ops.Python(count)]) as with_audit, pytest.raises(gl.PixelError) as caught:
+            list(with_audit)
+
+        assert "Python calls a function of yours" in caught.value.cause
+
+    def test_a_file_that_is_gone_is_that_error(self, monkeypatch):
+        def read(rows):
+            if reads:
+                raise gl.errors.MissingFileError("x.bin", cause="it is gone", remedy="bring it back")
+            return {"x": np.asarray(rows, np.float32)}
+
+        reads = []
+        once = gl.records(4, read, fields={"x": ("float32", ())})
+        with gl.Loader(once, 4, device="cpu", audit=1.0) as with_audit:
+            fetch = audit.Auditor._fetch
+
+            def then_gone(self, outcome, rows):
+                reads.append(1)
+                fetch(self, outcome, rows)
+
+            monkeypatch.setattr(audit.Auditor, "_fetch", then_gone)
+            with pytest.raises(gl.errors.MissingFileError):
+                next(iter(with_audit))
+
+
+class TestASoundLoader:
+    def test_of_all_ops_has_no_difference(self):
+        assert differences(device="cpu") == (6, 0)
+
+    def test_of_all_ops_has_no_difference_behind_dali(self):
+        pytest.importorskip("nvidia.dali")
+
+        assert differences(device="cpu", executor="dali") == (6, 0)
+
+    @pytest.mark.gpu
+    def test_of_all_ops_has_no_difference_on_a_gpu(self):
+        assert differences(device="gpu", executor="array") == (6, 0)
+
+
+def differences(**settings):
+    ops, images = all_ops(), source_of_all()
+    with gl.Loader(images, 4, ops=ops, seed=1, shuffle=True, audit=1.0, num_threads=2, **settings) as with_audit:
+        list(with_audit)
+        stats = with_audit.stats()
+    return stats["records_audited"], stats["records_differing"]
