@@ -175,7 +175,7 @@ PARTS = (
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
     files(
         "loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/test_host_lane.py",
-        "tests/cli/test_bench_lanes.py",
+        "tests/cli/test_bench_lanes.py", limit_s=60,
     ),
     files("audit", f"not ({OF_DALI})", "tests/pipeline/test_audit.py"),
     files("cache", f"not ({OF_DALI})", "tests/test_card_cache.py"),

@@ -196,9 +196,8 @@ class Loader:
         self._warned = set[str]()
         # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
         self._feeds = weakref.WeakSet[Session]()
-        self._earlier_sessions = weakref.WeakSet[
-            Session
-        ]()  # of iterators that began before images were decoded elsewhere
+        # Of iterators that began before a state had images decoded elsewhere.
+        self._earlier_sessions = weakref.WeakSet[Session]()
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
         lines = tuple(filter(None, (_no_records_of(source), *advice(self._graph, names), *costs)))
         earlier = _advice.get()
@@ -725,9 +724,12 @@ class Loader:
             session = self._make_session(replace(choice, decode_reason=reason))
         except GpuloadError as error:
             return f"{error.what}: {error.cause}", error.remedy
-        self._session.replace(session)
-        self._earlier_sessions.add(self._session)
-        self._session = session
+        earlier, self._session = self._session, session
+        if earlier.closed:
+            session.close()
+        else:
+            earlier.replace(session)
+            self._earlier_sessions.add(earlier)
         return None
 
     def replace(self, **changes: Any) -> Loader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import io
 import logging
 import pickle
@@ -20,7 +21,7 @@ from gpuload.errors import RecordError, SpecError, StateError
 from gpuload.executors import choose, trials
 from gpuload.executors.array import ArrayRowExecutor
 from gpuload.ragged import Ragged
-from tests import imagefiles
+from tests import imagefiles, simdevice
 from tests.opexamples import NAMES, beside_boxes, example
 
 Image = pytest.importorskip("PIL.Image")
@@ -169,6 +170,16 @@ def check_equal(pair: list[gl.Loader], num_epochs: int = 2) -> None:
 
 
 # --- equal
+
+
+@pytest.mark.parametrize("name", ["normalised", "no size", "a mask of labels", "boxes"])
+def test_on_a_simulated_gpu_its_batches_are_those_of_the_cpu(name, monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=1)
+
+    check_equal(loaders(name), 1)
+
+    gc.collect()
+    sim.finish()
 
 
 @pytest.mark.gpu
@@ -350,10 +361,12 @@ class DeviceDecoder:
         """See ``BatchExecutor``."""
 
 
-@pytest.fixture
-def dali(monkeypatch):
+@pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
+def dali(request, monkeypatch):
     """Have a DALI that a test can tell from the core; returns a function that sets the cores for each GPU."""
-    make = choose.make
+    sim, make = None, choose.make
+    if request.param == "sim":
+        sim = simdevice.install(monkeypatch, seed=1)
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     monkeypatch.setattr(choose.ArrayRowExecutor, "decoder", "core")
     monkeypatch.setattr(
@@ -363,7 +376,10 @@ def dali(monkeypatch):
             DeviceDecoder(graph, words["device"]) if name == "dali" else make(name, graph, **words)
         ),
     )
-    return lambda count: monkeypatch.setattr(threads, "num_cores_for_gpu", lambda num_gpus: count)
+    yield lambda count: monkeypatch.setattr(threads, "num_cores_for_gpu", lambda num_gpus: count)
+    gc.collect()
+    if sim is not None:
+        sim.finish()
 
 
 def line_of(loader: gl.Loader, name: str) -> str:
@@ -381,7 +397,6 @@ def images_of(loader: gl.Loader) -> list[Any]:
     return [to_host(batch["image"]) for batch in loader]
 
 
-@pytest.mark.gpu
 def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dali):
     dali(16)
     with auto_loader() as loader:
@@ -409,7 +424,6 @@ def test_where_only_cupy_is_a_loader_for_a_gpu_decodes_on_the_host(monkeypatch):
             np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize(("before", "after", "place"), [(2, 16, "device"), (16, 2, "host")])
 def test_a_run_stays_where_its_images_are_decoded(dali, before, after, place, caplog):
     dali(before)
@@ -438,7 +452,6 @@ def test_a_run_stays_where_its_images_are_decoded(dali, before, after, place, ca
     assert f"images are decoded on the {place} from here on, as in the run of the state" in caplog.messages
 
 
-@pytest.mark.gpu
 def test_the_pixels_of_both_places_differ_here_so_that_these_tests_see_them(dali):
     with auto_loader(decode="host") as host, auto_loader(decode="device") as on_device:
         pairs = list(zip(images_of(host), images_of(on_device), strict=True))
@@ -446,7 +459,6 @@ def test_the_pixels_of_both_places_differ_here_so_that_these_tests_see_them(dali
     assert all((image != other).any() for image, other in pairs)
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
@@ -468,7 +480,6 @@ def test_where_the_user_says_where_a_state_of_elsewhere_is_told(dali, words, cau
     assert position.step == 2
 
 
-@pytest.mark.gpu
 def test_where_only_cupy_is_a_state_of_images_of_the_device_is_told(dali, monkeypatch, caplog):
     with auto_loader(decode="device") as loader:
         state = loader.state_dict()
