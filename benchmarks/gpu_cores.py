@@ -37,7 +37,7 @@ COLUMNS = (
     "loader", *(f"{count} cores" for count in CORES), *(f"cores for {rate:,}/s" for rate in LINES.values()), "form",
 )  # fmt: skip
 
-OURS = ("gpuload_host", "gpuload", "gpuload_dali_host")
+LANES = ("gpuload_host", "gpuload", "gpuload_dali_host")
 OF_DALI = ("dali", "dali_cuda", "dali_host")  # where no measurement says otherwise
 OTHERS = ("torchcodec", "torch", "tfdata")
 NUM_OF_DALI = 3
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     rates: dict[str, dict[int, float]] = {}
     problems: dict[str, str] = {}
     gpu_data.jpegs(options.smoke)
-    for name in (*OURS, *best_of_dali(options.jpeg), *OTHERS):
+    for name in (*LANES, *best_of_dali(options.jpeg), *OTHERS):
         rates[name] = {}
         if end - perf_counter() < PEER_S:
             problems[name] = f"not measured: {PEER_S:.0f} s were not left"
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
             problems |= {name: f"failed: {problem}"} if problem else {}
         gpu.write_rows(options.result, *_table(rates, problems), _targets(rates))
         print(*rows(rates, problems)[-1], sep="  ", flush=True)
-    return int(any(problems.get(name, "").startswith("failed") for name in OURS))
+    return int(any(problems.get(name, "").startswith("failed") for name in LANES))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -96,7 +96,7 @@ def _in_process(name: str, counts: Sequence[int], is_short: bool) -> tuple[dict[
     """Return the rates of a peer by numbers of cores, and why there are no more of them."""
     words = ["--peer", name, "--cores", *map(str, sorted(counts, reverse=True))]
     command = [sys.executable, "-m", "benchmarks.gpu_cores", *words, *(["--smoke"] if is_short else [])]
-    variables = {} if name in OURS else PEERS_MALLOC
+    variables = {} if name in LANES else PEERS_MALLOC
     out, problem = run_process(command, variables, None if is_short else PEER_S)
     lines = (line.removeprefix(MARK).split() for line in out.splitlines() if line.startswith(MARK))
     rates = {int(count): float(rate) for count, rate in lines}
@@ -145,7 +145,7 @@ def rows(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> list[l
         needs = [cores_for(of_cores, line) for line in LINES.values()]
         peer = QUESTION.peer(name)
         form = "; ".join(filter(None, (peer.about, problems.get(name, ""))))
-        table.append([f"**{name}**" if name in OURS else name, *cells, *needs, form])
+        table.append([f"**{name}**" if name in LANES else name, *cells, *needs, form])
     return table
 
 

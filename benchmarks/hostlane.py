@@ -121,14 +121,14 @@ def row(folder: Path, name: str, rounds: int, is_short: bool) -> list[str]:
         pairs = [(epoch(of_cpu, number), epoch(lane, number)) for number in range(2, 2 + rounds)]
         num_batches = len(lane)
         decoding = _line(lane, "decoding:")
-    cpu, ours = (
+    cpu, of_lane = (
         Costs(min(costs.core_ms for costs in loops), min(costs.wall_ms for costs in loops))
         for loops in zip(*pairs, strict=True)
     )
-    print(f"{name}: {cpu}, {ours}; {decoding}", file=sys.stderr, flush=True)
+    print(f"{name}: {cpu}, {of_lane}; {decoding}", file=sys.stderr, flush=True)
     return [
-        name, f"{cpu.core_ms:.3f}", f"{ours.core_ms:.3f}", f"{ours.core_ms / cpu.core_ms:.2f}",
-        f"{cpu.wall_ms:.1f}", f"{ours.wall_ms:.1f}",
+        name, f"{cpu.core_ms:.3f}", f"{of_lane.core_ms:.3f}", f"{of_lane.core_ms / cpu.core_ms:.2f}",
+        f"{cpu.wall_ms:.1f}", f"{of_lane.wall_ms:.1f}",
         *(f"{calls.get(call, 0) / num_batches:.1f}" for call in CALLS.values()),
         f"{calls.get(PAGEABLE, 0) / num_batches:.1f}", f"{calls.get(BYTES, 0) / num_batches / 1e6:.2f}",
     ]  # fmt: skip

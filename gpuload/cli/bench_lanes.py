@@ -4,7 +4,7 @@ Lanes     `LANES`: arguments of a loader, as a user writes them. A lane that is 
           not installed, is a line with the reason and its remedy.
 Measured  in turns, ``ROUNDS`` times each, half of the time each: a machine that is busier for a while slows down all of
           them. The faster turn counts.
-Choice    the lane with the most records/s. Among those that are within ``SAME`` of it, as all are beside a slow step,
+Choice    the lane with the most records/s. Among those that are within ``NOISE`` of it, as all are beside a slow step,
           the one that takes the least processor time: it leaves the most to the training.
 """
 
@@ -28,7 +28,7 @@ MEANINGS = (
     "pixels differ by a level here and there."
 )
 ROUNDS = 2
-SAME = 0.97  # of the fastest one: less is noise
+NOISE = 0.97  # of the fastest one: a smaller difference is noise
 
 Figures = tuple[float, float]  # records/s; milliseconds of processor time for a record, of all threads
 Measure = Callable[[gl.Loader, float], Figures]
@@ -70,23 +70,27 @@ class Comparison:
     why_not: str = ""
 
     @property
+    def _rated(self) -> list[Lane]:
+        """The lanes that were measured."""
+        return [lane for lane in self.lanes if not lane.why_not]
+
+    @property
     def best(self) -> Lane | None:
         """The lane to write; None where none could be measured."""
-        measured = [lane for lane in self.lanes if not lane.why_not]
-        most = max((lane.records_per_s for lane in measured), default=0.0)
-        fast = [lane for lane in measured if lane.records_per_s >= SAME * most]
+        top_rate = max((lane.records_per_s for lane in self._rated), default=0.0)
+        fast = [lane for lane in self._rated if lane.records_per_s >= NOISE * top_rate]
         return min(fast, key=lambda lane: lane.core_ms, default=None)
 
     def reason(self) -> str:
         """Return in a sentence why it is the best one."""
-        best, measured = self.best, [lane for lane in self.lanes if not lane.why_not]
+        best = self.best
         if best is None:
             return "No lane could be measured."
-        others = [lane for lane in measured if lane != best]
-        if not others:
+        rest = [lane for lane in self._rated if lane != best]
+        if not rest:
             return f"{best.words} is the only lane that could be measured here."
-        second = max(others, key=lambda lane: lane.records_per_s)
-        if second.records_per_s < SAME * best.records_per_s:
+        second = max(rest, key=lambda lane: lane.records_per_s)
+        if second.records_per_s < NOISE * best.records_per_s:
             times = best.records_per_s / second.records_per_s
             return f"{best.words} is {times:.2f} times as fast as {second.words}."
         times = second.core_ms / best.core_ms if best.core_ms else 1.0
@@ -124,11 +128,11 @@ def compare_lanes(
             words = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
             lanes = turns.setdefault(words, [])
             if not any(lane.why_not for lane in lanes):
-                lanes.append(_measured(words, arguments, make_loader, measure, seconds / ROUNDS))
+                lanes.append(_measure_lane(words, arguments, make_loader, measure, seconds / ROUNDS))
     return Comparison(tuple(_best_turn(lanes) for lanes in turns.values()))
 
 
-def _measured(
+def _measure_lane(
     words: str, arguments: Mapping[str, str], make_loader: Callable[..., gl.Loader], measure: Measure, seconds: float
 ) -> Lane:
     try:
