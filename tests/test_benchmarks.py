@@ -652,6 +652,16 @@ class TestImagesOverCores:
         assert gpu_cores.best_of_dali(tmp_path / "gpu_jpeg.json") == ("dali_host", "dali", "dali_whole")
         assert gpu_cores.best_of_dali(tmp_path / "none.json") == gpu_cores.OF_DALI
 
+    @pytest.mark.skipif(find_spec("matplotlib") is None, reason="Matplotlib is not installed")
+    def test_are_drawn_from_a_report(self, tmp_path):
+        rows = gpu_cores.rows({"gpuload_host": {2: 2500.0, 4: 5000.0}, "tfdata": {}}, {})
+        report = {"outcomes": {gpu_cores.PART: {"rows": rows}}}
+        (tmp_path / "report.json").write_text(json.dumps(report))
+
+        words = ["--plot", str(tmp_path / "report.json"), "--result", str(tmp_path / "cores.png")]
+        assert gpu_cores.main(words) == 0
+        assert (tmp_path / "cores.png").read_bytes().startswith(b"\x89PNG")
+
     def test_every_peer_is_one_of_the_question(self):
         for name in (*gpu_cores.LANES, *gpu_cores.OF_DALI, *gpu_cores.OTHERS):
             assert gpu_jpeg.QUESTION.peer(name).name == name
