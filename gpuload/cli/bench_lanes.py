@@ -27,6 +27,7 @@ MEANINGS = (
     'executor="array" and decode="host" make the CPU\'s pixels. executor="dali" decodes on the GPU, by nvJPEG, whose '
     "pixels differ by a level here and there."
 )
+DECODING = "decoding:"  # a line of ``describe()``
 ROUNDS = 2
 NOISE = 0.97  # of the fastest one: a smaller difference is noise
 
@@ -64,10 +65,12 @@ class Comparison:
     Attributes:
         lanes: in the order of ``LANES``; none where there was nothing to measure.
         why_not: why there was not.
+        auto: where a loader without these arguments decodes, as it describes it.
     """
 
     lanes: tuple[Lane, ...] = ()
     why_not: str = ""
+    auto: str = ""
 
     @property
     def _rated(self) -> list[Lane]:
@@ -102,6 +105,7 @@ class Comparison:
             "lanes": [asdict(lane) for lane in self.lanes],
             "best_lane": None if self.best is None else self.best.words,
             "lanes_why_not": self.why_not,
+            "auto_lane": self.auto,
         }
 
 
@@ -129,7 +133,13 @@ def compare_lanes(
             lanes = turns.setdefault(words, [])
             if not any(lane.why_not for lane in lanes):
                 lanes.append(_measure_lane(words, arguments, make_loader, measure, seconds / ROUNDS))
-    return Comparison(tuple(_best_turn(lanes) for lanes in turns.values()))
+    return Comparison(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_decoding(loader))
+
+
+def _decoding(loader: gl.Loader) -> str:
+    """Return where a loader decodes images, and why, as it describes it."""
+    lines = [line for line in loader.describe().splitlines() if line.startswith(DECODING)]
+    return "".join(lines).removeprefix(DECODING).strip()
 
 
 def _measure_lane(
@@ -140,6 +150,8 @@ def _measure_lane(
             return Lane(words, *measure(loader, seconds))
     except GpuloadError as error:
         return Lane(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
+    except RuntimeError as error:  # of DALI or CUDA, which this card or this version of them does not like
+        return Lane(words, why_not=f"failed: {' '.join(str(error).split())}")
 
 
 def _best_turn(turns: list[Lane]) -> Lane:
