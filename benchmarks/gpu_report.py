@@ -38,7 +38,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchmarks import gpu, gpu_cache, gpu_cores, gpu_parity, gpu_right, gpu_rows, gpu_waiting, machine, plot
-from benchmarks.question import find
+from benchmarks.question import find, missing
 from benchmarks.run import partial_path
 from gpuload import core
 
@@ -191,7 +191,7 @@ PARTS = (
         (*DALI, "sklearn"), limit_s=80,
     ),
     Part(
-        "images over cores", "gpu_cores",
+        gpu_cores.PART, "gpu_cores",
         (
             "-m", "benchmarks.gpu_cores", "--jpeg", "{work}/JPEG/gpu_jpeg.json", "--seconds", str(CORES_S), *RESULT,
         ),
@@ -298,6 +298,7 @@ def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tel
             tell("the GPU no longer works: nvidia-smi and the kernel's log (dmesg, Xid) say how it is")
             break
     report.write(parts)
+    report.draw()
     failures = [name for name, outcome in report.outcomes.items() if outcome["status"] == "failed"]
     left = report.left(parts)
     tell(f"{report.page} is written")
@@ -585,6 +586,12 @@ class Report:
             unfinished = path.with_name(path.name + ".unfinished")
             unfinished.write_text(text, encoding="utf-8")
             unfinished.replace(path)  # whoever is interrupted leaves the one or the other, and no half of one
+
+    def draw(self) -> None:
+        """Draw images over cores beside the page, where they were measured and Matplotlib is installed."""
+        rows = self.outcomes.get(gpu_cores.PART, {}).get("rows", ())
+        if rows and not self.about["short"] and not missing(("matplotlib",)):
+            gpu_cores.draw(rows, self.page.with_name("gpu_cores.png"))
 
     def markdown(self, parts: Sequence[Part]) -> str:
         """Return the page."""

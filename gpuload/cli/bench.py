@@ -203,6 +203,8 @@ def _say_lanes(output: Output, lanes: Comparison, line: str, columns: int) -> No
     output.say(f"\n{'lanes to the GPU':<32} {'records/s':>10} {'core ms each':>12}")
     for lane in lanes.lanes:
         output.say(_wrap(lane.line(), columns, indent=" " * 33) if lane.why_not else lane.line())
+    if lanes.auto:
+        output.say(_wrap(f"Without these arguments images are decoded {lanes.auto}.", columns))
     output.say(_wrap(lanes.reason(), columns))
     if lanes.best is not None:
         output.say("Write:")

@@ -4,7 +4,7 @@ Lanes     `LANES`: arguments of a loader, as a user writes them. A lane that is 
           not installed, is a line with the reason and its remedy.
 Measured  in turns, ``ROUNDS`` times each, half of the time each: a machine that is busier for a while slows down all of
           them. The faster turn counts.
-Choice    the lane with the most records/s. Among those that are within ``SAME`` of it, as all are beside a slow step,
+Choice    the lane with the most records/s. Among those that are within ``NOISE`` of it, as all are beside a slow step,
           the one that takes the least processor time: it leaves the most to the training.
 """
 
@@ -27,8 +27,9 @@ MEANINGS = (
     'executor="array" and decode="host" make the CPU\'s pixels. executor="dali" decodes on the GPU, by nvJPEG, whose '
     "pixels differ by a level here and there."
 )
+DECODING = "decoding:"  # a line of ``describe()``
 ROUNDS = 2
-SAME = 0.97  # of the fastest one: less is noise
+NOISE = 0.97  # of the fastest one: a smaller difference is noise
 
 Figures = tuple[float, float]  # records/s; milliseconds of processor time for a record, of all threads
 Measure = Callable[[gl.Loader, float], Figures]
@@ -64,29 +65,35 @@ class Comparison:
     Attributes:
         lanes: in the order of ``LANES``; none where there was nothing to measure.
         why_not: why there was not.
+        auto: where a loader without these arguments decodes, as it describes it.
     """
 
     lanes: tuple[Lane, ...] = ()
     why_not: str = ""
+    auto: str = ""
+
+    @property
+    def _rated(self) -> list[Lane]:
+        """The lanes that were measured."""
+        return [lane for lane in self.lanes if not lane.why_not]
 
     @property
     def best(self) -> Lane | None:
         """The lane to write; None where none could be measured."""
-        measured = [lane for lane in self.lanes if not lane.why_not]
-        most = max((lane.records_per_s for lane in measured), default=0.0)
-        fast = [lane for lane in measured if lane.records_per_s >= SAME * most]
+        top_rate = max((lane.records_per_s for lane in self._rated), default=0.0)
+        fast = [lane for lane in self._rated if lane.records_per_s >= NOISE * top_rate]
         return min(fast, key=lambda lane: lane.core_ms, default=None)
 
     def reason(self) -> str:
         """Return in a sentence why it is the best one."""
-        best, measured = self.best, [lane for lane in self.lanes if not lane.why_not]
+        best = self.best
         if best is None:
             return "No lane could be measured."
-        others = [lane for lane in measured if lane != best]
-        if not others:
+        rest = [lane for lane in self._rated if lane != best]
+        if not rest:
             return f"{best.words} is the only lane that could be measured here."
-        second = max(others, key=lambda lane: lane.records_per_s)
-        if second.records_per_s < SAME * best.records_per_s:
+        second = max(rest, key=lambda lane: lane.records_per_s)
+        if second.records_per_s < NOISE * best.records_per_s:
             times = best.records_per_s / second.records_per_s
             return f"{best.words} is {times:.2f} times as fast as {second.words}."
         times = second.core_ms / best.core_ms if best.core_ms else 1.0
@@ -98,6 +105,7 @@ class Comparison:
             "lanes": [asdict(lane) for lane in self.lanes],
             "best_lane": None if self.best is None else self.best.words,
             "lanes_why_not": self.why_not,
+            "auto_lane": self.auto,
         }
 
 
@@ -124,11 +132,17 @@ def compare_lanes(
             words = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
             lanes = turns.setdefault(words, [])
             if not any(lane.why_not for lane in lanes):
-                lanes.append(_measured(words, arguments, make_loader, measure, seconds / ROUNDS))
-    return Comparison(tuple(_best_turn(lanes) for lanes in turns.values()))
+                lanes.append(_measure_lane(words, arguments, make_loader, measure, seconds / ROUNDS))
+    return Comparison(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_decoding(loader))
 
 
-def _measured(
+def _decoding(loader: gl.Loader) -> str:
+    """Return where a loader decodes images, and why, as it describes it."""
+    lines = [line for line in loader.describe().splitlines() if line.startswith(DECODING)]
+    return "".join(lines).removeprefix(DECODING).strip()
+
+
+def _measure_lane(
     words: str, arguments: Mapping[str, str], make_loader: Callable[..., gl.Loader], measure: Measure, seconds: float
 ) -> Lane:
     try:
@@ -136,6 +150,8 @@ def _measured(
             return Lane(words, *measure(loader, seconds))
     except GpuloadError as error:
         return Lane(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
+    except RuntimeError as error:  # of DALI or CUDA, which this card or this version of them does not like
+        return Lane(words, why_not=f"failed: {' '.join(str(error).split())}")
 
 
 def _best_turn(turns: list[Lane]) -> Lane:

@@ -68,6 +68,9 @@ class FakeLoader:
     def __exit__(self, *_):
         pass
 
+    def describe(self):
+        return "executor:  array\ndecoding:  on the host, by the core (the cores are many)\ndevice:    gpu:0"
+
 
 class TestLanesAreMeasured:
     def test_in_turns_and_the_faster_turn_counts(self):
@@ -82,6 +85,7 @@ class TestLanesAreMeasured:
         assert order == [*bench_lanes.LANES] * 2
         assert [lane.records_per_s for lane in lanes.lanes] == [250.0, 300.0, 200.0]
         assert {lane.core_ms for lane in lanes.lanes} == {2.0}  # of so many seconds a turn
+        assert lanes.auto == "on the host, by the core (the cores are many)"
 
     def test_one_that_cannot_be_made_is_told_with_its_remedy_and_not_tried_again(self):
         tried = []
@@ -97,6 +101,16 @@ class TestLanesAreMeasured:
         assert [lane.why_not for lane in lanes.lanes] == ["", *["x: nvidia-dali is not installed; pip install it"] * 2]
         assert len(tried) == 4
         assert lanes.best.words == ARRAY
+
+    def test_one_that_dali_or_cuda_fails_at_is_told_and_the_others_are_measured(self):
+        def make(**arguments):
+            if arguments == {"executor": "dali"}:
+                raise RuntimeError("CUDA runtime API error\nno kernel image")
+            return FakeLoader()
+
+        lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
+
+        assert [lane.why_not for lane in lanes.lanes] == ["", "", "failed: CUDA runtime API error no kernel image"]
 
     def test_not_of_records_that_no_op_decodes(self):
         assert compare_lanes(FakeLoader, FakeLoader(ops=(gl.ops.Cast("float32"),)), None, 1.0) is None
@@ -165,6 +179,7 @@ def test_bench_measures_the_lanes_on_a_gpu_and_its_line_makes_that_loader(photos
     lines = text.splitlines()
     table = lines.index(next(line for line in lines if line.startswith("lanes to the GPU")))
     assert [line.split("  ")[0] for line in lines[table + 1 :] if line.startswith("executor=")][:1] == [ARRAY]
+    assert "Without these arguments images are decoded on the host, by " in " ".join(text.split())
     (line,) = [line.strip() for line in lines if line.startswith("    loader = ")]
     names = {"gl": gl}
     exec(line, names)  # as a user types it
