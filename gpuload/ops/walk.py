@@ -227,11 +227,14 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         on_device = on_device[part.nbytes // 4 :]
     images = ends.pop(0) if isinstance(x, list) else 0
     draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
-    blocks = -(-out[0].size // cuda.THREADS)
-    device.kernel(cuda.walk(walk.in_dtype.name, walk.dtype.name), "walk")(
+    blocks = -(-cuda.num_strips(out) // cuda.THREADS)
+    lengths = (walk.window[1], walk.window[0]) if planes else (walk.channels, walk.window[1])
+    divisors = [number for length in (*lengths, blocks) for number in cuda.divisor(length)]
+    text = cuda.walk(walk.in_dtype.name, walk.dtype.name, walk.channels, normalizes=len(ends) == 3)
+    device.kernel(text, "walk")(
         (blocks * count,), (cuda.THREADS,),
         (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images, draws, np.float32(walk.fill),
-         mean, scale, out, *map(np.int32, (*walk.window, planes, blocks))),
+         mean, scale, out, *map(np.int32, (*walk.window, planes)), *divisors, np.int32(blocks)),
     )  # fmt: skip
     return out
 

@@ -8,6 +8,7 @@ import pytest
 from gpuload import device as devices
 from gpuload import ops
 from gpuload.executors.array import ArrayBatchExecutor
+from gpuload.ops import cuda, walk
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -110,3 +111,59 @@ def on_gpu(graph, field, values, draws):
         on_device = [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
     executor.start({field.name: on_device}, draws)
     return executor.finish()[field.name]
+
+
+# Height, width and channels; the window; whether it may reach outside. A thread makes 16 bytes: of rows of 16 numbers,
+# of rows that end in the midst of them, of images that begin there, and of images smaller than they are.
+WALKS = {
+    "rows of whole strips": ((24, 64, 3), (16, 32), 0),
+    "rows that end in a strip": ((24, 45, 3), (20, 37), 0),
+    "images that begin in a strip": ((9, 11, 1), (7, 9), 0),
+    "smaller than a strip": ((3, 2, 1), (1, 1), 0),
+    "beyond the border": ((20, 31, 4), (24, 40), 9),
+    "many channels": ((6, 20, 7), (5, 17), 2),
+    "two channels": ((7, 32, 2), (8, 32), 1),
+}
+
+
+@pytest.mark.parametrize("axes", [("HWC", "HWC"), ("HWC", "CHW"), ("CHW", "HWC"), ("CHW", "CHW")], ids="-".join)
+@pytest.mark.parametrize(
+    ("form", "before", "after"),
+    [
+        *((form, "u1", after) for form in WALKS for after in ("u1", "f4")),
+        *((form, *dtypes) for form in list(WALKS)[:2] for dtypes in (("u1", "f2"), ("f4", "f4"), ("f4", "f2"))),
+    ],
+)
+def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, before, after, axes):
+    (height, width, channels), window, border = WALKS[form]
+    random, count, xp = np.random.default_rng(1), 7, devices.cupy()
+    shape = (height, width, channels) if axes[0] == "HWC" else (channels, height, width)
+    x = random.integers(0, 256, (count, *shape)).astype(before)
+    lowest, highest = (-border, -border), np.array([height, width]) - window + border
+    normalizes = after != before or channels == 4
+    whole = walk.Walk(
+        height=height, width=width, channels=channels, in_axes=axes[0], in_dtype=x.dtype,
+        start=random.integers(lowest, highest + 1, (count, 2)).astype(np.int32), window=window,
+        mirror=random.integers(0, 2, (count, 2)).astype(np.int32), out_axes=axes[1], fill=5.0,
+        mean=random.random(channels, np.float32) if normalizes else None,
+        scale=random.random(channels, np.float32) if normalizes else None, dtype=np.dtype(after),
+    )  # fmt: skip
+    if before == after == "u1":
+        whole = whole.with_(mean=None, scale=None)
+    expected = np.empty((count, *whole.out_shape), whole.dtype)
+    walk.walk_into(whole, x, expected)
+
+    for images in (xp.asarray(x), [xp.asarray(image) for image in x]):
+        result = walk.walk_on_device(xp, whole, images)
+        np.testing.assert_array_equal(result.get().view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 10, 224, 641, 65535, 65537, (1 << 20) - 1, (1 << 30) + 1])
+def test_a_division_by_multiplication_is_exact(length):
+    factor, shift = (int(number) for number in cuda.divisor(length))
+    edges = np.arange(1, 1000, dtype=np.uint64) * np.uint64(length)
+    numbers = np.concatenate([edges, edges - np.uint64(1), np.uint64((1 << 31) - 1) - np.arange(1000, dtype=np.uint64)])
+    numbers = numbers[numbers < 1 << 31]
+
+    assert factor < 1 << 32
+    assert ((numbers * np.uint64(factor)) >> np.uint64(shift) == numbers // np.uint64(length)).all()
