@@ -53,17 +53,20 @@ __device__ inline unsigned quotient(unsigned number, unsigned length, unsigned f
 
 # The window of image i begins at places[4 i] (top, left) and is mirrored where places[4 i + 2] is 1 (vertically,
 # horizontally). For images of different sizes `images` has six numbers of each: its address, the elements from row to
-# row, from column to column and from channel to channel, its height and its width. Else `images` is null.
+# row, from column to column and from channel to channel, its height and its width.
 #
 # A thread makes the numbers of 16 bytes of the result, and stores them at once; those at the ends of an image, which
 # may begin anywhere, one by one. Numbers of one row that lie inside the image are read where a pointer goes along, at
 # once if they lie side by side. Others are found one by one.
 #
 #   CHANNELS      of all images, 0 if it is known by `channels` alone
+#   LISTS         1: the images are in a list, and `images` has them
+#   Place         a whole number that holds the elements from one number of an image to any other
+#   PLANES        1: the result has planes of its channels
 #   NORMALIZES    1: `means` and `scales` are of each channel
 WALK = """
 enum { STRIP = 16 / sizeof(Out), STRIP_BYTES = STRIP * sizeof(In) };
-struct alignas(16) Strip { Out numbers[STRIP]; };
+union Strip { unsigned words[4]; Out numbers[STRIP]; __device__ Strip() {} };
 
 template <class A, class B> struct Same { enum { value = 0 }; };
 template <class A> struct Same<A, A> { enum { value = 1 }; };
@@ -72,6 +75,15 @@ __device__ inline void make(Out* to, In from, int channel, const float* means, c
     if (NORMALIZES) store(to, ((float)from - means[channel]) * scales[channel]);
     else if (Same<In, Out>::value) *to = (Out)from;
     else store(to, (float)from);
+}
+__device__ inline void write_strip(Out* to, const Strip& strip) {
+    const unsigned* words = strip.words;
+#ifdef __CUDA_ARCH__  // the compiler makes four stores of one of a struct (NVRTC 13.0)
+    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};"
+        : : "l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+#else
+    *(uint4*)to = {words[0], words[1], words[2], words[3]};
+#endif
 }
 __device__ inline void read_strip(const In* from, In* to) {
     size_t place = (size_t)from;
@@ -87,37 +99,36 @@ __device__ inline void read_strip(const In* from, In* to) {
     }
 }
 
-extern "C" __global__ void walk(const In* first, Long next, Long down, Long across, Long deep, int height, int width,
+extern "C" __global__ void walk(const In* first, Long next, Place down, Place across, Place deep, int height, int width,
     int all_channels, const Long* images, const int* places, float fill, const float* means, const float* scales,
-    Out* out, int window_height, int window_width, int planes, unsigned inner_factor, int inner_shift,
+    Out* out, int window_height, int window_width, unsigned inner_factor, int inner_shift,
     unsigned outer_factor, int outer_shift, unsigned blocks_factor, int blocks_shift, int blocks)
 {
-    unsigned image = quotient(blockIdx.x, blocks, blocks_factor, blocks_shift);
+    unsigned image = (unsigned)((unsigned long long)blockIdx.x * blocks_factor >> blocks_shift);
     int channels = CHANNELS ? CHANNELS : all_channels;
     unsigned size = (unsigned)window_height * window_width * channels;
     Out* to = out + (Long)image * size;
     unsigned before = (unsigned)((size_t)to / sizeof(Out)) % STRIP;
     Long begin = (Long)((blockIdx.x - image * blocks) * blockDim.x + threadIdx.x) * STRIP - before;
     if (begin >= size) return;
-    unsigned inner = planes ? window_width : channels, outer = planes ? window_height : window_width;
+    unsigned inner = PLANES ? window_width : channels, outer = PLANES ? window_height : window_width;
     unsigned number = begin < 0 ? 0 : (unsigned)begin, line = quotient(number, inner, inner_factor, inner_shift);
     unsigned most = quotient(line, outer, outer_factor, outer_shift), middle = line - most * outer;
     unsigned least = number - line * inner;
 
     const In* pixels = first + image * next;
-    if (images) {
+    if (LISTS) {
         const Long* numbers = images + 6 * (Long)image;
-        pixels = (const In*)numbers[0];
-        down = numbers[1], across = numbers[2], deep = numbers[3], height = (int)numbers[4], width = (int)numbers[5];
+        pixels = (const In*)numbers[0], down = (Place)numbers[1], across = (Place)numbers[2], deep = (Place)numbers[3];
+        height = (int)numbers[4], width = (int)numbers[5];
     }
     const int* place = places + 4 * (Long)image;
+    bool is_upside_down = place[2] == 1;
     int top = place[0], left = place[1], step = 1;
-    if (place[2] == 1) top += window_height - 1, down = -down;
+    if (is_upside_down) top += window_height - 1;
     if (place[3] == 1) left += window_width - 1, step = -1;
-    Long top_place = place[2] == 1 ? -(Long)top : top;
-    pixels += top_place * down;  // row 0 of the window, be it outside
-    int last = planes ? (int)least + STRIP - 1 : (int)(middle + (least + STRIP - 1) / (unsigned)channels);
-    int x = planes ? least : middle, y = planes ? middle : most, row = top + (place[2] == 1 ? -y : y);
+    int last = PLANES ? (int)least + STRIP - 1 : (int)(middle + (least + STRIP - 1) / (unsigned)channels);
+    int x = PLANES ? least : middle, y = PLANES ? middle : most, row = top + (is_upside_down ? -y : y);
     bool is_whole = begin >= 0 && begin + STRIP <= size;
     int one_end = left + step * x, other_end = left + step * last;
     bool is_inside = last < window_width && row >= 0 && row < height && one_end >= 0 && one_end < width
@@ -125,38 +136,38 @@ extern "C" __global__ void walk(const In* first, Long next, Long down, Long acro
 
     Strip strip;
     if (is_whole && is_inside) {
-        int channel = planes ? most : least;
-        const In* from = pixels + y * down + one_end * across + channel * deep;
-        Long pixel_step = step * across;
-        if (planes ? pixel_step == 1 : deep == 1 && pixel_step == channels) {
+        int channel = PLANES ? most : least;
+        const In* from = pixels + (row * down + one_end * across + channel * deep);
+        Place pixel_step = step * across;
+        if (PLANES ? pixel_step == 1 : deep == 1 && pixel_step == channels) {
             alignas(16) In numbers[STRIP];
             read_strip(from, numbers);
             #pragma unroll
             for (int k = 0; k < STRIP; ++k) {
                 make(strip.numbers + k, numbers[k], channel, means, scales);
-                if (!planes) channel = channel + 1 == channels ? 0 : channel + 1;
+                if (!PLANES) channel = channel + 1 == channels ? 0 : channel + 1;
             }
         } else {
-            Long jump = pixel_step - (channels - 1) * deep;  // from the last channel to the next pixel's first
+            Place jump = pixel_step - (channels - 1) * deep;  // from the last channel to the next pixel's first
             #pragma unroll
             for (int k = 0; k < STRIP; ++k) {
                 make(strip.numbers + k, *from, channel, means, scales);
-                bool is_last = planes || channel + 1 == channels;
-                from += planes ? pixel_step : is_last ? jump : deep;
-                if (!planes) channel = is_last ? 0 : channel + 1;
+                bool is_last = PLANES || channel + 1 == channels;
+                from += PLANES ? pixel_step : is_last ? jump : deep;
+                if (!PLANES) channel = is_last ? 0 : channel + 1;
             }
         }
-        *(Strip*)(to + begin) = strip;
+        write_strip(to + begin, strip);
         return;
     }
     #pragma unroll
     for (int k = 0; k < STRIP; ++k) {
         if (begin + k < 0 || begin + k >= size) continue;
-        int channel = planes ? most : least, column = left + step * (int)(planes ? least : middle);
-        y = planes ? middle : most, row = top + (place[2] == 1 ? -y : y);
+        int channel = PLANES ? most : least, column = left + step * (int)(PLANES ? least : middle);
+        y = PLANES ? middle : most, row = top + (is_upside_down ? -y : y);
         float value = fill;
         if (row >= 0 && row < height && column >= 0 && column < width)
-            value = (float)pixels[y * down + column * across + channel * deep];
+            value = (float)pixels[row * down + column * across + channel * deep];
         if (NORMALIZES) value = (value - means[channel]) * scales[channel];
         store(strip.numbers + k, value);
         if (!is_whole) to[begin + k] = strip.numbers[k];
@@ -165,7 +176,7 @@ extern "C" __global__ void walk(const In* first, Long next, Long down, Long acro
             if (++middle == outer) middle = 0, ++most;
         }
     }
-    if (is_whole) *(Strip*)(to + begin) = strip;
+    if (is_whole) write_strip(to + begin, strip);
 }
 """
 
@@ -420,17 +431,23 @@ extern "C" __global__ void mosaic(const Piece* pieces, const Pixel* fills, Pixel
 
 
 @cache
-def walk(before: str, after: str, channels: int, *, normalizes: bool) -> str:
+def walk(before: str, after: str, channels: int, *, planes: bool, normalizes: bool, lists: bool, wide: bool) -> str:
     """Return the source of the walk from images of one dtype to another, by NumPy's names.
 
     Args:
         before: the dtype of the images.
         after: of the result.
         channels: of the images.
+        planes: True if the result has planes of its channels.
         normalizes: True if there are means and scales.
+        lists: True if the images are in a list.
+        wide: True if numbers of an image may lie 2**31 elements apart.
     """
-    constants = f"CHANNELS = {channels if channels <= MOST_CONSTANT else 0}, NORMALIZES = {int(normalizes)}"
-    types = f"typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\nenum {{ {constants} }};\n"
+    constants = f"CHANNELS = {channels if channels <= MOST_CONSTANT else 0}, PLANES = {int(planes)}, NORMALIZES = {int(normalizes)}, LISTS = {int(lists)}"
+    place = "Long" if wide else "int"
+    types = (
+        f"typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\ntypedef {place} Place;\nenum {{ {constants} }};\n"
+    )
     return f"{HEAD}{types}{DIVISION}{WALK}"
 
 

@@ -218,9 +218,11 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         address, down, across, deep, _ = places(x, walk.in_axes)
         height, width = (np.array([image.shape[walk.in_axes.index(axis)] for image in x]) for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
+        span = int((abs(down) * height + abs(across) * width + abs(deep) * walk.channels).max())
     else:
         first = x.reshape(count, *walk.in_shape)
         strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
+        span = sum(abs(stride) * side for stride, side in zip(strides[1:], (*size, walk.channels), strict=True))
     on_device, ends = xp.asarray(np.concatenate([part.reshape(-1).view(np.int32) for part in parts])), []
     for part in parts:
         ends.append(on_device)
@@ -230,11 +232,15 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     blocks = -(-cuda.num_strips(out) // cuda.THREADS)
     lengths = (walk.window[1], walk.window[0]) if planes else (walk.channels, walk.window[1])
     divisors = [number for length in (*lengths, blocks) for number in cuda.divisor(length)]
-    text = cuda.walk(walk.in_dtype.name, walk.dtype.name, walk.channels, normalizes=len(ends) == 3)
+    place = np.int64 if span >> 31 else np.int32
+    text = cuda.walk(
+        walk.in_dtype.name, walk.dtype.name, walk.channels, planes=planes, normalizes=len(ends) == 3,
+        lists=isinstance(x, list), wide=place is np.int64,
+    )  # fmt: skip
     device.kernel(text, "walk")(
         (blocks * count,), (cuda.THREADS,),
-        (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images, draws, np.float32(walk.fill),
-         mean, scale, out, *map(np.int32, (*walk.window, planes)), *divisors, np.int32(blocks)),
+        (first, np.int64(strides[0]), *map(place, strides[1:]), *map(np.int32, (*size, walk.channels)), images, draws,
+         np.float32(walk.fill), mean, scale, out, *map(np.int32, walk.window), *divisors, np.int32(blocks)),
     )  # fmt: skip
     return out
 
