@@ -17,7 +17,7 @@ from tests import emulated_gpu
 REPORT = emulated_gpu.HERE.parent.parent / "build" / "emulated-gpu-test"
 PLUGIN = "tests.emulated_gpu.plugin"
 SHORT = ("tests/test_lane.py", "tests/bridges/test_cupy.py")
-SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot")
+SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot", "the same, Normalize", "images, decoded")
 SHORT_OPS = ("ColorJitter", "Erasing", "RandAugment")
 
 
