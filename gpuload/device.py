@@ -177,6 +177,12 @@ def failure(error: BaseException) -> BaseException:
     return translation
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True if CUDA had no memory on the GPU for what raised an error."""
+    text = f"{type(error).__name__}: {error}"
+    return type(error).__module__.startswith("cupy") and any(name in text for name in next(iter(PROBLEMS)))
+
+
 def _meaning(text: str) -> Problem:
     """Return the meaning of an error of CUDA, which has its name in its text."""
     return next((problem for names, problem in PROBLEMS.items() if any(name in text for name in names)), OTHER_PROBLEM)

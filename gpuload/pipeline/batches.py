@@ -25,7 +25,7 @@ import numpy as np
 
 from gpuload import device as devices
 from gpuload import rawdecode, threads
-from gpuload.errors import ClosedError
+from gpuload.errors import ClosedError, DeviceError, add_note
 from gpuload.executors.base import BatchExecutor
 from gpuload.ops.addresses import RowAddresses
 from gpuload.ops.base import VARYING, RowError
@@ -292,8 +292,10 @@ class _Board:
         """Keep an error for its turn; work of the step that was queued before it may still read the slot."""
         if isinstance(error, RowError) and (outcome.step.mends or outcome.step.num_steps > 1):
             outcome.row_error = error
+        elif isinstance(error, RowError):
+            outcome.error = outcome.step.record_error(error)
         else:
-            outcome.error = outcome.step.record_error(error) if isinstance(error, RowError) else error
+            outcome.error = explain(error, outcome.step)
         if self.lane is not None:
             outcome.event = _mark_or_wait(self.lane)
 
@@ -455,6 +457,10 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
             step.note_parameters(bundle.parameter_bytes)
             fields = side_by_side(fields, step.recipe.names)
             fields_of_steps = each_step(step, fields, copy=False)
+        except Exception as error:
+            if (problem := explain(error, step)) is error:
+                raise
+            raise problem from error
         finally:
             event = lane.mark()
             event.synchronize()  # the step's slot is free afterwards, also where something went wrong
@@ -474,6 +480,32 @@ def _as_arrays(fields: dict[str, Any]) -> dict[str, Any]:
     arrays = {name: values.gather(devices.cupy()) for name, values in addresses.items()}
     devices.settle()
     return fields | arrays
+
+
+def explain(error: Exception, step: Step) -> Exception:
+    """Return the error of a step on a GPU as it is raised: one of CUDA says at which step, and how to go on.
+
+    The loader's position stays behind the batch before, so that nothing is lost.
+    """
+    problem = devices.failure(error)
+    if problem is error or not isinstance(problem, DeviceError):
+        return error
+    position, num_records = step.position, step.records.size
+    if devices.is_out_of_memory(error):
+        change = "have the ops make smaller images"
+        if num_records > 1:
+            change = f"use a smaller batch_size, {num_records // 2} or less"
+        problem = DeviceError(
+            f"{problem.what} for {num_records} records of step {position.step}",
+            cause=problem.cause,
+            remedy=f"{change}; nvidia-smi shows which processes have the GPU's memory",
+        )
+        problem.__cause__ = error
+    note = (
+        f"epoch {position.epoch}, step {position.step}: the loader stays behind its last batch, and goes on there; "
+        "so does one of a new process, by load_state_dict() of its state_dict()"
+    )
+    return add_note(problem, note)
 
 
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:

@@ -168,6 +168,11 @@ def num_calls() -> int:
     return int(_driver().emulated_calls())
 
 
+def num_pinned() -> int:
+    """Return how many pieces of host memory are pinned now."""
+    return int(_driver().emulated_pinned_pieces())
+
+
 def num_faults() -> int:
     """Return how many calls were refused that CUDA leaves undefined: they used what was destroyed, or wrong memory."""
     return int(_driver().emulated_faults())
@@ -213,7 +218,8 @@ def _driver() -> Any:
     if not library.exists():
         _compile(["g++", *flags, str(source), "-ldl"], library)
     driver = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-    driver.emulated_calls.restype = driver.emulated_faults.restype = ctypes.c_long
+    for name in ("calls", "faults", "pinned_pieces"):
+        getattr(driver, f"emulated_{name}").restype = ctypes.c_long
     driver.emulated_counts.restype = driver.emulated_launches.restype = ctypes.c_size_t
     return driver
 

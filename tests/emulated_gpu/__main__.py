@@ -24,7 +24,7 @@ SANITIZED = (
     "tests/executors/test_gpu_lane.py", "tests/pipeline/test_gpu.py", "tests/test_rawdecode.py",
     "--ignore-glob=*_torch.py", "--timeout", "1800",
 )  # fmt: skip
-SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot")
+SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot", "the same, Normalize", "images, decoded")
 SHORT_OPS = ("ColorJitter", "Erasing", "RandAugment")
 
 
