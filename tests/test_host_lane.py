@@ -368,6 +368,7 @@ def dali(request, monkeypatch):
     if request.param == "sim":
         sim = simdevice.install(monkeypatch, seed=1)
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    monkeypatch.setenv("GPULOAD_DOCTOR", "0")  # nothing is audited: its pixels are others on purpose
     monkeypatch.setattr(choose.ArrayRowExecutor, "decoder", "core")
     monkeypatch.setattr(
         choose,
