@@ -92,6 +92,7 @@ RESIZED = [gl.ops.Decode(), gl.ops.Resize(shorter=32), gl.ops.CenterCrop(32, 32)
 def test_the_batches_are_the_same_bit_for_bit(arguments):
     with on_gpu(records(), **arguments) as reference, reference.cache(device=True) as loader:
         assert_same_epochs(loader, reference)
+        assert "50 of 50 records are in the memory of gpu:0" in loader.describe()
 
 
 @gpu
