@@ -301,6 +301,7 @@ def test_names_and_pairs_of_one_cache():
     ops = [gl.ops.Transpose("HWC", on=("image", "next")), gl.ops.RandomFlip(on=("image", "next"))]
     with on_gpu(pairs, ops) as loader, on_gpu(plain, ops) as reference:
         assert_same_epochs(loader, reference)
+        assert f"50 of 50 records are in the memory of gpu:0, {50 * ROW_BYTES / 1e6:.3g} MB" in loader.describe()
 
 
 @gpu
