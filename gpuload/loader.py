@@ -61,7 +61,7 @@ MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is wo
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
-make_auditor = lazy.function("gpuload.pipeline.audit", "Auditor")
+make_auditor = lazy.function("gpuload.pipeline.audit", "auditor_of")
 with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
@@ -117,7 +117,8 @@ class Loader:
         audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
             compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
             one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
-            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None or 0: none.
+            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None: only the
+            first batches where images are decoded on a GPU by a decoder that is not known there yet. 0: none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -195,9 +196,8 @@ class Loader:
         self._warned = set[str]()
         # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
         self._feeds = weakref.WeakSet[Session]()
-        self._earlier_sessions = weakref.WeakSet[
-            Session
-        ]()  # of iterators that began before images were decoded elsewhere
+        # Of iterators that began before a state had images decoded elsewhere.
+        self._earlier_sessions = weakref.WeakSet[Session]()
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
         lines = tuple(filter(None, (_no_records_of(source), *advice(self._graph, names), *costs)))
         earlier = _advice.get()
@@ -247,10 +247,9 @@ class Loader:
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
         auditor = None
-        if self._audit is not None:
+        if self._audit is not None or (self.device != "cpu" and any(op.codec for op in recipe.rest.ops)):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
             auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
-            self._lines["audit"] = auditor.describe()
         session = Session(
             recipe,
             batches if behind else None,
@@ -264,6 +263,9 @@ class Loader:
             auditor=auditor,
         )
         self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
+        self._lines.pop("audit", None)
+        if auditor is not None:
+            self._lines["audit"] = auditor.describe()
         self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
         return session
 
@@ -385,11 +387,11 @@ class Loader:
                 cause="its records lie in the memory of the GPU",
                 remedy='use source.cache(memory="8GB"), or leave the cache out',
             )
-        if self._audit is not None:
+        if self._audit is not None and self._audit.share:
             raise SpecError(
                 f"audit={self._arguments['audit']!r} with batches that are made ready on the host",
                 cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
-                remedy="leave audit= out, or take batches from the loader itself: gltf.tensors(loader)",
+                remedy='write dataset(loader, via="generator"), which takes the batches from here, or leave audit= out',
             )
         on_host, rest = self._feed_places(), self.feed_graph
         recipe = make_recipe(
@@ -722,9 +724,12 @@ class Loader:
             session = self._make_session(replace(choice, decode_reason=reason))
         except GpuloadError as error:
             return f"{error.what}: {error.cause}", error.remedy
-        self._session.replace(session)
-        self._earlier_sessions.add(self._session)
-        self._session = session
+        earlier, self._session = self._session, session
+        if earlier.closed:
+            session.close()
+        else:
+            earlier.replace(session)
+            self._earlier_sessions.add(earlier)
         return None
 
     def replace(self, **changes: Any) -> Loader:

@@ -303,4 +303,7 @@ def _side_by_side(values: Any) -> Any:
     """Return rows whose elements each lie side by side and where their dtype needs it; a copy only if need be."""
     row = values[0]
     is_placed = (values.data.ptr | values.strides[0]) % values.itemsize == 0
-    return values if row.flags.c_contiguous and is_placed else devices.cupy().ascontiguousarray(values)
+    if row.flags.c_contiguous and is_placed:
+        return values
+    devices.settle()
+    return devices.cupy().ascontiguousarray(values)

@@ -371,6 +371,11 @@ extern "C" long emulated_faults() {
   return state.num_faults;
 }
 
+extern "C" long emulated_pinned_pieces() {
+  Lock lock(state.mutex);
+  return static_cast<long>(state.pinned_blocks.size());
+}
+
 extern "C" long emulated_calls() {
   Lock lock(state.mutex);
   return state.num_calls;
