@@ -92,6 +92,7 @@ RESIZED = [gl.ops.Decode(), gl.ops.Resize(shorter=32), gl.ops.CenterCrop(32, 32)
 def test_the_batches_are_the_same_bit_for_bit(arguments):
     with on_gpu(records(), **arguments) as reference, reference.cache(device=True) as loader:
         assert_same_epochs(loader, reference)
+        assert "50 of 50 records are in the memory of gpu:0" in loader.describe()
 
 
 @gpu
@@ -294,12 +295,16 @@ def test_mixes_and_samples_of_what_stays_on_the_gpu():
 
 @gpu
 def test_names_and_pairs_of_one_cache():
-    source = records().cache(device=True)
+    reader = Reader(image=IMAGES, label=LABELS)
+    source = gl.records(50, reader).cache(device=True)
     pairs = gl.zip(source[:-1], source[1:].rename(image="next", label="next_label"))
     plain = gl.zip(records()[:-1], records()[1:].rename(image="next", label="next_label"))
     ops = [gl.ops.Transpose("HWC", on=("image", "next")), gl.ops.RandomFlip(on=("image", "next"))]
     with on_gpu(pairs, ops) as loader, on_gpu(plain, ops) as reference:
         assert_same_epochs(loader, reference)
+        reader.counts[:] = 0
+        list(loader.epoch(3))
+        assert not reader.counts.any()
 
 
 @gpu

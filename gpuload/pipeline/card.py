@@ -96,8 +96,8 @@ class CardPlaces:
         """
         for cache in self._caches:
             with cache.lock:
-                of_cache = (share for share in shares if share.column.cache is cache)
-                copies = [copy for share in of_cache if (copy := self._copy(share)) is not None]
+                columns = dict.fromkeys(share.column for share in shares if share.column.cache is cache)
+                copies = [copy for column in columns if (copy := self._copy(column, shares)) is not None]
                 if not copies:
                     continue
                 # One upload for all fields.
@@ -112,20 +112,28 @@ class CardPlaces:
                 for column, numbers, _, targets in copies:
                     column.addresses[numbers] = targets
 
-    def _copy(self, share: CardShare) -> tuple[CardColumn, Indices, Indices, Indices] | None:
-        """Return which records of a share are to be copied, from where and to where; None if there are none."""
-        is_new = np.isin(share.rows, self.uploads, assume_unique=True) & (share.column.addresses[share.numbers] == 0)
-        # A record may stand in several rows, of steps that are done together or that were filled up.
-        numbers, first = np.unique(share.numbers[is_new], return_index=True)
-        targets = share.column.take(numbers.size)
+    def _copy(
+        self, column: CardColumn, shares: Sequence[CardShare]
+    ) -> tuple[CardColumn, Indices, Indices, Indices] | None:
+        """Return which records of a column are to be copied, from where and to where; None if there are none."""
+        numbers, origins = list[Indices](), list[Indices]()
+        for share in shares:
+            if share.column is column:
+                is_upload = np.isin(share.rows, self.uploads, assume_unique=True)
+                is_new = is_upload & (column.addresses[share.numbers] == 0)
+                numbers.append(share.numbers[is_new])
+                origins.append(self.addresses[share.name][share.rows[is_new]])
+        # A record may stand in several rows, of steps that are done together or that were filled up, and in fields
+        # of pairs.
+        records, first = np.unique(np.concatenate(numbers), return_index=True)
+        targets = column.take(records.size)
         if not targets.size:
             return None
-        origins = self.addresses[share.name][share.rows[is_new][first]]
-        return share.column, numbers[: targets.size], origins[: targets.size], targets
+        return column, records[: targets.size], np.concatenate(origins)[first][: targets.size], targets
 
 
 def caches_of(recipe: Recipe) -> tuple[CardCache, ...]:
-    """Return the rows on the GPU that a recipe uses; those of a source that is new there are none yet.
+    """Return the rows on the GPU that a recipe uses; a source that had no loader there before has none yet.
 
     Raises:
         TooLargeError: the GPU has not so much memory that is free.
