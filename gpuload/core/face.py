@@ -420,6 +420,18 @@ class Native(Protocol):
             The number; -1 where the data do not begin with Clear, -2 where a code is not in the table.
         """
 
+    def unfilter(self, rows: Bytes, pixel_bytes: int, out: Bytes) -> bool:
+        """Undo the filters of the rows of a PNG; see `images.decode`.
+
+        Args:
+            rows: of each row its filter and its bytes, one axis.
+            pixel_bytes: of a pixel, 1 where that has fewer bits.
+            out: uint8 ``[height, row_bytes]``; written.
+
+        Returns:
+            False if a filter is none that PNG has.
+        """
+
     def read_scans(
         self, file: Bytes | memoryview, frame: int, place: int, segments: Sequence[tuple[int, int]], max_scans: int
     ) -> tuple[int, int]:

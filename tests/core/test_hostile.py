@@ -102,6 +102,7 @@ CALLS = {
         np.array([-1, 0, 2, 4, 7], np.int32), np.ones((5, 2), np.float32), True, np.zeros(4 * 5 * 3, np.uint8), 5,
     ),
     "edit": lambda: (pixels(2, 4, 5, 3), np.stack([edits_of_rgb()] * 2), np.zeros((2, 4, 5, 3), np.uint8)),
+    "unfilter": lambda: (pixels(4 * 7) % 5, 2, np.zeros((4, 6), np.uint8)),
     "visit": lambda: (
         [pixels(4, 5, 3), pixels(6, 4, 3)], 2, 3, *windows(), np.array([[7, 9]], np.int32), 7,
         np.stack([edits_of_rgb()] * 2), numbers(0, 1, 2, 3, 1, 0, 5, 4, dtype="i4").reshape(2, 4),

@@ -38,6 +38,7 @@
 #include "maps.hpp"
 #include "pages.hpp"
 #include "pilresize.hpp"
+#include "png.hpp"
 #include "queue.hpp"
 #include "random.hpp"
 #include "resize.hpp"
@@ -514,6 +515,14 @@ void gather_pieces(const Bytes& raw, const Int64s& begins, const Int64s& lengths
 }
 
 // --- images
+
+bool unfilter(const Bytes& rows, int64_t pixel_bytes, const Array<uint8_t, 2>& out) {
+    const int64_t height = out.shape(0), row_bytes = out.shape(1);
+    require(pixel_bytes > 0 && pixel_bytes <= row_bytes && row_bytes < INT32_MAX, "unfilter: sizes");
+    require(rows.size() % (1 + row_bytes) == 0 && rows.size() / (1 + row_bytes) == height, "unfilter: a filter and bytes a row");
+    Release lock;
+    return core::unfilter(rows.data(), height, row_bytes, pixel_bytes, out.data());
+}
 
 int64_t lzw_bytes(const Bytes& coded, int64_t enough) {
     Release lock;
@@ -1045,6 +1054,7 @@ NB_MODULE(_native, module) {
     module.def("fill_bytes", fill_bytes);
 
     module.def("lzw_bytes", lzw_bytes);
+    module.def("unfilter", unfilter);
     module.def("read_scans", read_scans);
     module.def("read_jpeg_heads", read_jpeg_heads);
     module.def("walk", walk<uint8_t, uint8_t>);
