@@ -93,6 +93,11 @@ CHAINS = {
         gl.ops.Decode(), gl.ops.Pad(margin=40, fill=9), gl.ops.RandomFlip(), gl.ops.RandomResizedCrop(12),
         gl.ops.RandomCrop(12, pad=3), gl.ops.Pad(20, 20), gl.ops.RandomCrop(16, 18), gl.ops.Transpose("CHW"),
     ],
+    "padded colours": [
+        gl.ops.Decode(), gl.ops.Pad(margin=5, fill=(1, 20, 255)), gl.ops.RandomFlip(vertical=True),
+        gl.ops.RandomCrop(40, 50, pad=60, fill=(9, 8, 7)), gl.ops.Normalize(MEAN, STD),
+    ],
+    "colours last": [gl.ops.Decode(), gl.ops.Resize(9, 12), gl.ops.Pad(20, 21, fill=(1, 20, 255))],
     "nearest": [
         gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.Resize(shorter=21, interpolation="nearest"),
         gl.ops.RandomResizedCrop(31, 17, interpolation="nearest"), gl.ops.Normalize(MEAN, STD),
@@ -136,6 +141,8 @@ JOINED = {  # what one call makes of each chain
     "flip, then box": "Decode RandomFlip RandomResizedCrop Normalize",
     "flip, then size": "Decode RandomFlip Resize RandomCrop",
     "padded box": "Decode Pad RandomFlip RandomResizedCrop RandomCrop Pad RandomCrop Transpose",
+    "padded colours": "Decode Pad RandomFlip RandomCrop Normalize",
+    "colours last": "Decode Resize Pad",
     "nearest": "Decode RandomFlip Resize RandomResizedCrop Normalize",
     "resized three times": "Decode Resize RandomFlip Resize Hue RandomResizedCrop",
     "everything": "Decode Sharpness RandomResize Solarize RandomFlip RandomCrop AutoContrast Resize RandomFlip "

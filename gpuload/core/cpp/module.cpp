@@ -839,15 +839,15 @@ class PyVisit {
         add(core::Editing{copy_of(edits), edits.shape(1)});
     }
 
-    void walk(const Numbers& start, const Numbers& mirror, const Numbers& sizes, int fill) {
+    void walk(const Numbers& start, const Numbers& mirror, const Numbers& sizes, const Bytes& fill) {
         require(each(start, 2) && each(mirror, 2), "Visit: a window an image");
         require(sizes.shape(1) == 2 && (sizes.shape(0) == 1 || sizes.shape(0) == visit_.count), "Visit: sizes of windows");
-        require(fill >= 0 && fill <= 255, "Visit: fill is no uint8");
-        add(core::Walking{copy_of(start), copy_of(mirror), copy_of(sizes), uint8_t(fill)});
+        require(fill.size() == visit_.channels, "Visit: a fill a channel");
+        add(core::Walking{copy_of(start), copy_of(mirror), copy_of(sizes), copy_of(fill)});
     }
 
     void finish(const Array<const float, 1>& mean, const Array<const float, 1>& scale, bool out_planes) {
-        require(ends_in_walk(), "Visit: the last step is a walk");
+        require(ends_in_walk(), "Visit: the last step is a walk of one fill");
         require(mean.size() == visit_.channels && scale.size() == visit_.channels, "Visit: a mean and a scale a channel");
         require(!is_ready_, "Visit: it has its last step");
         is_ready_ = true;
@@ -860,8 +860,9 @@ class PyVisit {
         is_ready_ = true;
         return visit_;
     }
-    bool ends_in_walk() const {
-        return !visit_.steps.empty() && std::holds_alternative<core::Walking>(visit_.steps.back());
+    bool ends_in_walk() const {  // of one fill
+        const auto* const walking = visit_.steps.empty() ? nullptr : std::get_if<core::Walking>(&visit_.steps.back());
+        return walking != nullptr && walking->has_one_fill();
     }
 
   private:
