@@ -268,6 +268,53 @@ def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
     assert all(image.base is None for image in images)  # to hold one of them does not hold the others
 
 
+BOTH = ("image", "mask")
+MASK = Field("mask", np.dtype(np.uint8), (None,), encoded=True)
+
+
+@pytest.mark.parametrize(
+    ("ops", "names"),
+    [
+        (
+            [gl.ops.RandomResizedCrop(24, 20, on=BOTH, interpolation={"mask": "nearest"}), gl.ops.RandomFlip(on=BOTH)],
+            "RandomResizedCrop RandomFlip",
+        ),
+        (
+            [
+                gl.ops.RandomFlip(on=BOTH), gl.ops.Resize(shorter=40, on=BOTH, interpolation={"mask": "nearest"}),
+                gl.ops.RandomCrop(30, 34, on=BOTH, pad=5, fill={"mask": 255}),
+            ],
+            "RandomFlip Resize RandomCrop",
+        ),
+    ],
+)  # fmt: skip
+def test_image_and_mask_go_the_same_way_each_in_one_visit(ops, names):
+    sizes = [(40 + 7 * row, 90 - 9 * row) for row in range(5)]
+    photos = [array(imagefiles.jpeg(*size)) for size in sizes]
+    masks = [array(imagefiles.png(*size, imagefiles.GRAY)) for size in sizes]
+    chain = [
+        gl.ops.Decode(on="image"), gl.ops.Decode("LABELS", on="mask"), *ops, gl.ops.Normalize(MEAN, STD, on="image"),
+    ]  # fmt: skip
+    graph = compile_ops(Spec((FILES, MASK)), chain)
+    fields = {"image": Ragged.of(photos, np.dtype(np.uint8)), "mask": Ragged.of(masks, np.dtype(np.uint8))}
+    before = {name: image_sizes(graph.spec_in[name], values, len(sizes)) for name, values in fields.items()}
+    draws = graph.draw(seed=5, epoch=0, records=np.arange(len(sizes)), sizes=before)
+    executor = ArrayRowExecutor(graph)
+
+    results = executor.run(fields, draws, {})
+
+    stages_of_both = f"image: image of Decode {names} Normalize; mask: image of Decode {names}"
+    assert executor.describe()["stages"] == stages_of_both
+    for name, values in fields.items():
+        for row in range(len(sizes)):
+            expected = values[row]
+            for place, draw in enumerate(draws):
+                if name in graph.targets[place]:
+                    row_draw = {key: column[row] for key, column in draw.items()}
+                    expected = graph.op_on(place, name).array(np, expected, row_draw)
+            np.testing.assert_array_equal(results[name][row], expected)
+
+
 def test_views_of_images_that_the_core_decodes_are_those_of_python(monkeypatch):
     files = readable([*JPEGS.values(), imagefiles.png(40, 50)])
     views = [
