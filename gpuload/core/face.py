@@ -142,18 +142,18 @@ class Visit(Protocol):
     def edit(self, edits: Float64s) -> None:
         """Add edits of each image, float64 ``[count, L]``, see `ops.edits`."""
 
-    def walk(self, start: Int32s, mirror: Int32s, sizes: Int32s, fill: int) -> None:
+    def walk(self, start: Int32s, mirror: Int32s, sizes: Int32s, fill: Bytes) -> None:
         """Add a walk, see `ops.walk`.
 
         Args:
             start: top and left of each window, int32 ``[count, 2]``.
             mirror: 1 where a window is mirrored down, across, int32 ``[count, 2]``.
             sizes: height and width of each window, int32 ``[count, 2]``, or of all, ``[1, 2]``.
-            fill: the value outside the image.
+            fill: of each channel the value outside the image, uint8 ``[channels]``.
         """
 
     def finish(self, mean: Floats, scale: Floats, out_planes: bool) -> None:
-        """Say what the last step, a walk, does with values.
+        """Say what the last step, a walk whose fill is the same for all channels, does with values.
 
         Args:
             mean: of each channel: ``(value - mean) * scale``, where the result is float32.
@@ -418,6 +418,18 @@ class Native(Protocol):
 
         Returns:
             The number; -1 where the data do not begin with Clear, -2 where a code is not in the table.
+        """
+
+    def unfilter(self, rows: Bytes, pixel_bytes: int, out: Bytes) -> bool:
+        """Undo the filters of the rows of a PNG; see `images.decode`.
+
+        Args:
+            rows: of each row its filter and its bytes, one axis.
+            pixel_bytes: of a pixel, 1 where that has fewer bits.
+            out: uint8 ``[height, row_bytes]``; written.
+
+        Returns:
+            False if a filter is none that PNG has.
         """
 
     def read_scans(

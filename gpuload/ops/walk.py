@@ -47,6 +47,7 @@ class Walk(NamedTuple):
         mean, scale: float32 ``[C]``, or None.
         dtype: dtype of the result: that of the input, float32 or float16.
         is_padded: True once a window may reach outside the image.
+        colours: None: all channels have one fill. Else the fill of each, or none yet: for a step of the core's visit.
     """
 
     height: int
@@ -63,6 +64,7 @@ class Walk(NamedTuple):
     scale: NDArray[np.float32] | None
     dtype: np.dtype[Any]
     is_padded: bool = False
+    colours: tuple[float, ...] | None = None
 
     def with_(self, **changes: Any) -> Walk:
         """Return this walk with some attributes changed."""

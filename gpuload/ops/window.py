@@ -99,8 +99,12 @@ class Window(Op):
             return None
         whole = walk.window == (walk.height, walk.width) and not walk.is_padded
         border = self.border
-        if isinstance(border, tuple) or (border is not None and (walk.mean is not None or not whole)):
-            return None  # a walk has one value; the border's would have other units, or lie inside the image
+        if border is not None and (walk.mean is not None or not whole):
+            return None  # the border's value would have other units, or lie inside the image
+        if isinstance(border, tuple):
+            if walk.colours is None:
+                return None
+            walk, border = walk.with_(colours=border), 0
         start, (height, width) = draw["start"], self._of(walk.window)
         window = height, width
         if walk.mirror.any():

@@ -93,6 +93,11 @@ CHAINS = {
         gl.ops.Decode(), gl.ops.Pad(margin=40, fill=9), gl.ops.RandomFlip(), gl.ops.RandomResizedCrop(12),
         gl.ops.RandomCrop(12, pad=3), gl.ops.Pad(20, 20), gl.ops.RandomCrop(16, 18), gl.ops.Transpose("CHW"),
     ],
+    "padded colours": [
+        gl.ops.Decode(), gl.ops.Pad(margin=5, fill=(1, 20, 255)), gl.ops.RandomFlip(vertical=True),
+        gl.ops.RandomCrop(40, 50, pad=60, fill=(9, 8, 7)), gl.ops.Normalize(MEAN, STD),
+    ],
+    "colours last": [gl.ops.Decode(), gl.ops.Resize(9, 12), gl.ops.Pad(20, 21, fill=(1, 20, 255))],
     "nearest": [
         gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.Resize(shorter=21, interpolation="nearest"),
         gl.ops.RandomResizedCrop(31, 17, interpolation="nearest"), gl.ops.Normalize(MEAN, STD),
@@ -136,6 +141,8 @@ JOINED = {  # what one call makes of each chain
     "flip, then box": "Decode RandomFlip RandomResizedCrop Normalize",
     "flip, then size": "Decode RandomFlip Resize RandomCrop",
     "padded box": "Decode Pad RandomFlip RandomResizedCrop RandomCrop Pad RandomCrop Transpose",
+    "padded colours": "Decode Pad RandomFlip RandomCrop Normalize",
+    "colours last": "Decode Resize Pad",
     "nearest": "Decode RandomFlip Resize RandomResizedCrop Normalize",
     "resized three times": "Decode Resize RandomFlip Resize Hue RandomResizedCrop",
     "everything": "Decode Sharpness RandomResize Solarize RandomFlip RandomCrop AutoContrast Resize RandomFlip "
@@ -259,6 +266,53 @@ def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
     assert runs == [8, 3]
     assert [image.shape for image in images] == [(40 + n, 50, 3) for n in range(11)]
     assert all(image.base is None for image in images)  # to hold one of them does not hold the others
+
+
+BOTH = ("image", "mask")
+MASK = Field("mask", np.dtype(np.uint8), (None,), encoded=True)
+
+
+@pytest.mark.parametrize(
+    ("ops", "names"),
+    [
+        (
+            [gl.ops.RandomResizedCrop(24, 20, on=BOTH, interpolation={"mask": "nearest"}), gl.ops.RandomFlip(on=BOTH)],
+            "RandomResizedCrop RandomFlip",
+        ),
+        (
+            [
+                gl.ops.RandomFlip(on=BOTH), gl.ops.Resize(shorter=40, on=BOTH, interpolation={"mask": "nearest"}),
+                gl.ops.RandomCrop(30, 34, on=BOTH, pad=5, fill={"mask": 255}),
+            ],
+            "RandomFlip Resize RandomCrop",
+        ),
+    ],
+)  # fmt: skip
+def test_image_and_mask_go_the_same_way_each_in_one_visit(ops, names):
+    sizes = [(40 + 7 * row, 90 - 9 * row) for row in range(5)]
+    photos = [array(imagefiles.jpeg(*size)) for size in sizes]
+    masks = [array(imagefiles.png(*size, imagefiles.GRAY)) for size in sizes]
+    chain = [
+        gl.ops.Decode(on="image"), gl.ops.Decode("LABELS", on="mask"), *ops, gl.ops.Normalize(MEAN, STD, on="image"),
+    ]  # fmt: skip
+    graph = compile_ops(Spec((FILES, MASK)), chain)
+    fields = {"image": Ragged.of(photos, np.dtype(np.uint8)), "mask": Ragged.of(masks, np.dtype(np.uint8))}
+    before = {name: image_sizes(graph.spec_in[name], values, len(sizes)) for name, values in fields.items()}
+    draws = graph.draw(seed=5, epoch=0, records=np.arange(len(sizes)), sizes=before)
+    executor = ArrayRowExecutor(graph)
+
+    results = executor.run(fields, draws, {})
+
+    stages_of_both = f"image: image of Decode {names} Normalize; mask: image of Decode {names}"
+    assert executor.describe()["stages"] == stages_of_both
+    for name, values in fields.items():
+        for row in range(len(sizes)):
+            expected = values[row]
+            for place, draw in enumerate(draws):
+                if name in graph.targets[place]:
+                    row_draw = {key: column[row] for key, column in draw.items()}
+                    expected = graph.op_on(place, name).array(np, expected, row_draw)
+            np.testing.assert_array_equal(results[name][row], expected)
 
 
 def test_views_of_images_that_the_core_decodes_are_those_of_python(monkeypatch):

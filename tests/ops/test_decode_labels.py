@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import gpuload as gl
+from gpuload import core
 from gpuload.errors import RecordError
 from gpuload.images import decode, head
 
@@ -52,13 +55,108 @@ def files():
 FILES = files()
 
 
-@pytest.fixture(params=["nvImageCodec", "Pillow"])
+@pytest.fixture(params=["core", "nvImageCodec", "Pillow"])
 def codec(request, monkeypatch):
+    """Have labels decoded by the core, or by a codec, which makes colours of them."""
+    if request.param == "core":
+        monkeypatch.setattr(decode, "_process_codec", None)  # it is not asked
+        if core.native is None:
+            pytest.skip(f"no core: {core.problem}")
+        return
+    monkeypatch.setattr(core, "native", None)
     if request.param == "Pillow":
         monkeypatch.setattr(decode, "_process_codec", decode._pillow)
     else:
         pytest.importorskip("nvidia.nvimgcodec")
-    return request.param
+
+
+def paeth(left, above, corner):
+    """Return the predictor of PNG's filter 4, in the words of its specification, section 9.4."""
+    estimate = left + above - corner
+    distances = abs(estimate - left), abs(estimate - above), abs(estimate - corner)
+    return (left, above, corner)[distances.index(min(distances))]
+
+
+def filtered(rows, pixel_bytes, filters):
+    """Return rows of bytes as a PNG stores them, each with a filter."""
+    height, length = rows.shape
+    wide = np.zeros((height + 1, length + pixel_bytes), int)
+    wide[1:, pixel_bytes:] = rows
+    result = b""
+    for y in range(height):
+        kind = filters[y % len(filters)]
+        predictions = []
+        for x in range(length):
+            left, above, corner = wide[y + 1, x], wide[y, x + pixel_bytes], wide[y, x]
+            predictions.append([0, left, above, (left + above) // 2, paeth(left, above, corner)][kind])
+        result += bytes([kind]) + ((rows[y] - np.array(predictions)) % 256).astype(np.uint8).tobytes()
+    return result
+
+
+def stored(rows, bits, width, data, tail=b""):
+    """Return a gray PNG of rows of bytes, whose compressed data are ``data``."""
+
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", width, len(rows), bits, 0, 0, 0, 0)
+    parts = (
+        chunk(b"IHDR", header),
+        *(chunk(b"IDAT", part) for part in (data[:20], data[20:])),
+        tail,
+        chunk(b"IEND", b""),
+    )
+    return np.frombuffer(b"\x89PNG\r\n\x1a\n" + b"".join(parts), np.uint8)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("filters", [[0], [1], [2], [3], [4], [4, 3, 2, 1, 0, 3, 1, 4, 2]])
+def test_labels_of_every_filter_and_depth(bits, filters, codec):
+    width = 21
+    rows = RNG.integers(0, 256, (18, -(-width * bits // 8)), np.uint8)
+    values = np.unpackbits(rows, axis=1).reshape(18, -1, bits)[:, :width].astype(int) @ (1 << np.arange(bits)[::-1])
+    data = stored(rows, bits, width, zlib.compress(filtered(rows, max(bits // 8, 1), filters)))
+
+    labels = decode.decode(data, head.read(data), "LABELS", dtype="uint16")
+
+    np.testing.assert_array_equal(labels[..., 0], values)
+
+
+def damaged():
+    rows = RNG.integers(0, 256, (18, 21), np.uint8)
+    sound = zlib.compress(filtered(rows, 1, [0, 4]))
+    yield from (
+        sound[:-9],
+        sound[:-4] + b"abcd",
+        sound + b"more",
+        zlib.compress(filtered(rows[:-1], 1, [0])),
+        b"",
+        b"xx",
+    )
+    yield zlib.compress(filtered(rows, 1, [2]) + b"more")
+    yield zlib.compress(b"\5" + filtered(rows, 1, [2])[1:])
+    for place in range(0, len(sound), 29):
+        yield sound[:place] + bytes([sound[place] ^ 9]) + sound[place + 1 :]
+
+
+def outcome(data):
+    try:
+        return decode.decode(data, head.read(data), "LABELS").tolist()
+    except (head.HeadError, decode.ImageError) as error:
+        return str(error)
+
+
+def test_damaged_labels_are_what_a_codec_makes_of_them(monkeypatch):
+    files = [stored(np.empty((18, 21)), 8, 21, data) for data in damaged()]
+    wrong = files[0].copy()
+    wrong[60] ^= 1  # the checksum of a chunk is no longer right
+    files.append(wrong)
+    by_core = [outcome(data) for data in files]
+
+    monkeypatch.setattr(core, "native", None)
+
+    assert by_core == [outcome(data) for data in files]
+    assert sum(isinstance(result, str) for result in by_core) > 6
 
 
 @pytest.mark.parametrize("name", FILES)

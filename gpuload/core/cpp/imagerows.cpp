@@ -124,12 +124,16 @@ bool convert(Pixels& image, int64_t channels, Scratch& scratch) {
 }
 
 template <class Out>
-Walker<uint8_t, Out> walker_of(const Visit& visit, uint8_t fill, int64_t height, int64_t width, bool is_last) {
+Walker<uint8_t, Out> walker_of(const Visit& visit, const Walking& walking, int64_t height, int64_t width, bool is_last) {
     const std::vector<float> zeros(size_t(visit.channels), 0.0f), ones(size_t(visit.channels), 1.0f);
     const bool has_mean = is_last && !visit.mean.empty();
-    return Walker<uint8_t, Out>(Walk<uint8_t, Out>{visit.channels, false, is_last && visit.out_planes, fill,
+    Walker<uint8_t, Out> walker(Walk<uint8_t, Out>{visit.channels, false, is_last && visit.out_planes, walking.fill.front(),
                                                    has_mean ? visit.mean.data() : zeros.data(),
                                                    has_mean ? visit.scale.data() : ones.data(), height, width});
+    if constexpr (std::is_same_v<Out, uint8_t>)
+        if (!walking.has_one_fill())
+            for (size_t i = 0; i < walker.edge.size(); ++i) walker.edge[i] = walking.fill[i % walking.fill.size()];
+    return walker;
 }
 
 // Takes the images of a visit through its steps.
@@ -144,9 +148,9 @@ class Visitor {
             const int32_t* const size = walking->sizes.data();
             if (!is_size(size[0], size[1]) || size[1] > MOST_COLUMNS) continue;
             if (k + 1 == visit.steps.size())
-                last_.emplace(walker_of<Out>(visit, walking->fill, size[0], size[1], true));
+                last_.emplace(walker_of<Out>(visit, *walking, size[0], size[1], true));
             else
-                inner_[k].emplace(walker_of<uint8_t>(visit, walking->fill, size[0], size[1], false));
+                inner_[k].emplace(walker_of<uint8_t>(visit, *walking, size[0], size[1], false));
         }
     }
 
@@ -227,12 +231,12 @@ class Visitor {
         if (!is_last(place)) {
             uint8_t* const out = target(place, image, size[0], size[1]);
             const std::optional<Walker<uint8_t, uint8_t>>& walker = inner_[place.step];
-            core::walk(walker ? *walker : walker_of<uint8_t>(visit_, walking.fill, size[0], size[1], false), walked, out);
+            core::walk(walker ? *walker : walker_of<uint8_t>(visit_, walking, size[0], size[1], false), walked, out);
             image = {out, size[0], size[1]};
             return 1;
         }
         if (size[0] != place.room.height || size[1] != place.room.width) return 0;
-        core::walk(last_ ? *last_ : walker_of<Out>(visit_, walking.fill, size[0], size[1], true), walked, place.room.data);
+        core::walk(last_ ? *last_ : walker_of<Out>(visit_, walking, size[0], size[1], true), walked, place.room.data);
         return 1;
     }
 
@@ -251,7 +255,7 @@ class Visitor {
             // No image reaches to the largest number: a part that begins behind it lies outside, wherever it begins.
             const int32_t begin[] = {int32_t(std::min<int64_t>(part.top, INT32_MAX)), int32_t(std::min<int64_t>(part.left, INT32_MAX))};
             uint8_t* const out = target(place, image, box.height, box.width);
-            core::walk(walker_of<uint8_t>(visit_, walking.fill, box.height, box.width, false),
+            core::walk(walker_of<uint8_t>(visit_, walking, box.height, box.width, false),
                        Walked<uint8_t>{image.data, image.height, image.width, begin, mirror}, out);
             image = {out, box.height, box.width};
             box = {0, 0, box.height, box.width};
@@ -339,12 +343,12 @@ class Visitor {
         };
         if (is_last(place, 2)) {
             if (window[0] != place.room.height || window[1] != place.room.width) return 0;
-            write(last_ ? *last_ : walker_of<Out>(visit_, walking.fill, window[0], window[1], true), place.room.data);
+            write(last_ ? *last_ : walker_of<Out>(visit_, walking, window[0], window[1], true), place.room.data);
             return 2;
         }
         uint8_t* const out = place.scratch.reserve_beside(image, visit_.channels * window[0] * window[1]);
         const std::optional<Walker<uint8_t, uint8_t>>& walker = inner_[place.step + 1];
-        write(walker ? *walker : walker_of<uint8_t>(visit_, walking.fill, window[0], window[1], false), out);
+        write(walker ? *walker : walker_of<uint8_t>(visit_, walking, window[0], window[1], false), out);
         image = {out, window[0], window[1]};
         return 2;
     }

@@ -4,6 +4,7 @@
 // and places of one image are compared with each other before they are used: an image whose numbers do not fit is declined.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <variant>
@@ -44,8 +45,10 @@ struct Editing {
 struct Walking {
     std::vector<int32_t> start, mirror;  // [count, 2], see `Walk`
     std::vector<int32_t> sizes;          // [count, 2]: height and width of each window, or [2]: of all
-    uint8_t fill;
+    std::vector<uint8_t> fill;           // of each channel, outside the image
 
+    // Whether the fill is one number: else the result is bytes, HWC.
+    bool has_one_fill() const { return std::count(fill.begin(), fill.end(), fill.front()) == int64_t(fill.size()); }
     const int32_t* size(int64_t i) const { return sizes.data() + (sizes.size() == 2 ? 0 : 2 * i); }
 };
 
@@ -68,8 +71,8 @@ struct Room {  // memory for an image
 // Writes image i to `rooms[i]` and 0 to `declined[i]`, or anything and 1. Returns the time that decoding took, ns. Images have
 // the channels of the visit: one are the grays of red, green and blue, and of four the last is opaque.
 //
-// Assumes: the bytes of each file can be read; the visit is of `files.count` images, and its last step is a walk if Out is float
-// or the result has planes. Heads, regions, boxes, sizes and edits are compared with each other, with the files and with the
+// Assumes: the bytes of each file can be read; the visit is of `files.count` images, and its last step is a walk of one fill if
+// Out is float or the result has planes. Heads, regions, boxes, sizes and edits are compared with each other, with the files and with the
 // rooms.
 template <class Out>
 int64_t make_rows(Codec& codec, const Files& files, const Visit& visit, const Room<Out>* rooms, int8_t* declined);

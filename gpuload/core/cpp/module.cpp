@@ -39,6 +39,7 @@
 #include "pages.hpp"
 #include "pilresize.hpp"
 #include "policies.hpp"
+#include "png.hpp"
 #include "queue.hpp"
 #include "random.hpp"
 #include "resize.hpp"
@@ -516,6 +517,14 @@ void gather_pieces(const Bytes& raw, const Int64s& begins, const Int64s& lengths
 
 // --- images
 
+bool unfilter(const Bytes& rows, int64_t pixel_bytes, const Array<uint8_t, 2>& out) {
+    const int64_t height = out.shape(0), row_bytes = out.shape(1);
+    require(pixel_bytes > 0 && pixel_bytes <= row_bytes && row_bytes < INT32_MAX, "unfilter: sizes");
+    require(rows.size() % (1 + row_bytes) == 0 && rows.size() / (1 + row_bytes) == height, "unfilter: a filter and bytes a row");
+    Release lock;
+    return core::unfilter(rows.data(), height, row_bytes, pixel_bytes, out.data());
+}
+
 int64_t lzw_bytes(const Bytes& coded, int64_t enough) {
     Release lock;
     return core::lzw_bytes(core::Reader(coded.data(), size_t(coded.size())), enough);
@@ -859,15 +868,15 @@ class PyVisit {
         add(core::Editing{copy_of(edits), edits.shape(1)});
     }
 
-    void walk(const Numbers& start, const Numbers& mirror, const Numbers& sizes, int fill) {
+    void walk(const Numbers& start, const Numbers& mirror, const Numbers& sizes, const Bytes& fill) {
         require(each(start, 2) && each(mirror, 2), "Visit: a window an image");
         require(sizes.shape(1) == 2 && (sizes.shape(0) == 1 || sizes.shape(0) == visit_.count), "Visit: sizes of windows");
-        require(fill >= 0 && fill <= 255, "Visit: fill is no uint8");
-        add(core::Walking{copy_of(start), copy_of(mirror), copy_of(sizes), uint8_t(fill)});
+        require(fill.size() == visit_.channels, "Visit: a fill a channel");
+        add(core::Walking{copy_of(start), copy_of(mirror), copy_of(sizes), copy_of(fill)});
     }
 
     void finish(const Array<const float, 1>& mean, const Array<const float, 1>& scale, bool out_planes) {
-        require(ends_in_walk(), "Visit: the last step is a walk");
+        require(ends_in_walk(), "Visit: the last step is a walk of one fill");
         require(mean.size() == visit_.channels && scale.size() == visit_.channels, "Visit: a mean and a scale a channel");
         require(!is_ready_, "Visit: it has its last step");
         is_ready_ = true;
@@ -880,8 +889,9 @@ class PyVisit {
         is_ready_ = true;
         return visit_;
     }
-    bool ends_in_walk() const {
-        return !visit_.steps.empty() && std::holds_alternative<core::Walking>(visit_.steps.back());
+    bool ends_in_walk() const {  // of one fill
+        const auto* const walking = visit_.steps.empty() ? nullptr : std::get_if<core::Walking>(&visit_.steps.back());
+        return walking != nullptr && walking->has_one_fill();
     }
 
   private:
@@ -1074,6 +1084,7 @@ NB_MODULE(_native, module) {
     module.def("fill_bytes", fill_bytes);
 
     module.def("lzw_bytes", lzw_bytes);
+    module.def("unfilter", unfilter);
     module.def("read_scans", read_scans);
     module.def("read_jpeg_heads", read_jpeg_heads);
     module.def("walk", walk<uint8_t, uint8_t>);

@@ -146,25 +146,10 @@ class WalkStage(Stage):
         return _are_bytes(self.before) and self.after.dtype in walk.DTYPES
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
-        """See ``Stage``.
-
-        Where sizes vary the walk over the images of each size is folded by itself: a window may begin at the far end of
-        its image. All else is the same for all images.
-        """
-        paths = []
-        for shape, rows, count in _by_size(size):
-            begin = walk.begin(self.before, count, (*shape, _channels(self.before)))
-            paths.append((rows, _fold_ops(begin, self.ops, _rows(draws, rows))))
-        path = paths[0][1]
-        if len(paths) == 1:
-            start, mirror = (np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror))
-            windows = np.array([path.window], np.int32)
-        else:
-            start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
-            for rows, part in paths:
-                start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
-            windows = windows[:1] if (windows == windows[0]).all() else windows
-        visit.walk(start, mirror, windows, int(path.fill))
+        """See ``Stage``."""
+        path, windows = _add_walk(
+            visit, self.before, size, lambda begin, rows: _fold_ops(begin, self.ops, _rows(draws, rows))
+        )
         if path.mean is not None and path.scale is not None:
             visit.finish(path.mean, path.scale, path.out_axes == "CHW")
         elif path.out_axes == "CHW":
@@ -428,6 +413,27 @@ class ArrayStage(Stage):
     word = "array"
     writes = False
 
+    def can_join(self, empty_draws: Sequence[Draw]) -> bool:
+        """See ``Stage``; or a walk whose channels have fills of their own."""
+        if super().can_join(empty_draws):
+            return True
+        if not _are_bytes(self.before):
+            return False
+        path = self._walk(walk.begin(self.before, 0), empty_draws[self.places[0]])
+        colours = path.colours if path is not None and path.dtype == np.uint8 else None
+        return bool(colours) and len(colours or ()) == _channels(self.before) and set(colours or ()) <= set(range(256))
+
+    def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
+        """See ``Stage``."""
+        if self.ops[0].resample(draws[0], size) is not None:
+            return super().add_step(visit, draws, size)
+        _, windows = _add_walk(visit, self.before, size, lambda begin, rows: self._walk(begin, _rows(draws, rows)[0]))
+        return np.broadcast_to(windows, size.shape)
+
+    def _walk(self, begin: Walk | None, draw: Draw) -> Walk | None:
+        """Return the walk that the op is by itself, whose channels may have fills of their own."""
+        return None if begin is None else self.ops[0].fold(begin.with_(colours=()), draw)
+
     @cached_property
     def label(self) -> str:
         """See ``Stage``."""
@@ -670,6 +676,39 @@ def _channels(field: Field) -> int:
     if channels is None:
         raise RuntimeError(f"{field} has images of varying channels")
     return channels
+
+
+def _add_walk(
+    visit: Visit, before: Field, size: Sizes, fold: Callable[[Walk | None, Any], Walk | None]
+) -> tuple[Walk, NDArray[np.int32]]:
+    """Add a walk to a visit; return the walk over the images of one size, and the windows of all, ``[N or 1, 2]``.
+
+    Where sizes vary the walk over the images of each size is folded by itself: a window may begin at the far end of its
+    image. All else is the same for all images.
+
+    Args:
+        visit: of N images.
+        before: the field before the walk.
+        size: of the images.
+        fold: returns the walk of some rows, for one that changes nothing.
+    """
+    paths = []
+    for shape, rows, count in _by_size(size):
+        begin = walk.begin(before, count, (*shape, _channels(before)))
+        if (path := fold(begin, rows)) is None:
+            raise RuntimeError(f"a walk over {before} folded without records and does not with them")
+        paths.append((rows, path))
+    path = paths[0][1]
+    if len(paths) == 1:
+        start, mirror = (np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror))
+        windows = np.array([path.window], np.int32)
+    else:
+        start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
+        for rows, part in paths:
+            start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
+        windows = windows[:1] if (windows == windows[0]).all() else windows
+    visit.walk(start, mirror, windows, np.array(path.colours or (path.fill,) * path.channels, np.uint8))
+    return path, windows
 
 
 def _by_size(size: Sizes) -> Iterator[tuple[tuple[int, int], Any, int]]:

@@ -37,7 +37,7 @@ int32_t near(Input& input, int64_t usual) { return int32_t(input.hostile(usual))
 
 void rows(Input input) {
     const bool has_regions = input.flag(), writes_floats = input.flag(), fits_room = input.byte() < 224;
-    const int64_t channels = input.flag() ? 3 : input.number(0, 5);
+    const int64_t channels = input.flag() ? 3 : input.number(1, 5);
     std::vector<uint8_t> words(200);
     for (uint8_t& word : words) word = input.byte();
     const Block<uint8_t> file = input.rest();
@@ -58,7 +58,8 @@ void rows(Input input) {
     const int64_t begin = 0, end = file.size();
     int8_t declined = -1;
     const core::Files files{file.data(), &begin, &end, heads.data(), has_regions ? regions.data() : nullptr, 1};
-    if (writes_floats && !visit.steps.empty() && std::holds_alternative<core::Walking>(visit.steps.back())) {
+    const auto* const last = visit.steps.empty() ? nullptr : std::get_if<core::Walking>(&visit.steps.back());
+    if (writes_floats && last != nullptr && last->has_one_fill()) {
         visit.out_planes = choice.flag();
         Block<float> out(size_t(channels * room.height * room.width));
         const core::Room<float> rooms{out.data(), room.height, room.width};

@@ -24,6 +24,7 @@ constexpr Target TARGETS[] = {
     {"copies", fuzz::copies},
     {"edits", fuzz::edits},
     {"examples", fuzz::examples},
+    {"filters", fuzz::filters},
     {"frames", fuzz::frames},
     {"heads", fuzz::heads},
     {"lzw", fuzz::lzw},

@@ -90,8 +90,8 @@ def _rows() -> Iterator[bytes]:
 
 
 NUMBERS = (  # targets whose inputs are numbers alone
-    "blurs", "colours", "copies", "edits", "maps", "permutations", "pillow_resizes", "resizes", "roundings", "steps",
-    "taps", "visits", "walks", "warps", "windows",
+    "blurs", "colours", "copies", "edits", "filters", "maps", "permutations", "pillow_resizes", "resizes", "roundings",
+    "steps", "taps", "visits", "walks", "warps", "windows",
 )  # fmt: skip
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "checksums": _checksums, "examples": _examples, "frames": _frames, "heads": _heads, "lzw": _lzw, "rows": _rows,

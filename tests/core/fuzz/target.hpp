@@ -92,6 +92,7 @@ void colours(Input input);
 void copies(Input input);
 void edits(Input input);
 void examples(Input input);
+void filters(Input input);
 void frames(Input input);
 void heads(Input input);
 void lzw(Input input);

@@ -39,7 +39,7 @@ core::Editing editing_of(Input& input) {
     return {std::move(numbers), count};
 }
 
-core::Walking walking_of(Input& input, Sides image, Sides& after) {
+core::Walking walking_of(Input& input, int64_t channels, Sides image, Sides& after) {
     after = {input.number(input.byte() < 250, MOST_SIDE), input.number(1, MOST_SIDE)};
     core::Walking walking;
     walking.sizes = {int32_t(after.height), int32_t(after.width)};
@@ -47,7 +47,9 @@ core::Walking walking_of(Input& input, Sides image, Sides& after) {
         walking.start.push_back(input.flag() ? int32_t(input.number(0, MOST_SIDE)) - 20 : near(input, side));
         walking.mirror.push_back(input.flag());
     }
-    walking.fill = input.byte();
+    const bool has_colours = input.flag();
+    const uint8_t gray = input.byte();
+    for (int64_t c = 0; c < channels; ++c) walking.fill.push_back(has_colours ? input.byte() : gray);
     return walking;
 }
 
@@ -71,7 +73,7 @@ core::Visit visit_of(Input& input, int64_t channels, Sides image, std::vector<Si
         switch (input.number(0, 4)) {
             case 0: visit.steps.push_back(editing_of(input)); break;
             case 1:
-            case 2: visit.steps.push_back(walking_of(input, image, after)); break;
+            case 2: visit.steps.push_back(walking_of(input, channels, image, after)); break;
             default: visit.steps.push_back(resizing_of(input, image, after));
         }
         sides.push_back(image = after);
@@ -106,7 +108,8 @@ void visits(Input input) {
     const Sides other{room.height + 1, room.width};
     Block<uint8_t> larger(size_t(channels * other.height * other.width));
     ensure(!make(image, size, visit, larger, other), "a room of another size is not filled");
-    if (visit.steps.empty() || !std::holds_alternative<core::Walking>(visit.steps.back())) return;
+    const auto* const last = visit.steps.empty() ? nullptr : std::get_if<core::Walking>(&visit.steps.back());
+    if (last == nullptr || !last->has_one_fill()) return;
     visit.out_planes = input.flag();
     for (int64_t c = 0; c < channels; ++c) {
         visit.mean.push_back(float_of(input));
