@@ -781,6 +781,31 @@ class TestWaitingInATrainingStep:
         assert float(step_ms) > 0
         assert all(0 <= float(share.rstrip("%")) <= 100 for share in (waiting, host))
 
+    @pytest.mark.slow
+    def test_a_training_of_keras_on_the_cpu_has_a_share_of_waiting(self, tmp_path):
+        pytest.importorskip("keras")
+        pytest.importorskip("tensorflow")
+        code = (
+            "from benchmarks import gpu_waiting as w; "
+            "print(w.measure('keras', 'cpu', works=[w.JPEG_HOST], is_short=True)[0][:2])"
+        )
+        variables = {"KERAS_BACKEND": "tensorflow", "GPULOAD_BENCH_DATA": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+
+        process = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+        assert process.stdout == f"{['keras on tensorflow', gpu_waiting.JPEG_HOST]}\n", process.stderr
+
+    def test_the_works_that_cannot_be_done_are_left_out_by_name(self, monkeypatch):
+        monkeypatch.setattr(gpu_waiting.gpu, "absent", lambda packages: dict.fromkeys(packages, "no DALI here"))
+
+        works, problems = gpu_waiting.present_works("resnet50")
+
+        assert works == [gpu_waiting.JPEG_HOST]
+        assert problems == [f"{gpu_waiting.JPEG_DALI}: left out, no DALI here"]
+
     def test_what_the_loader_takes_longer_is_waiting(self):
         framework = gpu_waiting.Framework(iter, None, lambda batch: batch, lambda batch: batch, lambda batch: None)
 
