@@ -179,7 +179,7 @@ PARTS = (
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",), limit_s=30),
     files(
         "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
-        "tests/test_containers.py", needs=EXECUTOR,
+        "tests/test_containers.py", "tests/pipeline/test_audit.py", needs=EXECUTOR,
     ),
     files("DALI bridge", "", "tests/bridges/test_dali.py", needs=EXECUTOR),
     # Figures, one after the other.
