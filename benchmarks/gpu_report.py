@@ -173,7 +173,10 @@ PARTS = (
     files("ops", f"not ({OF_DALI})", *OPS, needs=("cv2",), limit_s=100),
     files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
-    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/cli/test_bench_lanes.py"),
+    files(
+        "loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/test_host_lane.py",
+        "tests/cli/test_bench_lanes.py",
+    ),
     files("audit", f"not ({OF_DALI})", "tests/pipeline/test_audit.py"),
     files("cache", f"not ({OF_DALI})", "tests/test_card_cache.py"),
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",), limit_s=30),

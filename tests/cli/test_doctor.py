@@ -3,10 +3,14 @@
 import json
 import signal
 
+import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.cli import doctor, main
 from gpuload.cli.doctor import ABSENT, OK, PROBLEM, Finding, Package
+from gpuload.executors import trials
+from gpuload.ops.decode import decoder_on_gpu
 
 
 def plant(folder, monkeypatch, files):
@@ -119,6 +123,25 @@ def test_each_format_is_decoded_whole_and_by_region_in_a_process_of_its_own():
     assert [result for result in results if result[1] == PROBLEM] == []
 
 
+def test_it_says_where_images_can_be_decoded(monkeypatch):
+    monkeypatch.setattr(doctor.device, "gpu_problem", lambda number: None)
+    monkeypatch.setattr(doctor.device, "num_gpus", lambda: 1)
+    monkeypatch.setattr(doctor.threads, "num_cores_for_gpu", lambda num_gpus: 16)
+    monkeypatch.setattr(doctor.native, "codec", lambda: object())
+    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
+
+    def abouts() -> dict[str, str]:
+        return {finding.subject: finding.about for finding in doctor._lanes()}
+
+    assert list(abouts()) == ["decoding on the host", "decoding on a GPU", 'executor="auto" on a GPU']
+    assert "decoded on the host" in abouts()['executor="auto" on a GPU']
+    assert "there are 16 cores for each GPU" in abouts()['executor="auto" on a GPU']
+    monkeypatch.setattr(doctor.decode, "codec", lambda: None)
+    assert "decoded on the device" in abouts()['executor="auto" on a GPU']
+    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
+    assert 'executor="auto" on a GPU' not in abouts()
+
+
 def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatch, capsys):
     plant(tmp_path, monkeypatch, {"planted_package/__init__.py": "raise OSError('a library is missing')"})
     monkeypatch.setattr(doctor, "PACKAGES", (package("planted_package"), package("no_such_package")))
@@ -141,3 +164,45 @@ def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatc
     assert max(map(len, text.splitlines())) <= 80
     assert "PROBLEM planted_package: does not load: OSError: a library is missing" in text
     assert "->" in text
+
+
+def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("nvidia.dali")
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path))
+    monkeypatch.delenv(trials.SWITCH, raising=False)
+    monkeypatch.setattr(doctor, "NUM_JPEGS", 4)
+    monkeypatch.setattr(doctor.device, "card", lambda place: "NVIDIA H100")
+    doctor.try_decoder("cpu")  # DALI's decoder there; it prints a line, which the parent reads
+    line = capsys.readouterr().out
+    monkeypatch.setattr(doctor, "_child", lambda program, place: (0, f"DALI says hello\n{line}", ""))
+
+    finding = doctor.try_card("gpu:0")
+
+    decoder = decoder_on_gpu([gl.ops.Decode()])
+    assert (finding.state, finding.about) == (OK, "4 JPEGs, 32 at a time, have the pixels of the CPU")
+    assert trials.load_verdict(decoder, "NVIDIA H100").is_good
+
+    monkeypatch.setattr(doctor, "_child", lambda program, place: (-11, "", ""))
+    finding = doctor.try_card("gpu:0")
+
+    assert (finding.state, finding.about) == (PROBLEM, "it ended the process (SIGSEGV)")
+    assert 'decode="host"' in finding.remedy
+    assert trials.load_verdict(decoder, "NVIDIA H100") == trials.Verdict(False, finding.about)
+
+
+def test_a_decoder_that_makes_other_pixels_is_a_problem(monkeypatch, capsys):
+    pytest.importorskip("nvidia.dali")
+    monkeypatch.setattr(doctor, "NUM_JPEGS", 4)
+    from gpuload.executors.dali import DaliExecutor
+
+    finish = DaliExecutor.finish
+
+    def shifted(self):
+        return {"image": [np.roll(image, 1, axis=1) for image in finish(self)["image"]]}
+
+    monkeypatch.setattr(DaliExecutor, "finish", shifted)
+    doctor.try_decoder("cpu")
+
+    state, about = json.loads(capsys.readouterr().out)
+    assert state == PROBLEM
+    assert "values differ" in about
