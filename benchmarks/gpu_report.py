@@ -155,7 +155,8 @@ PARTS = (
     Part("data", "machine", ("-m", "benchmarks.gpu_data", *RESULT), limit_s=60, is_alone=False),
     files(
         "lane", f"not ({OF_DALI})", "tests/test_lane.py", "tests/test_device.py", "tests/test_rawdecode.py",
-        "tests/pipeline/test_gpu.py", "tests/pipeline/test_varying.py", "tests/bridges/test_cupy.py",
+        "tests/pipeline/test_gpu.py", "tests/pipeline/test_gpu_files.py", "tests/pipeline/test_varying.py",
+        "tests/bridges/test_cupy.py",
         "tests/executors/test_array.py", "tests/executors/test_gpu_lane.py", "tests/executors/test_cuda_kernels.py",
         limit_s=100,
     ),
