@@ -155,7 +155,8 @@ PARTS = (
     Part("data", "machine", ("-m", "benchmarks.gpu_data", *RESULT), limit_s=60, is_alone=False),
     files(
         "lane", f"not ({OF_DALI})", "tests/test_lane.py", "tests/test_device.py", "tests/test_rawdecode.py",
-        "tests/pipeline/test_gpu.py", "tests/pipeline/test_varying.py", "tests/bridges/test_cupy.py",
+        "tests/pipeline/test_gpu.py", "tests/pipeline/test_gpu_files.py", "tests/pipeline/test_varying.py",
+        "tests/bridges/test_cupy.py",
         "tests/executors/test_array.py", "tests/executors/test_gpu_lane.py", "tests/executors/test_cuda_kernels.py",
         limit_s=100,
     ),
@@ -175,14 +176,14 @@ PARTS = (
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
     files(
         "loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/test_host_lane.py",
-        "tests/cli/test_bench_lanes.py", limit_s=60,
+        "tests/cli/test_bench_lanes.py",
     ),
     files("audit", f"not ({OF_DALI})", "tests/pipeline/test_audit.py"),
     files("cache", f"not ({OF_DALI})", "tests/test_card_cache.py"),
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",), limit_s=30),
     files(
         "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
-        "tests/test_containers.py", needs=EXECUTOR,
+        "tests/test_containers.py", "tests/pipeline/test_audit.py", needs=EXECUTOR,
     ),
     files("DALI bridge", "", "tests/bridges/test_dali.py", needs=EXECUTOR),
     # Figures, one after the other.

@@ -56,6 +56,7 @@ class Framework(NamedTuple):
         layer: queues a layer and returns its result; of a training a whole step.
         wait: waits until a result is there.
         is_training: whether ``layer`` is a whole step.
+        name: in the table, where it is not that of the argument.
     """
 
     tensors: Callable[[Any], Iterable[Any]]
@@ -64,6 +65,7 @@ class Framework(NamedTuple):
     layer: Callable[[Any], Any]
     wait: Callable[[Any], object]
     is_training: bool = False
+    name: str = ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -105,7 +107,7 @@ def measured(name: str, device: str, *, works: Iterable[str], is_short: bool) ->
         for work in works:
             with LOADERS[work](Path(folder), device, is_short) as loader:
                 step_s, waiting, next_share = _shares(framework, loader, is_short)
-            yield [name, work, f"{step_s * 1e3:.2f}", f"{waiting:.1%}", f"{next_share:.1%}"], waiting
+            yield [framework.name or name, work, f"{step_s * 1e3:.2f}", f"{waiting:.1%}", f"{next_share:.1%}"], waiting
 
 
 def _shares(framework: Framework, loader: Any, is_short: bool) -> tuple[float, float, float]:
@@ -324,7 +326,8 @@ def of_keras(device: str, rounds: int) -> Framework:
     if backend == "torch":
         torch: Any = importlib.import_module("torch")
         framework = _torch_training(model, torch.optim.SGD(model.parameters(), lr=0.1), device)
-        return framework._replace(begin=lambda batch: batch)  # Keras' images are channels last
+        # Keras' images are channels last.
+        return framework._replace(begin=lambda batch: batch, name="keras on torch")
     if backend != "tensorflow":
         raise ValueError(f"KERAS_BACKEND={backend}: this training is written for tensorflow and torch")
     return _keras_on_tensorflow(keras, model)
@@ -356,8 +359,9 @@ def _keras_on_tensorflow(keras: Any, model: Any) -> Framework:
         return loss
 
     return Framework(
-        bridge.tensors, tf.constant, lambda batch: batch, step, lambda loss: loss.numpy(), is_training=True
-    )
+        bridge.tensors, tf.constant, lambda batch: batch, step, lambda loss: loss.numpy(), is_training=True,
+        name="keras on tensorflow",
+    )  # fmt: skip
 
 
 LOADERS = {

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import gpuload as gl
 from benchmarks import (
     bridges,
     clocks,
@@ -45,6 +46,7 @@ from benchmarks import (
 from benchmarks.gpu_report import Part, Report
 from benchmarks.question import BY_NAME, NAMES, REMOTE, SLOW, Peer, Work, find, is_to_tf, touch
 from gpuload.device import Problem
+from gpuload.ops.bounds import EXACT
 from tests import simdevice
 
 ROOT = Path(__file__).parents[1]
@@ -718,19 +720,28 @@ class TestTheDataOnAGpu:
 
 
 class TestLanesBesideTheCpu:
-    def test_one_value_that_differs_is_wrong_where_the_core_decodes(self):
-        difference = gpu_parity.Difference(largest=1.0, total=1.0, num_different=1, num_values=10_000)
+    @pytest.fixture
+    def source(self, tmp_path):
+        pytest.importorskip("PIL")
+        gpu_parity.jpeg(0, 40, 50).tofile(tmp_path / "0.jpg")
+        return gl.images(tmp_path, labels=None)
 
-        assert gpu_right._wrong("x", difference, is_nvjpeg=True, is_bytes=True) == []
-        assert gpu_right._wrong("x", difference, is_nvjpeg=False, is_bytes=False) == [
-            "x: 0.0100% of the values differ, the largest by 1; none may"
-        ]
+    @pytest.mark.parametrize("lane", ["array", "dali, host"])
+    def test_bytes_that_the_core_makes_may_not_differ(self, lane, source):
+        assert gpu_right.bound_of(source, gpu_right.lists_of_ops()["bytes"], lane) == EXACT
 
-    def test_a_mean_above_the_bound_is_wrong_where_nvjpeg_decodes(self):
-        difference = gpu_parity.Difference(largest=9.0, total=15_000.0, num_different=9_000, num_values=10_000)
+    def test_numbers_that_the_gpu_makes_may_differ_as_far_as_the_op_states(self, source):
+        bound = gpu_right.bound_of(source, gpu_right.lists_of_ops()["normalised"], "array")
 
-        (problem,) = gpu_right._wrong("x", difference, is_nvjpeg=True, is_bytes=True)
-        assert problem == "x: the mean is 1.500 levels, the bound 1"
+        assert (bound.largest, bound.relative) == (0, gl.ops.Normalize.bounds["gpu"].relative)
+
+    def test_an_image_that_nvjpeg_skips_is_far_from_what_it_should_be(self):
+        expected = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
+        values = np.where(expected < 255, expected + 1, expected)
+
+        assert gpu_right.far_image(values, expected) == ""
+        values[2] = gpu_right.PATTERN
+        assert gpu_right.far_image(values, expected).startswith("image 2 differs by ")
 
 
 class TestParityOnAGpu:
@@ -780,6 +791,31 @@ class TestWaitingInATrainingStep:
         assert (framework, work) == (name, gpu_waiting.CIFAR)
         assert float(step_ms) > 0
         assert all(0 <= float(share.rstrip("%")) <= 100 for share in (waiting, host))
+
+    @pytest.mark.slow
+    def test_a_training_of_keras_on_the_cpu_has_a_share_of_waiting(self, tmp_path):
+        pytest.importorskip("keras")
+        pytest.importorskip("tensorflow")
+        code = (
+            "from benchmarks import gpu_waiting as w; "
+            "print(w.measure('keras', 'cpu', works=[w.JPEG_HOST], is_short=True)[0][:2])"
+        )
+        variables = {"KERAS_BACKEND": "tensorflow", "GPULOAD_BENCH_DATA": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+
+        process = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+        assert process.stdout == f"{['keras on tensorflow', gpu_waiting.JPEG_HOST]}\n", process.stderr
+
+    def test_the_works_that_cannot_be_done_are_left_out_by_name(self, monkeypatch):
+        monkeypatch.setattr(gpu_waiting.gpu, "absent", lambda packages: dict.fromkeys(packages, "no DALI here"))
+
+        works, problems = gpu_waiting.present_works("resnet50")
+
+        assert works == [gpu_waiting.JPEG_HOST]
+        assert problems == [f"{gpu_waiting.JPEG_DALI}: left out, no DALI here"]
 
     def test_what_the_loader_takes_longer_is_waiting(self):
         framework = gpu_waiting.Framework(iter, None, lambda batch: batch, lambda batch: batch, lambda batch: None)

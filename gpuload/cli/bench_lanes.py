@@ -1,11 +1,12 @@
 """The lanes of images to a GPU, measured beside one another, and which of them to write.
 
-Lanes     `LANES`: arguments of a loader, as a user writes them. A lane that is not for these ops, or whose package is
-          not installed, is a line with the reason and its remedy.
-Measured  in turns, ``ROUNDS`` times each, half of the time each: a machine that is busier for a while slows down all of
-          them. The faster turn counts.
-Choice    the lane with the most records/s. Among those that are within ``NOISE`` of it, as all are beside a slow step,
-          the one that takes the least processor time: it leaves the most to the training.
+Lanes     `LANES`: arguments of a loader, as a user writes them. A lane that is not for these ops,
+          or whose package is not installed, is a line with the reason and its remedy.
+Measured  in turns, ``ROUNDS`` times each, half of the time each: a machine that is busier for a
+          while slows down all of them. The faster turn counts.
+Choice    the lane with the most records/s. Among those that are within ``NOISE`` of it, as all are
+          beside a slow step, the one that takes the least processor time: it leaves the most to the
+          training.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DECODING = "decoding:"  # a line of ``describe()``
 ROUNDS = 2
 NOISE = 0.97  # of the fastest one: a smaller difference is noise
 
-Figures = tuple[float, float]  # records/s; milliseconds of processor time for a record, of all threads
+Figures = tuple[float, float]  # records/s; processor time of all threads for a record, milliseconds
 Measure = Callable[[gl.Loader, float], Figures]
 
 
@@ -112,7 +113,7 @@ class Comparison:
 def compare_lanes(
     make_loader: Callable[..., gl.Loader], loader: gl.Loader, measure: Measure, seconds: float
 ) -> Comparison | None:
-    """Return the lanes beside one another; None where the loader decodes no images, or has a CPU by the user's wish.
+    """Return the lanes beside one another; None without images, or on a CPU by the user's wish.
 
     Args:
         make_loader: makes a loader from the arguments of a lane.
@@ -150,7 +151,7 @@ def _measure_lane(
             return Lane(words, *measure(loader, seconds))
     except GpuloadError as error:
         return Lane(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
-    except RuntimeError as error:  # of DALI or CUDA, which this card or this version of them does not like
+    except RuntimeError as error:  # of DALI or CUDA: not with this card, or not in these versions
         return Lane(words, why_not=f"failed: {' '.join(str(error).split())}")
 
 

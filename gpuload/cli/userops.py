@@ -12,7 +12,7 @@ from gpuload.storage.files import open_error
 
 
 def words_of(text: str) -> tuple[str, str]:
-    """Return the line of Python that imports what a text names, with its end, and the list of ops in Python.
+    """Return the line of Python that imports what a text names, and the list of ops in Python.
 
     augment:train_ops         from augment import train_ops    train_ops
     lib/augment.py:make_ops   from augment import make_ops     make_ops(), as it is a function

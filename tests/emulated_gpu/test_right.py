@@ -46,12 +46,12 @@ def test_a_lane_whose_pixels_differ_is_named(few_ops, tmp_path, monkeypatch):
     status, _, problems = run("lanes", tmp_path)
 
     assert status == 1
-    assert problems[0].startswith("bytes, lane array: ")
-    assert problems[0].endswith("; none may")
+    assert problems[0].startswith("bytes, lane array, epoch 0, step 0: ")
+    assert " values differ: the one at [" in problems[0]
 
 
 def test_a_lane_that_cannot_run_is_named(few_ops, tmp_path, monkeypatch):
-    monkeypatch.setitem(gpu_right.LANES, "array", ({"executor": "arrays"}, False))
+    monkeypatch.setitem(gpu_right.LANES, "array", {"executor": "arrays"})
 
     status, _, problems = run("poison", tmp_path)
 
