@@ -167,3 +167,35 @@ def test_a_division_by_multiplication_is_exact(length):
 
     assert factor < 1 << 32
     assert ((numbers * np.uint64(factor)) >> np.uint64(shift) == numbers // np.uint64(length)).all()
+
+
+EDITED = {
+    "chains, then a policy, or the other way round": ops.Shuffle([ops.AugMix(10), ops.RandAugment(2, 20)]),
+    "chains that do nothing, and no edits at all": ops.Sometimes(0.6, [ops.AugMix(1, 1, 1), ops.Sharpness(0.5, 1.5)]),
+    "tiles beside levels": ops.OneOf([ops.CLAHE(p=1.0), ops.Equalize(p=1.0), ops.ColorJitter(0.4, 0.4, 0.4, 0.1)]),
+}
+
+
+@pytest.mark.parametrize("form", ["one size", "many sizes"])
+@pytest.mark.parametrize("name", EDITED)
+def test_edits_make_the_numbers_of_the_core_where_levels_are_counted_by_several_blocks(name, form):
+    op, random, count, xp = EDITED[name].of("image"), np.random.default_rng(2), 12, devices.cupy()
+    sizes = [(130, 140)] * count if form == "one size" else [(100 + 9 * i, 150 - 7 * i) for i in range(count)]
+    images = [random.integers(i, 256 - 9 * i, (*size, 3)).astype(np.uint8) for i, size in enumerate(sizes)]
+    u = random.random((count, op.num_uniforms))
+    draw = op.draw(u, np.array(sizes, np.int32))
+    expected = [op.array(np, image, {key: rows[i] for key, rows in draw.items()}) for i, image in enumerate(images)]
+
+    on_device = [xp.asarray(image) for image in images]
+    result = op.array_batch(xp, xp.stack(on_device) if form == "one size" else on_device, draw)
+
+    for image, values in zip(result, expected, strict=True):
+        np.testing.assert_array_equal(image.get(), values)
+
+
+def test_a_list_of_images_that_lie_in_one_memory_says_where_each_lies():
+    xp = devices.cupy()
+    images = ops.Cast("float32").array_batch(xp, [xp.zeros((3 + i, 4, 2), np.uint8) for i in range(3)], {})
+
+    assert isinstance(images, devices.Views)
+    np.testing.assert_array_equal(images.table, walk.tabulate(list(images)))
