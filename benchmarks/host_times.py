@@ -97,17 +97,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def page(table: str) -> str:
     """Return the text of the results file."""
-    found = machine.machine(RESULT.parent)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    about = machine.machine(RESULT.parent)
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return f"""# What ops cost the host before a GPU gets to work
 
 `python -m benchmarks.host_times --write`, {time.strftime("%Y-%m-%d")}, {commit.strip()}: microseconds of one thread for
 an image of a batch of {COUNT}, under the interpreter's lock. The device is emulated and does nothing: what a real
 card's driver takes for a launch is not in it, and a card decides. One size is {SIDE} x {SIDE} x 3 bytes. Many sizes are
-{SIDE} to {MOST_SIDE - 1} pixels a side, in a list; a result of many sizes is a list, too, of views that take some 1.2 us
-each.
+{SIDE} to {MOST_SIDE - 1} pixels a side, in a list; a result of many sizes is a list, too, of views of some 1.2 us each.
 
-- {found["cpu"]}, {found["cores"]} cores; other programs ran beside, so the least of {ROUNDS} rounds stands here
+- {about["cpu"]}, {about["cores"]} cores; other programs ran beside, so the least of {ROUNDS} rounds stands here
 - before: 771a91a, on the same machine, less exactly
 
 {table}

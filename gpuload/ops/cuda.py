@@ -260,7 +260,8 @@ extern "C" __global__ void resize(const Image* images, const Axis* axes, const i
     Line columns = {weights + across.weights + (Long)x * across.support, image.across, left, across.support,
         across.inside};
     bool clips = top < 0 || top + down.support > down.inside || left < 0 || left + across.support > across.inside;
-    const Line &outer = image.vertical_first ? columns : rows, &inner = image.vertical_first ? rows : columns;
+    Line outer = rows, inner = columns;
+    if (image.vertical_first) outer = columns, inner = rows;
     float total = clips ? filtered<true>(pixels, outer, inner) : filtered<false>(pixels, outer, inner);
     store(to, total);
 #endif
