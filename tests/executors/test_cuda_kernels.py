@@ -126,12 +126,12 @@ WALKS = {
 }
 
 
-@pytest.mark.parametrize("axes", [("HWC", "HWC"), ("HWC", "CHW"), ("CHW", "HWC"), ("CHW", "CHW")], ids="-".join)
+@pytest.mark.parametrize("axes", [("HWC", "HWC"), ("HWC", "CHW"), ("CHW", "HWC")], ids="-".join)
 @pytest.mark.parametrize(
     ("form", "before", "after"),
     [
-        *((form, "u1", after) for form in WALKS for after in ("u1", "f4")),
-        *((form, *dtypes) for form in list(WALKS)[:2] for dtypes in (("u1", "f2"), ("f4", "f4"), ("f4", "f2"))),
+        *((form, "u1", "f4") for form in WALKS),
+        *(("rows that end in a strip", *dtypes) for dtypes in (("u1", "u1"), ("u1", "f2"), ("f4", "f4"), ("f4", "f2"))),
     ],
 )
 def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, before, after, axes):
@@ -153,7 +153,8 @@ def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, be
     expected = np.empty((count, *whole.out_shape), whole.dtype)
     walk.walk_into(whole, x, expected)
 
-    for images in (xp.asarray(x), [xp.asarray(image) for image in x]):
+    on_device = xp.asarray(x)
+    for images in (on_device, list(on_device)) if axes == ("HWC", "HWC") else (on_device,):
         result = walk.walk_on_device(xp, whole, images)
         np.testing.assert_array_equal(result.get().view(np.uint8), expected.view(np.uint8))
 
