@@ -26,6 +26,14 @@ import numpy as np
 RESULT = Path(__file__).parent / "results" / "kernel_counts.md"
 INSTRUCTION_BYTES = 16
 CARD = "sm_90"
+COLUMNS = ("instructions", "a thread, least", "a thread, most", "least, a byte", "a tap", "loads", "stores")
+BEFORE = {
+    "walk: uint8 to float32": ("232", "157", "179", "39.2", "", "1 x 8, 8 x 32, 4 x 64", "1 x 32"),
+    "walk: uint8 to float16": ("232", "158", "180", "79.0", "", "1 x 8, 8 x 32, 4 x 64", "1 x 16"),
+    "walk: uint8 to uint8": ("232", "161", "183", "161.0", "", "1 x 8, 8 x 32, 4 x 64", "1 x 8"),
+    "resize: uint8, a tap a loop": ("832", "150", "336", "150.0", "17.8", "28 x 8, 34 x 32, 13 x 64", "1 x 8"),
+    "edit: 3 channels": ("5160", "131", "3256", "43.7", "", "80 x 8, 39 x 32, 156 x 64", "13 x 8"),
+}
 OPTIONS = ("--fmad=false", "--std=c++17", "--device-as-default-execution-space")
 
 Block = tuple[list[str], list[int]]  # instructions, and the blocks that may follow
@@ -151,7 +159,7 @@ def _blocks(lines: list[tuple[str, str]]) -> list[Block]:
 
 
 def ways(blocks: list[Block]) -> tuple[int, int] | None:
-    """Return the instructions of the shortest and the longest way from the entry to an end that stores, None if none.
+    """Return the instructions of the shortest and of the longest way to an end that stores; None if none does.
 
     Each loop is gone through once.
     """
@@ -197,6 +205,14 @@ def _order(blocks: list[Block]) -> tuple[list[int], set[tuple[int, int]]]:
     return order, loops
 
 
+def tap(blocks: list[Block]) -> str:
+    """Return the instructions for each byte that a loop of one block loads, the fewest; "" without such a loop."""
+    loops = [block for number, (block, following) in enumerate(blocks) if number in following]
+    loads = [(len(block), sum(bool(re.search(r"\bLDG?\..*U8", line)) for line in block)) for block in loops]
+    counts = [length / number for length, number in loads if number]
+    return f"{min(counts):.1f}" if counts else ""
+
+
 def widths(blocks: list[Block], name: str) -> str:
     """Return how many instructions there are of each width in bits, ``"3 x 8, 1 x 128"``."""
     counts: dict[int, int] = {}
@@ -216,11 +232,11 @@ def row(kernel: Kernel, nvdisasm: str | None) -> list[str]:
     total = text_bytes(cubin, kernel.function) // INSTRUCTION_BYTES
     cells = [kernel.name, str(total)]
     if nvdisasm is None:
-        return [*cells, "", "", "", "", ""]
+        return [*cells, *[""] * (len(COLUMNS) - 1)]
     blocks = disassemble(cubin, kernel.function, nvdisasm)
     least, most = ways(blocks) or (0, 0)
     a_byte = f"{least / kernel.out_bytes:.1f}" if kernel.out_bytes else ""
-    return [*cells, str(least), str(most), a_byte, widths(blocks, "LDG?"), widths(blocks, "STG?")]
+    return [*cells, str(least), str(most), a_byte, tap(blocks), widths(blocks, "LDG?"), widths(blocks, "STG?")]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -229,13 +245,39 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nvdisasm", default=shutil.which("nvdisasm"), help="the disassembler of CUDA")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     options = parser.parse_args(arguments)
-    head = ["kernel", "instructions", "a thread, least", "a thread, most", "least, a byte", "loads", "stores"]
-    lines = [head, ["---", *["---:"] * 4, "---", "---"], *(row(kernel, options.nvdisasm) for kernel in kernels())]
+    lines = [
+        ["kernel", *COLUMNS],
+        ["---", *["---:"] * 5, "---", "---"],
+        *(row(kernel, options.nvdisasm) for kernel in kernels()),
+    ]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     print(table, end="")
     if options.write:
-        RESULT.write_text(table, encoding="utf-8")
+        if options.nvdisasm is None:
+            parser.error("--write needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+        RESULT.write_text(page(table), encoding="utf-8")
     return 0
+
+
+def page(table: str) -> str:
+    """Return the text of the results file."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    before = "".join(f"| {name} | {' | '.join(cells)} |\n" for name, cells in BEFORE.items())
+    version = ".".join(map(str, nvrtc.getVersion()))
+    return f"""# Instructions of kernels
+
+`python -m benchmarks.kernel_counts --write`, for {CARD}, by NVRTC {version} and nvdisasm. Counts are no times: no card
+was there, and a card decides. A thread of `walk` makes 16 bytes; "least" is the way of pixels that lie inside the
+image, for which nothing is clipped. A byte is one of the result; of a loop, as that over taps, one turn is counted.
+
+{table}
+In 771a91a, where a thread of `walk` made one number, and levels were counted by an atomic addition to global memory for
+each value (now 8192 pixels are counted in shared memory, and each level that is there is added once):
+
+| kernel | {" | ".join(COLUMNS)} |
+|---|{"---:|" * 5}---|---|
+{before}"""
 
 
 if __name__ == "__main__":

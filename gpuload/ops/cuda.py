@@ -234,6 +234,28 @@ extern "C" __global__ void taps(const Axis* axes, int* first, float* weights, co
     first[axis.first + place] = begin;
 }
 
+// The pixels along an axis from which one of the result is made: their weights, the elements from one to the next, the
+// first, how many, and how many the image has.
+struct Line { const float* weights; Long step; int first, count, length; };
+
+// Sums of sums; `CLIPS`: pixels beyond the image are those of its edge.
+template <bool CLIPS>
+__device__ inline float filtered(const Pixel* pixels, const Line& outer, const Line& inner) {
+    float total = 0.0f;
+    for (int j = 0; j < outer.count; ++j) {
+        int place = CLIPS ? clipped(outer.first + j, outer.length) : outer.first + j;
+        const Pixel* line = pixels + place * outer.step;
+        const Pixel* at = line + (CLIPS ? clipped(inner.first, inner.length) : inner.first) * inner.step;
+        float sum = inner.weights[0] * (float)*at;
+        for (int i = 1; i < inner.count; ++i) {
+            at = CLIPS ? line + clipped(inner.first + i, inner.length) * inner.step : at + inner.step;
+            sum = sum + inner.weights[i] * (float)*at;
+        }
+        total = j ? total + outer.weights[j] * sum : outer.weights[j] * sum;
+    }
+    return total;
+}
+
 // One thread for each number of a result. The sums along one axis are rounded to float32, and then summed along the
 // other: each is made anew for every number that needs it, which are some two where the image becomes smaller.
 extern "C" __global__ void resize(const Image* images, const Axis* axes, const int* first, const float* weights,
@@ -251,26 +273,13 @@ extern "C" __global__ void resize(const Image* images, const Axis* axes, const i
 #ifdef NEAREST
     *to = pixels[top * image.down + left * image.across];
 #else
-    const float* rows = weights + down.weights + (Long)y * down.support;
-    const float* columns = weights + across.weights + (Long)x * across.support;
-    float total = 0.0f;
-    if (image.vertical_first) {
-        for (int j = 0; j < across.support; ++j) {
-            const Pixel* column = pixels + clipped(left + j, across.inside) * image.across;
-            float sum = rows[0] * (float)column[clipped(top, down.inside) * image.down];
-            for (int i = 1; i < down.support; ++i)
-                sum = sum + rows[i] * (float)column[clipped(top + i, down.inside) * image.down];
-            total = j ? total + columns[j] * sum : columns[j] * sum;
-        }
-    } else {
-        for (int i = 0; i < down.support; ++i) {
-            const Pixel* row = pixels + clipped(top + i, down.inside) * image.down;
-            float sum = columns[0] * (float)row[clipped(left, across.inside) * image.across];
-            for (int j = 1; j < across.support; ++j)
-                sum = sum + columns[j] * (float)row[clipped(left + j, across.inside) * image.across];
-            total = i ? total + rows[i] * sum : rows[i] * sum;
-        }
-    }
+    Line rows = {weights + down.weights + (Long)y * down.support, image.down, top, down.support, down.inside};
+    Line columns = {weights + across.weights + (Long)x * across.support, image.across, left, across.support,
+        across.inside};
+    bool clips = top < 0 || top + down.support > down.inside || left < 0 || left + across.support > across.inside;
+    Line outer = rows, inner = columns;
+    if (image.vertical_first) outer = columns, inner = rows;
+    float total = clips ? filtered<true>(pixels, outer, inner) : filtered<false>(pixels, outer, inner);
     store(to, total);
 #endif
 }
@@ -509,14 +518,13 @@ def walk(before: str, after: str, channels: int, *, planes: bool, normalizes: bo
         words: the numbers of each image in `images`: 6, 1 or 0, see `WALK`.
         wide: True if numbers of an image may lie 2**31 elements apart.
     """
-    constants = (
-        f"CHANNELS = {channels if channels <= MOST_CONSTANT else 0}, PLANES = {int(planes)}, "
-        f"NORMALIZES = {int(normalizes)}, WORDS = {words}"
-    )
-    place = "Long" if wide else "int"
-    types = (
-        f"typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\ntypedef {place} Place;\nenum {{ {constants} }};\n"
-    )
+    constants = {
+        "CHANNELS": channels if channels <= MOST_CONSTANT else 0,
+        "PLANES": planes, "NORMALIZES": normalizes, "WORDS": words,
+    }  # fmt: skip
+    names = {"In": TYPES[before], "Out": TYPES[after], "Place": "Long" if wide else "int"}
+    types = "".join(f"typedef {kind} {name};\n" for name, kind in names.items())
+    types += f"enum {{ {', '.join(f'{name} = {int(number)}' for name, number in constants.items())} }};\n"
     return f"{HEAD}{types}{DIVISION}{WALK}"
 
 
@@ -525,7 +533,7 @@ def divisor(length: int) -> tuple[np.uint32, np.int32]:
 
     The factor has 32 bits: ``2**shift / length``, rounded up. Of numbers of 31 bits the product, divided by
     ``2**shift``, is too large by less than 1 / ``length``, so that the quotient is exact (Granlund and Montgomery,
-    1994).
+    "Division by Invariant Integers using Multiplication", 1994).
     """
     if length == 1:
         return np.uint32(1), np.int32(0)

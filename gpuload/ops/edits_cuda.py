@@ -452,7 +452,7 @@ class _Run:
         out = memory[0]
         for turn, (turn_codes, begin) in enumerate(zip(codes, starts, strict=True)):
             if turn:
-                places = places if turn > 1 else places.packed()
+                places = places if turn > 1 else places.pack()
                 images = places.table(EDITED)
                 images["address"] += out.data.ptr
             out = memory[turn % 2]
@@ -483,9 +483,9 @@ class _Run:
         sources = places.at(places.address, owners)
         out = self.add(sources, starts, ends)
         if out is None:  # nothing is done in any chain: they are their image
-            nothing = np.full((1, len(owners)), edits.SKIP)
-            out = self._add_turns(sources, nothing, nothing)
-        return np.asarray(out.data.ptr + sources.packed().address[firsts])
+            skips = np.full((1, len(owners)), edits.SKIP)
+            out = self._add_turns(sources, skips, skips)
+        return np.asarray(out.data.ptr + sources.pack().address[firsts])
 
     def _parse(self, begins: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
         """Return the codes of edits and where they begin, ``[turns, N]``: those that do something come first."""

@@ -91,7 +91,7 @@ class Places(NamedTuple):
         """Return those of some of the images, with addresses of their own."""
         return self._replace(address=address[rows], strides=self.strides[rows], size=self.size[rows])
 
-    def packed(self) -> Places:
+    def pack(self) -> Places:
         """Return places of images of these sizes that lie one after the other; addresses count from the first."""
         item, width, channels = self.dtype.itemsize, self.size[:, 1], self.channels
         strides = np.empty((len(width), 3), np.int64)
@@ -118,10 +118,10 @@ def views(out: Any, shapes: NDArray[np.int64]) -> Any:
     """
     if (shapes == shapes[0]).all():
         return out.reshape(len(shapes), *shapes[0].tolist())
-    lengths, memory, cut, dtype = shapes.prod(axis=1) * out.itemsize, out.data, type(out), out.dtype
+    lengths, memory, array, dtype = shapes.prod(axis=1) * out.itemsize, out.data, type(out), out.dtype
     begins = np.cumsum(lengths) - lengths
     pairs = zip(begins.tolist(), shapes.tolist(), strict=True)
-    images = (cut(shape, dtype, memory + begin) for begin, shape in pairs)
+    images = (array(shape, dtype, memory + begin) for begin, shape in pairs)
     return device.Views(images, shapes, memory.ptr + begins, out.itemsize)
 
 

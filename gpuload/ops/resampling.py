@@ -235,12 +235,12 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     sizes = shapes.prod(axis=1)
     blocks_of_images = cuda.blocks(int(sizes.max()), len(table))
     table["out"] = _begins(sizes)
-    axes, rows_of_axes = _axes(boxes[:, 2:].astype(np.int64), shapes[:, :2], interpolation, antialias)
+    before = boxes[:, 2:].astype(np.int64)
+    axes, rows_of_axes = _axes(before, shapes[:, :2], interpolation, antialias)
     table["vertical"], table["horizontal"] = rows_of_axes
-    lengths = [axes[name].astype(np.int64) for name in ("inside", "outside", "support")]
-    table["vertical_first"] = vertical_first(
-        *((length[rows_of_axes[0]], length[rows_of_axes[1]]) for length in lengths)
-    )
+    supports = [axes["support"].astype(np.int64)[rows] for rows in rows_of_axes]
+    size, new_size = ((length[:, 0], length[:, 1]) for length in (before, shapes))
+    table["vertical_first"] = vertical_first(size, new_size, (supports[0], supports[1]))
 
     is_nearest = interpolation == "nearest"
     filters = np.empty(0, f32) if is_nearest else _pad_table(interpolation)

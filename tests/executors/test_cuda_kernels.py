@@ -188,3 +188,92 @@ def test_an_image_of_more_numbers_than_a_kernel_counts_is_refused_before_memory_
         cuda.blocks(1 << 31, 256)
     assert cuda.blocks(1 << 31, 255) == 1 << 23
     assert cuda.blocks((1 << 32) - 1, 1) == 1 << 24
+
+
+# Height, width and channels; the window; whether it may reach outside. A thread makes 16 bytes: of rows of 16 numbers,
+# of rows that end in the midst of them, of images that begin there, and of images smaller than they are.
+WALKS = {
+    "rows of whole strips": ((24, 64, 3), (16, 32), 0),
+    "rows that end in a strip": ((24, 45, 3), (20, 37), 0),
+    "images that begin in a strip": ((9, 11, 1), (7, 9), 0),
+    "smaller than a strip": ((3, 2, 1), (1, 1), 0),
+    "beyond the border": ((20, 31, 4), (24, 40), 9),
+    "many channels": ((6, 20, 7), (5, 17), 2),
+    "two channels": ((7, 32, 2), (8, 32), 1),
+}
+
+
+@pytest.mark.parametrize("axes", [("HWC", "HWC"), ("HWC", "CHW"), ("CHW", "HWC")], ids="-".join)
+@pytest.mark.parametrize(
+    ("form", "before", "after"),
+    [
+        *((form, "u1", "f4") for form in WALKS),
+        *(("rows that end in a strip", *dtypes) for dtypes in (("u1", "u1"), ("u1", "f2"), ("f4", "f4"), ("f4", "f2"))),
+    ],
+)
+def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, before, after, axes):
+    (height, width, channels), window, border = WALKS[form]
+    random, count, xp = np.random.default_rng(1), 7, devices.cupy()
+    shape = (height, width, channels) if axes[0] == "HWC" else (channels, height, width)
+    x = random.integers(0, 256, (count, *shape)).astype(before)
+    lowest, highest = (-border, -border), np.array([height, width]) - window + border
+    normalizes = after != before or channels == 4
+    whole = walk.Walk(
+        height=height, width=width, channels=channels, in_axes=axes[0], in_dtype=x.dtype,
+        start=random.integers(lowest, highest + 1, (count, 2)).astype(np.int32), window=window,
+        mirror=random.integers(0, 2, (count, 2)).astype(np.int32), out_axes=axes[1], fill=5.0,
+        mean=random.random(channels, np.float32) if normalizes else None,
+        scale=random.random(channels, np.float32) if normalizes else None, dtype=np.dtype(after),
+    )  # fmt: skip
+    if before == after == "u1":
+        whole = whole.with_(mean=None, scale=None)
+    expected = np.empty((count, *whole.out_shape), whole.dtype)
+    walk.walk_into(whole, x, expected)
+
+    on_device = xp.asarray(x)
+    for images in (on_device, list(on_device)) if axes == ("HWC", "HWC") else (on_device,):
+        result = walk.walk_on_device(xp, whole, images)
+        np.testing.assert_array_equal(result.get().view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 10, 224, 641, 65535, 65537, (1 << 20) - 1, (1 << 30) + 1])
+def test_a_division_by_multiplication_is_exact(length):
+    factor, shift = (int(number) for number in cuda.divisor(length))
+    edges = np.arange(1, 1000, dtype=np.uint64) * np.uint64(length)
+    numbers = np.concatenate([edges, edges - np.uint64(1), np.uint64((1 << 31) - 1) - np.arange(1000, dtype=np.uint64)])
+    numbers = numbers[numbers < 1 << 31]
+
+    assert factor < 1 << 32
+    assert ((numbers * np.uint64(factor)) >> np.uint64(shift) == numbers // np.uint64(length)).all()
+
+
+EDITED = {
+    "chains, then a policy, or the other way round": ops.Shuffle([ops.AugMix(10), ops.RandAugment(2, 20)]),
+    "chains that do nothing, and no edits at all": ops.Sometimes(0.6, [ops.AugMix(1, 1, 1), ops.Sharpness(0.5, 1.5)]),
+    "tiles beside levels": ops.OneOf([ops.CLAHE(p=1.0), ops.Equalize(p=1.0), ops.ColorJitter(0.4, 0.4, 0.4, 0.1)]),
+}
+
+
+@pytest.mark.parametrize("form", ["one size", "many sizes"])
+@pytest.mark.parametrize("name", EDITED)
+def test_edits_make_the_numbers_of_the_core_where_levels_are_counted_by_several_blocks(name, form):
+    op, random, count, xp = EDITED[name].of("image"), np.random.default_rng(2), 12, devices.cupy()
+    sizes = [(130, 140)] * count if form == "one size" else [(100 + 9 * i, 150 - 7 * i) for i in range(count)]
+    images = [random.integers(i, 256 - 9 * i, (*size, 3)).astype(np.uint8) for i, size in enumerate(sizes)]
+    u = random.random((count, op.num_uniforms))
+    draw = op.draw(u, np.array(sizes, np.int32))
+    expected = [op.array(np, image, {key: rows[i] for key, rows in draw.items()}) for i, image in enumerate(images)]
+
+    on_device = [xp.asarray(image) for image in images]
+    result = op.array_batch(xp, xp.stack(on_device) if form == "one size" else on_device, draw)
+
+    for image, values in zip(result, expected, strict=True):
+        np.testing.assert_array_equal(image.get(), values)
+
+
+def test_a_list_of_images_that_lie_in_one_memory_says_where_each_lies():
+    xp = devices.cupy()
+    images = ops.Cast("float32").array_batch(xp, [xp.zeros((3 + i, 4, 2), np.uint8) for i in range(3)], {})
+
+    assert isinstance(images, devices.Views)
+    np.testing.assert_array_equal(images.table, walk.tabulate(list(images)))

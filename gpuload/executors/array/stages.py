@@ -590,7 +590,7 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
             return Ragged.of(values, field.dtype, shape)
         lengths = np.array([len(value) for value in values], np.int64)
         return Ragged(xp.concatenate(values) if values else xp.empty((0, *shape), field.dtype), offsets_of(lengths))
-    return x if field.ragged or isinstance(x, list) else list(x)
+    return x if field.ragged or isinstance(x, devices.Views) else list(x)
 
 
 def count_images(watch: Watch, size: Any) -> None:
