@@ -523,13 +523,13 @@ def upload_step(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict[
     return fields
 
 
-def _decode_on_device(raw: Any, on_device: Any, on_host: Layout, there: Layout) -> dict[str, Any]:
+def _decode_on_device(raw: Any, on_device: Any, host_layout: Layout, layout: Layout) -> dict[str, Any]:
     """Decode the fields of raw records on the GPU; host-only fields on the host, of the same records there."""
     fields: dict[str, Any] = {}
-    if on_host.parts:
-        columns = rawdecode.decode(np, raw, on_host)
+    if host_layout.parts:
+        columns = rawdecode.decode(np, raw, host_layout)
         # Copies: decoded fields may be views of the raw records, whose slot is used again once their upload has passed.
         fields.update({name: np.array(values) for name, values in columns.items()})
-    if there.parts:
-        fields.update(rawdecode.decode(devices.cupy(), on_device, there))
+    if layout.parts:
+        fields.update(rawdecode.decode(devices.cupy(), on_device, layout))
     return fields

@@ -164,11 +164,10 @@ class Recipe:
         for route in self.routes:
             if route.layout is not None:
                 parts = [part for part in route.layout.parts if part.field.name in names]
-                on_host, there = (
-                    replace(route.layout, parts=tuple(part for part in parts if part.field.host_only is is_on_host))
-                    for is_on_host in (True, False)
-                )
-                layouts[route.group] = on_host, there
+                host_parts = tuple(part for part in parts if part.field.host_only)
+                device_parts = tuple(part for part in parts if not part.field.host_only)
+                host_layout, layout = (replace(route.layout, parts=group) for group in (host_parts, device_parts))
+                layouts[route.group] = host_layout, layout
         return layouts
 
     @cached_property

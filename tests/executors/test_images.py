@@ -199,6 +199,21 @@ def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
     assert all(image.base is None for image in images)  # to hold one of them does not hold the others
 
 
+def test_images_of_sizes_of_their_own_are_decoded_into_memory_that_the_caller_gives():
+    graph, values, draws = batch([array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()])
+    executor, pieces = ArrayRowExecutor(graph), []
+
+    def memory(shape, dtype):
+        pieces.append(np.zeros(shape, dtype))
+        return pieces[-1]
+
+    images = executor.run({"image": values}, draws, {}, memory=memory)["image"]
+
+    assert [image.ctypes.data for image in images] == [piece.ctypes.data for piece in pieces]
+    for image, right in zip(images, executor.run({"image": values}, draws, {})["image"], strict=True):
+        np.testing.assert_array_equal(image, right)
+
+
 def test_views_of_images_that_the_core_decodes_are_those_of_python(monkeypatch):
     files = readable([*JPEGS.values(), imagefiles.png(40, 50)])
     views = [
