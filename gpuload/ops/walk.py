@@ -219,6 +219,8 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         height, width = (np.array([image.shape[walk.in_axes.index(axis)] for image in x]) for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
     else:
+        if x.shape[1:] != walk.in_shape and not x.flags.c_contiguous:
+            device.settle()  # CuPy may copy it, at once
         first = x.reshape(count, *walk.in_shape)
         strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
     on_device, ends = device.parameters(np.concatenate([part.reshape(-1).view(np.int32) for part in parts])), []

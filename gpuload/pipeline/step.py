@@ -220,12 +220,13 @@ class Step:
             # Copies: mending writes to them, and those of the stretch belong to other steps, too.
             self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
         recipe, num_rows = self.recipe, self.records.size
-        slot_bytes, self._room_bytes = recipe.slot_bytes, 0
+        slot_bytes, self._room_bytes, self._end = recipe.slot_bytes, 0, 0
         if recipe.device != "cpu":  # with room behind the arrays, for what goes to the GPU in the same upload
+            self._end = recipe.end(num_rows)
             self._room_bytes = self._ring.parameters.num_bytes(num_rows)
             slot_bytes += self._ring.values.num_bytes(num_rows) + self._room_bytes
         self._slot = self._ring.take(slot_bytes)
-        self.arrays, self._end = recipe.arrays(self._slot, num_rows), recipe.end(num_rows)
+        self.arrays = recipe.arrays(self._slot, num_rows)
 
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""
