@@ -160,7 +160,8 @@ class Step:
             return False
         if any(self._taken_bytes) or any(self._value_bytes):
             self._ring.expect(sum(self._taken_bytes) + sum(self._value_bytes))
-            self._ring.values.note(sum(self._value_bytes), self.records.size)
+            if not self.attempts:  # with other records in place of damaged ones, some values were made several times
+                self._ring.values.note(sum(self._value_bytes), self.records.size)
         if self._errors:
             errors, self._errors = self._errors, {}
             # That of the first part: which part failed first is chance.
