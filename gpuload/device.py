@@ -40,6 +40,7 @@ MOST_IDLE_PINNED_BYTES = 1 << 29  # of page-locked memory that waits for its nex
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams by larger numbers
 PARAMETER_ALIGN_BYTES = 64  # each array of parameters begins at a multiple
 GAP_BYTES = 1 << 14  # between bytes that are uploaded together
+NO_BYTES = np.empty(0, np.uint8)
 STREAM_ORDERED_KINDS = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
 
 
@@ -775,9 +776,9 @@ class Bundle:
 
     def __init__(self, lane: Lane, on_upload: Callable[[], None] | None = None) -> None:
         self._lane, self._on_upload = lane, on_upload
-        self._host: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._host: NDArray[np.uint8] = NO_BYTES
+        self._address = self._end = 0  # of the first byte, and behind the bytes that are in use
         self._memory: Any = None  # the same on the GPU
-        self._end = 0  # behind the bytes that are in use
         self._ranges: list[tuple[int, int]] = []  # of bytes that wait
         self._launches: list[tuple[Any, tuple[Any, ...]]] = []
         self._outer: list[Bundle | None] = []
@@ -795,12 +796,12 @@ class Bundle:
             memory: uint8 ``[num_bytes or more]``; what lies behind is written to.
             num_bytes: that `upload` may be asked for.
         """
-        self._host, self._end = memory, num_bytes
+        self._host, self._address, self._end = memory, _address(memory), num_bytes
         self._memory = cupy().empty(memory.size, np.uint8)
 
     def upload(self, host: NDArray[Any]) -> Any:
         """Return a C-contiguous host array on the GPU: after `settle` if it lies in the memory, else in its turn."""
-        begin = _address(host) - _address(self._host)
+        begin = _address(host) - self._address
         end = begin + host.nbytes
         if self._memory is None or begin < 0 or end > self._host.size or not host.nbytes:
             return self._lane.upload(host)
@@ -827,9 +828,10 @@ class Bundle:
         """Upload what waits, and launch the kernels that wait for it; see the function `settle`."""
         self.is_open = False
         ranges, self._ranges = self._ranges, []
-        stream = cupy().cuda.get_current_stream()
-        for begin, end in _merge(ranges):
-            self._memory[begin:end].set(self._host[begin:end], stream=stream)
+        if ranges:
+            stream = cupy().cuda.get_current_stream()
+            for begin, end in _merge(ranges):
+                self._memory[begin:end].set(self._host[begin:end], stream=stream)
         if self._on_upload is not None:
             on_upload, self._on_upload = self._on_upload, None
             on_upload()

@@ -227,6 +227,8 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         if isinstance(x, RowAddresses):
             strides, num_words = (0, *_side_by_side(walk)), 1
         else:
+            if x.shape[1:] != walk.in_shape and not x.flags.c_contiguous:
+                device.settle()  # CuPy may copy it, at once
             first = x.reshape(count, *walk.in_shape)
             strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
         span = sum(abs(stride) * side for stride, side in zip(strides[1:], (*size, walk.channels), strict=True))

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -539,22 +539,21 @@ def _upload_slot(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict
     """Return the fields of a step on the GPU; of those that may lie there already the rows that do not."""
     recipe, on_device = step.recipe, step.on_device(bundle)
     fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
+    layouts = recipe.layouts_on_device
     if recipe.reader is not None:
         for route in recipe.routes:
             if route.layout is not None:
-                layout = _needed_layout(route.layout, recipe, ())
                 raw = step.read_on_device(recipe.reader, route, route.layout, lane.unused)
-                fields |= rawdecode.decode(devices.cupy(), raw, layout)
+                fields |= rawdecode.decode(devices.cupy(), raw, layouts[route.group][1])
         return fields
     for route in recipe.routes:
         if route.layout is not None and (region := raw_region(route.group)) in fields:
             if not len(step.arrays[region]):  # all of its rows lie on the GPU
                 del fields[region]
                 continue
-            layout = _needed_layout(route.layout, recipe, step.arrays)
-            if not rawdecode.views(layout):
+            if not rawdecode.views(layouts[route.group][1]):
                 bundle.settle()
-            fields |= _decode_on_device(step.arrays[region], fields.pop(region), layout)
+            fields |= _decode_on_device(step.arrays[region], fields.pop(region), *layouts[route.group])
     for name, values in step.varying.items():
         field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
@@ -567,21 +566,13 @@ def _upload_slot(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict
     return fields
 
 
-def _needed_layout(layout: Layout, recipe: Recipe, names_on_host: Collection[str]) -> Layout:
-    """Return the layout of a group, with the parts that the batch or an op there needs and the host has not decoded."""
-    names = recipe.rest.touched.union(recipe.names) - recipe.host.touched - set(names_on_host)
-    return replace(layout, parts=tuple(part for part in layout.parts if part.field.name in names))
-
-
-def _decode_on_device(raw: Any, on_device: Any, layout: Layout) -> dict[str, Any]:
+def _decode_on_device(raw: Any, on_device: Any, host_layout: Layout, layout: Layout) -> dict[str, Any]:
     """Decode the fields of raw records on the GPU; host-only fields on the host, of the same records there."""
-    host = tuple(part for part in layout.parts if part.field.host_only)
-    numeric = tuple(part for part in layout.parts if not part.field.host_only)
     fields: dict[str, Any] = {}
-    if host:
-        columns = rawdecode.decode(np, raw, replace(layout, parts=host))
+    if host_layout.parts:
+        columns = rawdecode.decode(np, raw, host_layout)
         # Copies: decoded fields may be views of the raw records, whose slot is used again once their upload has passed.
         fields.update({name: np.array(values) for name, values in columns.items()})
-    if numeric:
-        fields.update(rawdecode.decode(devices.cupy(), on_device, replace(layout, parts=numeric)))
+    if layout.parts:
+        fields.update(rawdecode.decode(devices.cupy(), on_device, layout))
     return fields

@@ -157,6 +157,23 @@ class Recipe:
         }
 
     @cached_property
+    def layouts_on_device(self) -> dict[int, tuple[Layout, Layout]]:
+        """For each group whose raw records go to a GPU its layout, with the parts that are needed of them there.
+
+        The first has parts of host-only fields, which are decoded on the host, the second those that the GPU decodes.
+        """
+        names = self.rest.touched.union(self.names) - self.host.touched - self.regions.keys()
+        layouts: dict[int, tuple[Layout, Layout]] = {}
+        for route in self.routes:
+            if route.layout is not None:
+                parts = [part for part in route.layout.parts if part.field.name in names]
+                host_parts = tuple(part for part in parts if part.field.host_only)
+                device_parts = tuple(part for part in parts if not part.field.host_only)
+                host_layout, layout = (replace(route.layout, parts=group) for group in (host_parts, device_parts))
+                layouts[route.group] = host_layout, layout
+        return layouts
+
+    @cached_property
     def record_bytes(self) -> int:
         """The bytes of the parts of a record that are read, of groups of fixed size."""
         return sum(num_bytes for parts in self.copied_parts.values() for _, num_bytes, _ in parts)

@@ -168,7 +168,8 @@ class Step:
             return False
         if any(self._taken_bytes) or any(self._value_bytes):
             self._ring.expect(sum(self._taken_bytes) + sum(self._value_bytes))
-            self._ring.values.note(sum(self._value_bytes), self.records.size)
+            if not self.attempts:  # with other records in place of damaged ones, some values were made several times
+                self._ring.values.note(sum(self._value_bytes), self.records.size)
         if self._errors:
             errors, self._errors = self._errors, {}
             # That of the first part: which part failed first is chance.
@@ -229,7 +230,7 @@ class Step:
             # Copies: mending writes to them, and those of the stretch belong to other steps, too.
             self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
         recipe, num_rows, num_uploads = self.recipe, self.records.size, None
-        slot_bytes, self._room_bytes = recipe.slot_bytes, 0
+        slot_bytes, self._room_bytes, self._end = recipe.slot_bytes, 0, 0
         if recipe.on_card:
             shares = self._stretch.shares(self._first, self._first + num_rows)
             # Rows of damaged records get others, which may lie anywhere.
@@ -238,11 +239,11 @@ class Step:
             num_uploads = self.card.uploads.size
             slot_bytes = recipe.end(num_rows, num_uploads)
         if recipe.device != "cpu":  # with room behind the arrays, for what goes to the GPU in the same upload
+            self._end = recipe.end(num_rows, num_uploads)
             self._room_bytes = self._ring.parameters.num_bytes(num_rows)
             slot_bytes += self._ring.values.num_bytes(num_rows) + self._room_bytes
         self._slot = self._ring.take(slot_bytes)
         self.arrays = recipe.arrays(self._slot, num_rows, num_uploads)
-        self._end = recipe.end(num_rows, num_uploads)
 
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""

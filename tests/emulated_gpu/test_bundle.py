@@ -174,15 +174,15 @@ def test_what_is_added_behind_the_first_upload_is_a_second_one(lane):
 
 def test_a_bundle_of_one_thread_is_none_of_another(lane):
     bundle, _ = bundle_of(lane, images_of("uint8", 3, are_alike=True))
-    seen: list[Any] = []
+    numbers: list[Any] = []
 
     def look() -> None:
         with lane:
-            seen.append(device.parameters(np.arange(3)).get().tolist())
+            numbers.append(device.parameters(np.arange(3)).get().tolist())
 
     with bundle:
         device.open_bundle()
         threads.join(threads.start(1, look, name="gpuload-test", stop=lambda: None))
 
-    assert seen == [[0, 1, 2]]
+    assert numbers == [[0, 1, 2]]
     assert not bundle.parameter_bytes

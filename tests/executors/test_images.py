@@ -315,6 +315,21 @@ def test_image_and_mask_go_the_same_way_each_in_one_visit(ops, names):
             np.testing.assert_array_equal(results[name][row], expected)
 
 
+def test_images_of_sizes_of_their_own_are_decoded_into_memory_that_the_caller_gives():
+    graph, values, draws = batch([array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()])
+    executor, pieces = ArrayRowExecutor(graph), []
+
+    def memory(shape, dtype):
+        pieces.append(np.zeros(shape, dtype))
+        return pieces[-1]
+
+    images = executor.run({"image": values}, draws, {}, memory=memory)["image"]
+
+    assert [image.ctypes.data for image in images] == [piece.ctypes.data for piece in pieces]
+    for image, right in zip(images, executor.run({"image": values}, draws, {})["image"], strict=True):
+        np.testing.assert_array_equal(image, right)
+
+
 def test_views_of_images_that_the_core_decodes_are_those_of_python(monkeypatch):
     files = readable([*JPEGS.values(), imagefiles.png(40, 50)])
     views = [

@@ -28,7 +28,7 @@ def jpeg(row: int) -> bytes:
 
 
 CROP = (gl.ops.Decode(), gl.ops.RandomResizedCrop(12, 16), gl.ops.RandomFlip())
-NORMALIZE_ONE = gl.ops.Normalize(90.0, 40.0)
+NORMALIZE_GRAY = gl.ops.Normalize(90.0, 40.0)
 NORMALIZE = gl.ops.Normalize((120.0, 110.0, 100.0), (60.0, 50.0, 40.0))
 MORE_UPLOADS = ("mixed", "checked", "a function of CuPy between kernels")
 LISTS = {
@@ -95,7 +95,7 @@ def run(loader: gl.Loader, num_epochs: int = 2) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True)
-def joined(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have steps joined however long they take on a busy machine."""
     monkeypatch.setattr(joining, "GROUP_S", 60.0)
 
@@ -124,7 +124,7 @@ def test_a_batch_is_one_upload(folder, name):
 
 
 def test_short_steps_have_launches_and_uploads_together(folder):
-    with make_loader(folder, LISTS["normalised"], prefetch=8) as loader:
+    with make_loader(folder, LISTS["normalised"], prefetch=8, output=("image",)) as loader:
         for _ in range(2):
             list(loader)
         before = emulated_gpu.calls()
@@ -218,8 +218,8 @@ KINDS = {
     "16 bits, floats": (
         png16, (gl.ops.Decode("GRAY", dtype="uint16"), gl.ops.CenterCrop(16), gl.ops.Cast("float32")),
     ),
-    "numbers": (png16, (gl.ops.Decode("ANY", dtype="float32", channels=1), gl.ops.Resize(16, 16), NORMALIZE_ONE)),
-    "grey": (lambda row: png("L", row), (gl.ops.Decode("GRAY"), gl.ops.RandomResizedCrop(12, 16), NORMALIZE_ONE)),
+    "numbers": (png16, (gl.ops.Decode("ANY", dtype="float32", channels=1), gl.ops.Resize(16, 16), NORMALIZE_GRAY)),
+    "grey": (lambda row: png("L", row), (gl.ops.Decode("GRAY"), gl.ops.RandomResizedCrop(12, 16), NORMALIZE_GRAY)),
     "grey, sizes of their own": (lambda row: png("L", row), (gl.ops.Decode("GRAY"),)),
     "alpha": (lambda row: png("RGBA", row), (gl.ops.Decode("RGBA"), gl.ops.CenterCrop(16), gl.ops.RandomFlip())),
     "alpha, sizes of their own": (lambda row: png("RGBA", row), (gl.ops.Decode("RGBA"),)),
