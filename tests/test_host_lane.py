@@ -414,6 +414,13 @@ def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dal
     assert on_device == "on gpu:0, by DALI (2 of the 3 cores for each GPU that the host needs to decode)"
 
 
+def test_images_that_the_host_gives_another_shape_are_counted(dali):
+    chain = [DECODE, CROP, ops.Copy("image", to="view"), ops.Python(np.ravel, out={"shape": (1440,)})]
+
+    with auto_loader(ops=chain, output=("image", "view")) as loader:
+        assert ": Decode RandomResizedCrop Copy Python; 2,880 bytes an image uploaded" in line_of(loader, "decoding")
+
+
 @pytest.mark.gpu
 def test_where_only_cupy_is_a_loader_for_a_gpu_decodes_on_the_host(monkeypatch):
     monkeypatch.setattr(choose, "_has_dali", lambda: False)
