@@ -61,7 +61,7 @@ MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is wo
 NVTX = "GPULOAD_NVTX"
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
-make_auditor = lazy.function("gpuload.pipeline.audit", "Auditor")
+make_auditor = lazy.function("gpuload.pipeline.audit", "auditor_of")
 with_checks = lazy.function("gpuload.ops.levels", "with_checks")
 log = logging.getLogger("gpuload")
 # The warnings about ops that a loader gave from which another is made: these are not given again.
@@ -117,7 +117,8 @@ class Loader:
         audit: the share of the records, from 0 to 1, that are made again by the array forms of the ops on the CPU and
             compared with the rows of the batch before it is handed out, as far as the ops allow differences: 1e-3 for
             one in a thousand. Which, depends on (seed, epoch, record). A difference is a ``gl.PixelError`` at its step.
-            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None or 0: none.
+            ``"count"``, or a share with it, ``(0.01, "count")``, counts them in ``stats()`` instead. None: only the
+            first batches where images are decoded on a GPU by a decoder that is not known there yet. 0: none.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -247,10 +248,9 @@ class Loader:
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
         auditor = None
-        if self._audit is not None:
+        if self._audit is not None or (self.device != "cpu" and any(op.codec for op in recipe.rest.ops)):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
             auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
-            self._lines["audit"] = auditor.describe()
         session = Session(
             recipe,
             batches if behind else None,
@@ -264,6 +264,9 @@ class Loader:
             auditor=auditor,
         )
         self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
+        self._lines.pop("audit", None)
+        if auditor is not None:
+            self._lines["audit"] = auditor.describe()
         self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
         return session
 
@@ -385,11 +388,11 @@ class Loader:
                 cause="its records lie in the memory of the GPU",
                 remedy='use source.cache(memory="8GB"), or leave the cache out',
             )
-        if self._audit is not None:
+        if self._audit is not None and self._audit.share:
             raise SpecError(
                 f"audit={self._arguments['audit']!r} with batches that are made ready on the host",
                 cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
-                remedy="leave audit= out, or take batches from the loader itself: gltf.tensors(loader)",
+                remedy='write dataset(loader, via="generator"), which takes the batches from here, or leave audit= out',
             )
         on_host, rest = self._feed_places(), self.feed_graph
         recipe = make_recipe(
@@ -827,35 +830,52 @@ class Loader:
         """
         ops = list(itertools.takewhile(lambda op: not op.is_random and not op.needs_dali, self.ops))
         if check_flag("device", device):
-            self._check_card()
-            ops = ops[: self._num_on_host(ops)]
+            if self.device == "cpu":
+                raise no_card(self._device_reason)
+            ops = ops[: self._num_done_once(ops)]
         source = self.source
         if ops:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
             names = {name for on in graph.targets for name in on}.union(self._names)
             fields = compile_ops(source.spec, ops, before=source.ops).spec_out
-            source = self._behind(ops, [name for name in fields.names if name in names])
+            source = self._behind(ops, [name for name in fields.names if name in names], on_gpu=device)
         log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
         source = source.cache(memory=memory, path=path, device=device)
         return self.replace(source=source, ops=self.ops[len(ops) :])
 
-    def _check_card(self) -> None:
-        """Raise ``DeviceError`` if this loader has no GPU whose memory could keep records."""
-        if self.device == "cpu":
-            raise no_card(self._device_reason)
+    def _num_done_once(self, ops: Sequence[Op]) -> int:
+        """Return how many ops, from the first on, are done once for a cache on the GPU: by the array executor, here.
 
-    def _num_on_host(self, ops: Sequence[Op]) -> int:
-        """Return how many ops, from the first on, this loader runs on the host: what they make can be kept."""
-        graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
+        Those that this loader runs on the host; and where the array executor runs the others on the GPU, those that
+        make the same numbers there, whole numbers say. Crops, flips and the like at their end are not among them: they
+        cost nothing in the kernel of each batch.
+
+        Raises:
+            DeviceError: DALI decodes the images here.
+        """
+        graph, count = compile_ops(self.source.spec, self.ops, before=self.source.ops), 0
         on_host, _ = choose.split_ops(graph, self._choice, self.device)
-        for count in range(len(ops), 0, -1):
-            num_ops = len(compile_ops(self.source.spec, ops[:count], before=self.source.ops).ops)
-            if set(range(num_ops)) <= set(on_host):
-                return count
-        return 0
+        num_before = 0
+        for place, _ in enumerate(ops, 1):
+            num_ops = len(compile_ops(self.source.spec, ops[:place], before=self.source.ops).ops)
+            places, num_before = range(num_before, num_ops), num_ops
+            is_walk = all(graph.is_walk(n) for n in places)
+            if set(places) <= set(on_host):
+                count = place
+                continue
+            if codec_op := next((graph.ops[n] for n in places if graph.ops[n].codec), None):
+                raise DeviceError(
+                    f"cache(device=True) of what DALI makes of {codec_op}",
+                    cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",
+                    remedy='have the host do it: loader.replace(executor="array", decode="auto").cache(device=True)',
+                )
+            if self._choice.executor != "array" or not all(graph.is_exact(n) for n in places):
+                break
+            count = count if is_walk else place
+        return count
 
-    def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0) -> Source:
-        """Return the results of some ops for all records, as a source.
+    def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0, *, on_gpu: bool = False) -> Source:
+        """Return the results of some ops for all records, as a source; ``on_gpu``: the GPU makes the same numbers.
 
         Raises:
             DeviceError: another executor than that of the source would run them here.
@@ -863,7 +883,7 @@ class Loader:
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
         on_host, _ = choose.split_ops(graph, self._choice, self.device)
         num_ops = len(compile_ops(self.source.spec, ops, before=self.source.ops).ops)
-        if not set(range(num_ops)) <= set(on_host):
+        if not on_gpu and not set(range(num_ops)) <= set(on_host):
             raise DeviceError(
                 f"the records behind ops by executor {self._choice.executor!r} on {self.device}",
                 cause="they are made by the array executor on the CPU, and pixels may differ from those made here",

@@ -291,6 +291,17 @@ def test_tiny_batches_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert slowest.remedy == "a larger batch_size than 1"
 
 
+def test_an_audit_that_takes_most_of_the_time_is_named():
+    images = gl.arrays(image=np.zeros((200, 32, 32, 3), np.uint8))
+    ops = [gl.ops.GaussianBlur(5, (0.1, 2.0)), gl.ops.Normalize(127.0, 60.0)]
+    with gl.Loader(images, 20, ops=ops, device="cpu", audit=1.0, num_threads=1) as loader:
+        list(loader)
+        bottleneck = loader.stats().bottleneck()
+
+    assert bottleneck.cause == "audit"
+    assert "made 200 of 200 records again" in bottleneck.finding
+
+
 def test_a_slow_consumer_is_named():
     loader = gl.Loader(gl.arrays(x=np.zeros((640, 8))), 16, device="cpu")
     while loader.stats()["batches"] < 20 or loader.stats().training_s < 0.95 * loader.stats()["loop_s"]:

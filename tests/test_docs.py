@@ -20,6 +20,7 @@ PAGES = {  # and what a page needs
     "start-here": "keras",
     "promise": None,
     "errors": None,
+    "audit": None,
     "where-the-time-goes": None,
     "own-reader": None,
     "own-source": None,
@@ -113,6 +114,11 @@ def test_the_page_about_the_promise_runs(defined):
 @pytest.mark.parametrize("defined", ["errors"], indirect=True)
 def test_the_page_about_errors_runs(defined):
     assert isinstance(defined["state"], dict)
+
+
+@pytest.mark.parametrize("defined", ["audit"], indirect=True)
+def test_the_page_about_audits_runs(defined):
+    assert defined["stats"]["records_audited"] > 0
 
 
 def test_the_page_about_errors_names_every_class_of_error_and_what_it_is_besides():

@@ -333,7 +333,7 @@ class DeviceDecoder:
     It runs what DALI would run by NumPy, whose results a test can tell from those of the core by their last bit.
     """
 
-    kind, name, any_length = "batches", "dali", False
+    kind, name, any_length, bundles = "batches", "dali", False, False
 
     def __init__(self, graph: Any, place: str) -> None:
         self.graph, self.device = graph, place

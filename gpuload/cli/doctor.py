@@ -5,7 +5,8 @@ Packages  their versions, and whether they load: each is imported in a process o
 Fits      packages for CUDA 12 beside those for CUDA 13, and other pairs that are known not to work.
 GPU       driver, cards, memory, the compiler of kernels.
 Machine   cores, memory, open files, shared memory: the part that this process may use.
-Images    each format is decoded, whole and by region, by each executor, in a process of its own.
+Images    each format is decoded, whole and by region, by each executor, in a process of its own. Of each GPU's decoder
+          whole batches are compared with the CPU; the verdict is kept for card, driver and versions.
 Lanes     where images can be decoded here, and where ``executor="auto"`` has them decoded for a GPU.
 
 Exit status 0 if all that is there works, 1 if a part does not: its line names the remedy. It is no fault if a
@@ -28,7 +29,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from gpuload.cli.base import Output, verb
 from gpuload.errors import FileError, install_command
 from gpuload.executors import lanes, trials
 from gpuload.images import decode, native
-from gpuload.ops.decode import REGIONS_ON_GPU
+from gpuload.ops.decode import REGIONS_ON_GPU, decoder_on_gpu
 from gpuload.progress import Progress
 from gpuload.storage import direct, memory
 
@@ -55,6 +56,8 @@ IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 TRY_IMAGES = (
     "import sys; from gpuload.cli.doctor import try_images; try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 )
+TRY_DECODER = "import sys; from gpuload.cli.doctor import try_decoder; try_decoder(sys.argv[1])"
+NUM_JPEGS, JPEG_BATCH, JPEG_SIDES = 96, 32, (48, 640)  # of a trial of a decoder; pixels
 # Of the extra cpu; those of cuda12 lie in the same folders.
 CPU_BUILDS = ("nvidia-dali-cuda130", "nvidia-nvimgcodec-cu13", "nvidia-dali-tf-plugin-cuda130", "tensorflow-cpu")
 
@@ -411,6 +414,9 @@ def _images() -> Iterator[Finding]:
                     kind = place.partition(":")[0]
                     failures.append(trials.Failure(name, kind, title, part == "region", about))
     yield from _store(failures)
+    if ("dali", "gpu:0") in places:
+        for number in range(int(device.cupy().cuda.runtime.getDeviceCount())):
+            yield try_card(f"gpu:{number}")
 
 
 def _lanes() -> Iterator[Finding]:
@@ -478,6 +484,41 @@ def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tup
         if first < len(titles):
             yield titles[first], PROBLEM, _fault(status, errors) or "it was not tried"
             first += 1
+
+
+def try_card(place: str) -> Finding:
+    """Return the finding on the decoder of a GPU, by batches that a process of its own compares; store the verdict."""
+    name, decoder = device.card(place), decoder_on_gpu([gl.ops.Decode()])
+    status, out, errors = _child(TRY_DECODER, place)
+    # Libraries print to stdout, too.
+    results = [json.loads(line) for line in out.splitlines() if line.startswith('["')]
+    state, about = results[-1] if results else (PROBLEM, _fault(status, errors) or "it was not tried")
+    remedy = "" if state == OK else 'use decode="host", which decodes on the host; or install another driver or DALI'
+    try:
+        trials.save_verdict(decoder, name, trials.Verdict(state == OK, about))
+    except FileError as error:
+        remedy = f"{remedy}; {error.remedy}; until then loaders do not know of it".removeprefix("; ")
+    return Finding("images", f"batches of JPEGs, dali on {place}, {name}", state, about, remedy)
+
+
+def try_decoder(place: str) -> None:
+    """Audit batches of JPEGs that DALI decodes on a GPU, and print a line of JSON: state and description."""
+    jpegs = parity_images.jpegs(NUM_JPEGS, JPEG_SIDES)
+
+    def read(numbers: Any) -> dict[str, Any]:
+        return {"image": [jpegs[number] for number in numbers]}
+
+    source = gl.records(len(jpegs), read, fields={"image": ("uint8", (None,))}).mark(image="encoded")
+    state, about = OK, f"{len(jpegs)} JPEGs, {JPEG_BATCH} at a time, have the pixels of the CPU"
+    words: dict[str, Any] = {"executor": "dali", "device": place, "shuffle": True, "audit": 1.0}
+    with gl.Loader(source, JPEG_BATCH, ops=[gl.ops.Decode()], **words) as loader:
+        try:
+            for epoch in range(2):
+                for _ in loader.epoch(epoch):
+                    pass
+        except gl.PixelError as error:
+            state, about = PROBLEM, error.what
+    print(json.dumps([state, about]), flush=True)
 
 
 def try_images(name: str, place: str, first: int) -> None:

@@ -84,6 +84,25 @@ def samples() -> Iterator[tuple[str, bytes]]:
         yield title, file.getvalue()
 
 
+def jpegs(count: int, sides: tuple[int, int]) -> list[NDArray[np.uint8]]:
+    """Return JPEG files of pictures, half smooth and half noise, of sides between two numbers of pixels.
+
+    Subsampling, quality and progressive scans go through all their values.
+    """
+    from PIL import Image
+
+    rng, files = np.random.default_rng(7), []
+    for number in range(count):
+        height, width = rng.integers(*sides, 2, endpoint=True).tolist()
+        image = Image.fromarray(picture()).resize((width, height))
+        file = io.BytesIO()
+        image.save(
+            file, "JPEG", quality=75 + number % 20, subsampling=number % 3, progressive=number % 5 == 0
+        )  # fmt: skip
+        files.append(np.frombuffer(file.getvalue(), np.uint8))
+    return files
+
+
 def compare_files(paths: Sequence[str], executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
     """Give the comparisons of image files; without any path, samples are made.
 

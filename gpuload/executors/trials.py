@@ -1,11 +1,17 @@
-"""Trials: which formats of images an executor fails at on this machine, as `gpuload doctor` found out.
+"""Trials: what `gpuload doctor`, or an audit, found out about the decoding of images on this machine.
 
+Failures of formats, in one file:
 File     One in the cache folder for each machine and set of versions (``stamp``): with another version of a codec, or
          after another driver was installed, nothing is known. It is there only where something failed; the next run
          of `gpuload doctor` replaces or removes it. It is private to its user, as all kept files.
 Use      ``executor="auto"`` does not choose an executor that failed on the CPU where the other one did not. Where it
          failed at regions alone, whole images are decoded and cut, with the same pixels. ``Loader.describe`` and a
          warning in the log name what failed. ``GPULOAD_DOCTOR=0`` switches this off.
+
+Verdicts on the decoders of GPUs, a file each, of the same form:
+File     One for each machine, set of versions, driver, card and decoder. A decoder without one is not known.
+Use      The first batches of a lane whose decoder is not known are audited whole, which gives its verdict. Where it is
+         bad, a loader with that decoder is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from gpuload import signalsafe
 from gpuload.errors import FileError
@@ -54,30 +61,83 @@ class Failure:
         return f"gpuload doctor found that {self.executor} on {self.device} fails at {self.form}{region}: {self.about}"
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a decoder of images on a GPU.
+
+    Attributes:
+        is_good: True if all images had the pixels of the CPU, within the bound of ``gl.ops.Decode``.
+        about: how many images were compared, or how one differs.
+    """
+
+    is_good: bool
+    about: str
+
+
 def save(failures: Sequence[Failure]) -> str:
     """Store what failed on this machine, in place of what was stored before; return the path of the file.
 
     Raises:
         FileError: the cache folder cannot be written.
     """
-    path, origin = _place()
+    place = _place()
     try:
         if not failures:
             with signalsafe.suppress(FileNotFoundError):
-                os.unlink(path)
-            return path
-        privatefiles.make_folder(os.path.dirname(path))
-        # Several ranks of a machine may write the same file at once: the last whole one stays.
-        with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, origin) as writer:
-            writer.write(json.dumps([asdict(failure) for failure in failures]).encode("ascii"))
-            writer.end()
+                os.unlink(place[0])
+            return place[0]
+        _write(place, [asdict(failure) for failure in failures])
     except OSError as error:
-        raise FileError(
-            f"{path} is not written",
-            cause=error.strerror or str(error),
-            remedy=f"set {derivedfiles.FOLDER} to a folder that can be written",
-        ) from None
-    return path
+        raise _write_error(place[0], error) from None
+    return place[0]
+
+
+def save_verdict(decoder: str, card: str, verdict: Verdict) -> str:
+    """Store the verdict on a decoder, in place of the one before; return the path of the file.
+
+    Args:
+        decoder: its name, in words.
+        card: the name of the GPU.
+        verdict: on it.
+
+    Raises:
+        FileError: the cache folder cannot be written.
+    """
+    place = _place(decoder=decoder, card=card)
+    try:
+        _write(place, [asdict(verdict)])
+    except OSError as error:
+        raise _write_error(place[0], error) from None
+    return place[0]
+
+
+def load_verdict(decoder: str, card: str) -> Verdict | None:
+    """Return the verdict on a decoder on a card, with the driver and the versions of now; None if there is none."""
+    content = _read(decoder=decoder, card=card)
+    return Verdict(**content[0]) if content else None
+
+
+def is_off() -> bool:
+    """Return True if the environment says that nothing of this is used."""
+    return os.environ.get(SWITCH, "").strip() == "0"
+
+
+def _write(place: tuple[str, dict[str, str]], content: list[dict[str, Any]]) -> None:
+    """Write a file whole, or not at all."""
+    path, origin = place
+    privatefiles.make_folder(os.path.dirname(path))
+    # Several ranks of a machine may write the same file at once: the last whole one stays.
+    with derivedfiles.whole(path, is_alone=False) as part, keptfile.Writer(part, origin) as writer:
+        writer.write(json.dumps(content).encode("ascii"))
+        writer.end()
+
+
+def _write_error(path: str, error: OSError) -> FileError:
+    return FileError(
+        f"{path} is not written",
+        cause=error.strerror or str(error),
+        remedy=f"set {derivedfiles.FOLDER} to a folder that can be written",
+    )
 
 
 def load(executor: str, device: str) -> tuple[Failure, ...]:
@@ -87,18 +147,24 @@ def load(executor: str, device: str) -> tuple[Failure, ...]:
         executor: its name.
         device: ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
     """
-    if os.environ.get(SWITCH, "").strip() == "0":
-        return ()
+    failures = [Failure(**fields) for fields in _read() or ()]
+    return tuple(f for f in failures if (f.executor, f.device) == (executor, device.partition(":")[0]))
+
+
+def _read(**words: str) -> list[dict[str, Any]] | None:
+    """Return the content of a file; None if there is none that can be believed."""
+    if is_off():
+        return None
     try:
         # Usually nothing has failed, and ``stamp`` asks for the versions of seven packages: that is spared.
         if not os.path.isdir(os.path.join(derivedfiles.folder(), FOLDER)):
-            return ()
-        path, origin = _place()
+            return None
+        path, origin = _place(**words)
     except FileError:  # there is no cache folder
-        return ()
+        return None
     content = keptfile.read_kept_file(path, origin)
-    failures = [] if content is None else [Failure(**fields) for fields in json.loads(content)]
-    return tuple(f for f in failures if (f.executor, f.device) == (executor, device.partition(":")[0]))
+    entries: list[dict[str, Any]] | None = None if content is None else json.loads(content)
+    return entries
 
 
 def stamp() -> dict[str, str]:
@@ -113,8 +179,8 @@ def stamp() -> dict[str, str]:
     return about
 
 
-def _place() -> tuple[str, dict[str, str]]:
-    """Return the path of the file, and what it must have been written for."""
-    origin = stamp()
+def _place(**words: str) -> tuple[str, dict[str, str]]:
+    """Return the path of a file, and what it must have been written for: that, and what ``words`` say."""
+    origin = stamp() | words
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
     return os.path.join(derivedfiles.folder(), FOLDER, digest), origin

@@ -94,7 +94,12 @@ def join_bounds(first: Bound, second: Bound) -> Bound:
         largest=first.largest + second.largest,
         share=min(1.0, first.share + second.share),
         reason="; ".join(reasons),
-        mean=first.mean + second.mean,
+        mean=inf if first.mean == second.mean == inf else _mean(first) + _mean(second),
         relative=first.relative + second.relative,
         beyond=max(first.beyond, second.beyond),
     )
+
+
+def _mean(bound: Bound) -> float:
+    """Return the mean of the differences that a bound allows; where none is stated, that of the others."""
+    return bound.mean if bound.mean < inf else bound.largest * bound.share

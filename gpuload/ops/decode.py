@@ -146,9 +146,9 @@ class Decode(Op):
         return self.size is None
 
     @property
-    def makes_rgb(self) -> bool:
+    def makes_bytes(self) -> bool:
         """See ``Op``."""
-        return (self.mode, self.dtype) == ("RGB", "uint8")
+        return self.mode in ("RGB", "GRAY", RGBA) and self.dtype == "uint8"
 
     def field_after(self, field: Field) -> Field:
         """Encoded bytes become ``(None, None, channels)`` of the dtype, or of ``size``."""

@@ -10,6 +10,9 @@ Waiting  No audit is left out. Where they take longer than training, the loader 
          says how long they take.
 GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the batch. This thread
          waits for these copies; neither the lane nor the caller does.
+First    Where images are decoded on a GPU by a decoder that is not known there, the first batches are audited whole,
+         whatever the share is. What comes out is kept as the verdict on decoder, card, driver and versions
+         (`executors.trials`), and spares later runs this.
 Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody has written show:
          slots on the host, and the memory that CuPy has for a lane's first batches. DALI's own memory is not.
 """
@@ -24,16 +27,19 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload import rng, threads
-from gpuload.errors import ClosedError, PixelError, RecordError, RowError, SpecError
+from gpuload.errors import ClosedError, DeviceError, FileError, PixelError, RecordError, RowError, SpecError
+from gpuload.executors import trials
 from gpuload.executors.differences import Oracle, bounds_of, difference
+from gpuload.ops.base import Op
 from gpuload.ops.bounds import EXACT
+from gpuload.ops.decode import decoder_on_gpu
 from gpuload.pipeline.batches import Batches, Outcome, outcome_of
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, Region
@@ -41,11 +47,13 @@ from gpuload.pipeline.step import Step
 from gpuload.pipeline.stretch import draw
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
+from gpuload.ragged import Ragged
 from gpuload.stats import Counters
 
 SHARE = 1e-3  # of the records, where only "count" is said
 RAISE, COUNT = "raise", "count"
 PATTERN, FILLED_BATCHES = 0xA5, 4
+TRIAL_BATCHES = 2  # that are audited whole where the decoder is not known
 MOST_LINES = 10  # in the log, about records that differ
 STREAM = int.from_bytes(hashlib.sha256(b"audit:record").digest()[:8], "little")  # those of ops have no colon
 REMEDY = (
@@ -71,8 +79,8 @@ class AuditSetting:
         return f"{100 * self.share:.4g} % of the records are made again on the CPU and compared; {effect}"
 
 
-def setting_of(value: Any) -> AuditSetting | None:
-    """Return the setting that the argument ``audit=`` means; None for no audit.
+def setting_of(value: Any) -> AuditSetting:
+    """Return the setting that the argument ``audit=`` means.
 
     Raises:
         SpecError: it means none.
@@ -88,7 +96,103 @@ def setting_of(value: Any) -> AuditSetting | None:
             cause=f"it is a share of the records, from 0 to 1, and what a difference does, {RAISE!r} or {COUNT!r}",
             remedy=REMEDY,
         )
-    return AuditSetting(float(share), way == COUNT) if share else None
+    return AuditSetting(float(share), way == COUNT)
+
+
+def auditor_of(recipe: Recipe, names: Sequence[str], setting: AuditSetting | None, **words: Any) -> Auditor | None:
+    """Return the auditor of a loader; None if it audits nothing.
+
+    Args:
+        recipe: how steps become batches.
+        names: the fields of a batch.
+        setting: of the loader; None where it says nothing: then only a decoder that is not known is audited.
+        words: for `Auditor`.
+
+    Raises:
+        SpecError: no field can be made again.
+        DeviceError: the decoder is known to be bad.
+    """
+    trial = None if setting is not None and not setting.share else _trial_of(recipe, setting)
+    if trial is None and (setting is None or not setting.share):
+        return None
+    oracle = Oracle(recipe.graph, names)
+    if oracle.names:
+        return Auditor(recipe, oracle, setting or AuditSetting(0.0, counts=False), trial=trial, **words)
+    if setting is None:
+        return None
+    name, op = next(iter(oracle.refusals.items()))
+    raise SpecError(
+        f"audit={setting.share:g} of {list(names)}",
+        cause=f"{op}, on {name!r}, is an operator of DALI: nothing else makes its values, to be compared with",
+        remedy="leave audit= out, or use ops of gl.ops in its place",
+    )
+
+
+class DecoderTrial:
+    """The first batches of a lane whose decoder is not known.
+
+    Args:
+        decoder: its name.
+        card: the name of the GPU.
+    """
+
+    def __init__(self, decoder: str, card: str) -> None:
+        self.decoder, self.card = decoder, card
+        self._num_left, self._num_images, self._lock = TRIAL_BATCHES, 0, threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """True while batches are audited whole."""
+        return self._num_left > 0
+
+    def end(self) -> None:
+        """End it without a verdict."""
+        self._num_left = 0
+
+    def note(self, num_images: int, problem: str) -> None:
+        """Take the result of a batch that was audited whole; the last one, or a problem, decides.
+
+        Args:
+            num_images: that were compared.
+            problem: how one differs; "" if none does.
+        """
+        with self._lock:
+            if not self._num_left:
+                return
+            self._num_left = 0 if problem else self._num_left - 1
+            self._num_images += num_images
+            is_over = not self._num_left
+        if is_over:
+            about = problem or f"{self._num_images} images had the pixels of the CPU"
+            try:
+                trials.save_verdict(self.decoder, self.card, trials.Verdict(not problem, about))
+            except FileError as error:
+                log.warning("%s; the next run audits its first batches again", error.what)
+
+    def __str__(self) -> str:
+        return f"the first {TRIAL_BATCHES} batches are audited whole, for the decoder is not known on {self.card}"
+
+
+def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | None:
+    """Return the trial of a decoder that is not known; None if there is none, or it is known to be good."""
+    if recipe.device == "cpu" or not any(op.codec for op in recipe.rest.ops) or trials.is_off():
+        return None
+    decoder, card = decoder_on_gpu(recipe.rest.ops), devices.card(recipe.device)
+    verdict = trials.load_verdict(decoder, card)
+    if verdict is None:
+        return DecoderTrial(decoder, card)
+    if verdict.is_good:
+        return None
+    error = DeviceError(
+        f"images are decoded on {recipe.device}, {card}, by {decoder}",
+        cause=f"it makes other pixels there than the CPU: {verdict.about}",
+        remedy='decode="host" decodes on the host; after another driver or DALI was installed nothing is known of '
+        "it; `gpuload doctor` tries it again; audit=0 uses it all the same",
+    )
+    if setting is None or not setting.counts:
+        raise error
+    log.warning("%s; cause: %s; remedy: %s", error.what, error.cause, error.remedy)
+    return None
 
 
 @dataclass
@@ -100,35 +204,40 @@ class _Row:
     values: dict[str, Any] = field(default_factory=dict)
 
 
+class _Result(NamedTuple):
+    """The comparison of a row.
+
+    Attributes:
+        field: that differs; "" if none does.
+        text: how.
+        is_refusal: True if the CPU refuses the record.
+    """
+
+    field: str
+    text: str
+    is_refusal: bool = False
+
+
 class Auditor:
     """Audits finished batches of a loader; used by the threads of all its iterators.
 
     Args:
         recipe: how steps become batches.
-        names: the fields of a batch.
+        oracle: makes records again.
         setting: which records, and what a difference does.
         executor: the name of the executor of the ops.
         num_threads: that make records again, where a batch has several to audit.
         counters: of the loader.
-
-    Raises:
-        SpecError: no field can be made again.
+        trial: of the decoder, where it is not known.
     """
 
     def __init__(
-        self, recipe: Recipe, names: Sequence[str], setting: AuditSetting, *, executor: str, num_threads: int,
-        counters: Counters,
+        self, recipe: Recipe, oracle: Oracle, setting: AuditSetting, *, executor: str, num_threads: int,
+        counters: Counters, trial: DecoderTrial | None = None,
     ) -> None:  # fmt: skip
+        self._oracle, self._trial = oracle, trial
         self._recipe, self._setting, self._executor, self._counters = recipe, setting, executor, counters
         self._num_threads, self._num_lines, self._is_lane_filled = num_threads, 0, False
-        self._oracle = Oracle(recipe.graph, names)
-        if not self._oracle.names:
-            name, op = next(iter(self._oracle.refusals.items()))
-            raise SpecError(
-                f"audit={setting.share:g} of {list(names)}",
-                cause=f"{op}, on {name!r}, is an operator of DALI: nothing else makes its values, to be compared with",
-                remedy="leave audit= out, or use ops of gl.ops in its place",
-            )
         self._bounds = bounds_of(recipe.graph, self._oracle.names, self._party)
         graph = self._oracle.graph
         self._inputs = graph.touched.union(self._oracle.names, graph.fields_to_draw) & set(recipe.source.spec.names)
@@ -146,10 +255,16 @@ class Auditor:
 
     def describe(self) -> str:
         """Return one line for ``Loader.describe``."""
-        texts = [
-            f"{name} is not, for {type(op).__name__} has no array form" for name, op in self._oracle.refusals.items()
-        ]
-        return "; ".join([str(self._setting), *texts])
+        refusals = self._oracle.refusals.items()
+        texts = [str(self._setting)] if self._setting.share else []
+        texts += [str(self._trial)] if self._trial is not None else []
+        texts += [f"{name} is not, for {type(op).__name__} has no array form" for name, op in refusals]
+        return "; ".join(texts)
+
+    @property
+    def is_active(self) -> bool:
+        """True while there is something to audit."""
+        return self._setting.share > 0 or (self._trial is not None and self._trial.is_open)
 
     def guard(self, batches: Workers | Batches, joining: Joining) -> Audits:
         """Return what audits the batches of an epoch before they are handed out."""
@@ -175,22 +290,41 @@ class Auditor:
             sizes = [recipe.slot_bytes, *(region.num_bytes(recipe.num_rows) for region in regions)]
             lane.fill_free_memory(FILLED_BATCHES * [size for size in sizes if size], PATTERN)
 
-    def audit(self, outcome: Outcome) -> Outcome:
-        """Return an outcome with the errors of records that differ."""
+    def audit(self, outcome: Outcome, is_stopped: Callable[[], bool] = lambda: False) -> Outcome:
+        """Return an outcome with the errors of records that differ.
+
+        Args:
+            outcome: of a step, or of some that were done together.
+            is_stopped: returns True once nobody waits for it any more.
+
+        Raises:
+            ClosedError: nobody waits for it any more.
+        """
         if outcome.error is not None:
             return outcome
         if outcome.singles:
-            return replace(outcome, singles=[self.audit(single) for single in outcome.singles])
-        rows = self._rows(outcome.step)
+            return replace(outcome, singles=[self.audit(single, is_stopped) for single in outcome.singles])
+        is_whole = self._trial is not None and self._trial.is_open
+        rows = self._rows(outcome.step, 1.0 if is_whole else self._setting.share)
         if not rows:
             return outcome
         begin_s = time.perf_counter()
         try:
             self._fetch(outcome, rows)
-            results = threads.parallel_map(lambda row: self._compare(outcome.step, row), rows, self._num_threads)
+
+            def compare(row: _Row) -> _Result:
+                if is_stopped():
+                    raise ClosedError("an audit", cause="the loader was closed", remedy="make a new one")
+                return self._compare(outcome.step, row)
+
+            results = threads.parallel_map(compare, rows, self._num_threads)
+            if self._trial is not None and is_whole:
+                results = self._try_decoder(self._trial, outcome.step, rows, results)
             errors = self._settle(outcome.step, rows, results)
         except Exception as error:  # of the source, of the GPU, of a user's function: it comes at the step
-            errors = {rows[0].step: error}
+            if is_stopped():
+                raise
+            errors = self._failures(error, rows[0].step)
         end_s = time.perf_counter()
         self._counters.add(audit_s=end_s - begin_s, records_audited=len(rows))
         first = outcome.step.position
@@ -198,12 +332,39 @@ class Auditor:
             trace.add("audit", begin_s, end_s, epoch=first.epoch, step=first.step, num_steps=outcome.step.num_steps)
         return _with_errors(outcome, errors) if errors else outcome
 
-    def _rows(self, step: Step) -> list[_Row]:
+    def _try_decoder(
+        self, trial: DecoderTrial, step: Step, rows: Sequence[_Row], results: list[_Result]
+    ) -> list[_Result]:  # fmt: skip
+        """Have the trial take the results of a batch that was audited whole, and return those that are differences.
+
+        That the CPU refuses a file which is damaged says nothing about the decoder of a GPU. It is a difference all the
+        same where the user asked for an audit.
+        """
+        pairs = zip(rows, results, strict=True)
+        problems = [
+            f"{self._recipe.source.where(int(step.records[row.row]))}: {result.text}"
+            for row, result in pairs
+            if result.field and not result.is_refusal and any(op.codec for op in self._ops_of(result.field))
+        ]
+        trial.note(len(rows), next(iter(problems), ""))
+        if self._setting.share:
+            return results
+        return [_Result("", "") if result.is_refusal else result for result in results]
+
+    def _failures(self, error: Exception, step: int) -> dict[int, Exception]:
+        """Return the error of a record that could not be made again; none where only a decoder was tried."""
+        if self._trial is None or self._setting.share:
+            return {step: error}
+        self._trial.end()
+        log.warning("%s could not be tried; cause: %s", self._trial.decoder, error)
+        return {}
+
+    def _rows(self, step: Step, share: float) -> list[_Row]:
         """Return the rows of a step, or of some that were done together, that are audited."""
         words = rng.uniform(
             1, seed=self._recipe.plan.seed, epoch=step.position.epoch, records=step.records, stream=STREAM
         )
-        is_chosen = (words[:, 0] < self._setting.share) & step.valid
+        is_chosen = (words[:, 0] < share) & step.valid
         if not is_chosen.any():
             return []
         rows = []
@@ -214,14 +375,23 @@ class Auditor:
 
     def _fetch(self, outcome: Outcome, rows: Sequence[_Row]) -> None:
         """Have the values of rows on the host."""
-        if self._recipe.device == "cpu":
+        fields = {name: outcome.fields[name] for name in self._oracle.names}
+        is_on_host = self._recipe.device == "cpu"
+        # A copy for each field, and not for each row, where most rows are audited.
+        if not is_on_host and 2 * len(rows) > outcome.step.records.size:
+            with self._lane() as lane:
+                outcome.event.hold_back(lane.stream)
+                fields = {name: _column_to_host(values) for name, values in fields.items()}
+                lane.mark().synchronize()
+            is_on_host = True
+        if is_on_host:
             for row in rows:
-                row.values = {name: outcome.fields[name][row.row] for name in self._oracle.names}
+                row.values = {name: values[row.row] for name, values in fields.items()}
             return
         with self._lane() as lane:
             outcome.event.hold_back(lane.stream)
             for row in rows:
-                row.values = {name: _to_host(outcome.fields[name][row.row]) for name in self._oracle.names}
+                row.values = {name: _to_host(values[row.row]) for name, values in fields.items()}
             lane.mark().synchronize()
 
     def _lane(self) -> devices.Lane:
@@ -237,18 +407,19 @@ class Auditor:
         if lane is not None:
             lane.close()
 
-    def _compare(self, step: Step, row: _Row) -> tuple[str, str]:
-        """Return the field of a row that is not what the CPU makes of its record, and how; two "" if none is."""
+    def _compare(self, step: Step, row: _Row) -> _Result:
+        """Return how a row differs from what the CPU makes of its record."""
         try:
             expected = self._make(step, row.row)
         except (RowError, RecordError) as error:
             reason = error.reason if isinstance(error, RowError) else error.what
-            return self._oracle.names[0], f"the record has values, and the CPU refuses it: {reason}"
+            text = f"the record has values, and the CPU refuses it: {reason}"
+            return _Result(self._oracle.names[0], text, is_refusal=True)
         for name in self._oracle.names:
             text = difference(row.values[name], expected[name], self._bounds[name])
             if text:
-                return name, text
-        return "", ""
+                return _Result(name, text)
+        return _Result("", "")
 
     def _make(self, step: Step, row: int) -> dict[str, Any]:
         """Return the values of a row, made anew."""
@@ -278,14 +449,18 @@ class Auditor:
         draws = draw(graph, recipe, epoch, records, fields, partners)
         return self._oracle.run(fields, draws)
 
-    def _settle(self, step: Step, rows: Sequence[_Row], results: Sequence[tuple[str, str]]) -> dict[int, Exception]:
+    def _ops_of(self, name: str) -> tuple[Op, ...]:
+        """Return the ops that make a field."""
+        return self._recipe.graph.only([name]).ops
+
+    def _settle(self, step: Step, rows: Sequence[_Row], results: Sequence[_Result]) -> dict[int, Exception]:
         """Return the error of each step with a record that differs; none where differences are only counted."""
         errors: dict[int, Exception] = {}
-        for row, (name, text) in zip(rows, results, strict=True):
-            if not name:
+        for row, result in zip(rows, results, strict=True):
+            if not result.field:
                 continue
             self._counters.add(records_differing=1)
-            error = self._error(step, row, name, text)
+            error = self._error(step, row, result.field, result.text)
             if not self._setting.counts:
                 errors.setdefault(row.step, error)
             elif self._num_lines < MOST_LINES:
@@ -297,23 +472,26 @@ class Auditor:
     def _error(self, step: Step, row: _Row, name: str, text: str) -> PixelError:
         """Return the error for a field of a row that differs."""
         recipe, epoch = self._recipe, step.position.epoch
-        ops = recipe.graph.only([name]).ops
+        ops = self._ops_of(name)
         words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
         python_op = next((type(op).__name__ for op in ops if op.calls_python), None)
-        reason = f"; at most {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
+        reason = f"; small differences are allowed: {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
         cause = (
             f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
             f"these ops make on the CPU{reason}"
         )
         if python_op is not None:
             cause += f". {python_op} calls a function of yours: it must make the same of the same record"
-        look = f"loader.replace(audit=None).batch_at({row.step}, {epoch}) has the batch, to look at it"
+        look = f"loader.replace(audit=0).batch_at({row.step}, {epoch}) has the batch, to look at it"
         alternative = "" if recipe.on_rows else '; device="cpu" makes other batches right'
-        if not recipe.on_rows and any(op.codec for op in ops) and self._executor == "dali":
-            alternative = '; executor="array" decodes on the host'
+        if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
+            word = 'decode="host"' if recipe.device != "cpu" else 'executor="array"'
+            alternative = f"; {word} has the core decode on the host"
+        record = int(step.records[row.row])
+        place, number = recipe.source.where(record), f"record {record}"
+        place = place if place.endswith(number) else f"{place} ({number} of the source)"
         return PixelError(
-            f"{recipe.source.where(int(step.records[row.row]))}, epoch {epoch}, step {row.step}: field {name!r} on "
-            f"{recipe.device}: {text}",
+            f"{place}, epoch {epoch}, step {row.step}: field {name!r} on {recipe.device}: {text}",
             cause=cause,
             remedy=f'{look}{alternative}; audit="count" goes on and counts',
         )
@@ -330,7 +508,14 @@ def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:
 
 def _to_host(values: Any) -> Any:
     """Return the values of a record on the host; of those on a GPU the copy is queued on the current stream."""
-    return values if isinstance(values, (np.ndarray, np.generic, str)) else devices.fetch(values)[0]
+    return devices.fetch(values)[0] if hasattr(values, "__cuda_array_interface__") else values
+
+
+def _column_to_host(values: Any) -> Any:
+    """Return the values of a batch on the host, as `_to_host`."""
+    if isinstance(values, Ragged):
+        return values.with_payload(_to_host(values.flat))
+    return [_to_host(value) for value in values] if isinstance(values, list) else _to_host(values)
 
 
 class Audits:
@@ -364,8 +549,11 @@ class Audits:
         return self._board.tray.take(number, self._counters)
 
     def num_ready(self) -> int:
-        """Return how many steps are audited."""
-        return sum(outcome.step.num_steps for outcome in self._board.tray.items())
+        """Return how many steps are made; those that are audited lie on the tray of the workers, too."""
+        num_ready = self._batches.num_ready()
+        if isinstance(self._batches, Workers):
+            return num_ready
+        return num_ready + sum(outcome.step.num_steps for outcome in self._board.tray.items())
 
     def forget(self, number: int) -> None:
         """Let go of a group that was taken."""
@@ -402,7 +590,7 @@ class _AuditBoard:
             if not self._joining.steps(number)[1]:
                 self._allowed = min(self._allowed, number)  # behind the last group, see `Batches`
                 continue
-            self.tray.put(number, self._auditor.audit(self._take(number)))
+            self.tray.put(number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped))
             self._next += 1
 
     def _listen(self) -> bool:

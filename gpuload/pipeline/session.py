@@ -99,7 +99,7 @@ class Session:
             tunes_threads=tunes_threads,
             tunes_ahead=tunes_ahead,
             counters=counters,
-            apply=partial(_apply, recipe, prefetch, self.ring, counters),
+            apply=partial(_apply, recipe, prefetch, auditor is not None, self.ring, counters),
         )
         self._idle: list[BatchExecutor] = [] if executor is None else [executor]
         self._has_executor, self._step_time = executor is not None, StepTime()
@@ -117,6 +117,7 @@ class Session:
         """Begin to make the groups of steps of an epoch from a position on; number 0 is the first of them."""
         self.check()
         recipe, num_steps = self.recipe, joining.most_groups
+        auditor = self._auditor if self._auditor is not None and self._auditor.is_active else None
         self.ring.begin()
         queue = core.native.Queue() if core.native is not None and recipe.is_copied else None
         workers = Workers(
@@ -125,12 +126,11 @@ class Session:
             setting=self.tuning.setting,
             look=self.tuning.look,
             counters=self.counters,
-            hands_out=recipe.on_rows and self._auditor is None,
+            hands_out=recipe.on_rows and auditor is None,
             on_end=self.ring.end,
             queue=queue,
         )
         batches: Workers | Batches = workers
-        auditor = self._auditor
         if not recipe.on_rows:
             batches = Batches(
                 workers,
@@ -299,9 +299,11 @@ class Session:
             self._idle.append(executor)
 
 
-def _apply(recipe: Recipe, prefetch: int, ring: Ring, counters: Counters, setting: Setting) -> None:
+def _apply(
+    recipe: Recipe, prefetch: int, is_audited: bool, ring: Ring, counters: Counters, setting: Setting
+) -> None:  # fmt: skip
     """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no session."""
-    in_flight = setting.num_ahead + 3 + (0 if recipe.on_rows else prefetch)
+    in_flight = setting.num_ahead + 3 + is_audited + (0 if recipe.on_rows else prefetch)
     ring.resize(
         idle_bytes=in_flight * (recipe.slot_bytes + KEPT_BYTES // 8),
         crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,

@@ -283,6 +283,15 @@ RULES = (
         lambda figures: f"a larger batch_size than {figures.facts.batch_size or figures.per_batch('records'):.0f}",
     ),
     Rule(
+        "audit",
+        lambda figures: figures["audit_s"] > MOSTLY * figures["loop_s"],
+        lambda figures: (
+            f"training waited {figures.waiting:.0%} of the time, and a thread made {figures['records_audited']:.0f} of "
+            f"{figures['records']:.0f} records again on the CPU in {figures['audit_s'] / figures['loop_s']:.0%} of it"
+        ),
+        lambda figures: "a smaller share, audit=1e-3 say",
+    ),
+    Rule(
         "hand-over",
         lambda figures: figures.handing_over > figures.waiting,
         lambda figures: (

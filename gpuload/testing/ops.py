@@ -14,7 +14,9 @@ from gpuload import core
 from gpuload import device as devices
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.executors.differences import difference
 from gpuload.ops.base import HEADS, Draw, Op
+from gpuload.ops.bounds import EXACT, Bound, stated_bound
 from gpuload.ops.graph import Graph, compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -58,14 +60,15 @@ def assert_identical(actual: Any, expected: Any) -> None:
 
 def assert_equal_but_for_tiny_halves(actual: Any, expected: Any) -> None:
     """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off (``images.to_float16``)."""
-    if len(expected) and expected[0].dtype != np.float16:
-        assert_identical(actual, expected)
-        return
-    for value, expected_value in zip(actual, expected, strict=True):
-        assert (value.dtype, value.shape) == (expected_value.dtype, expected_value.shape)
-        tiny = np.abs(expected_value) < 2**-14
-        np.testing.assert_array_equal(np.where(tiny, 0, value), np.where(tiny, 0, expected_value))
-        np.testing.assert_allclose(np.where(tiny, value, 0), np.where(tiny, expected_value, 0), rtol=0, atol=6e-8)
+    assert_within(EXACT, actual, expected)
+
+
+def assert_within(bound: Bound, actual: Any, expected: Any) -> None:
+    """Check dtype, shape and every element of each record; float16 below 6.1e-5 may be 6e-8 off always."""
+    assert len(actual) == len(expected)
+    for row, (value, expected_value) in enumerate(zip(actual, expected, strict=True)):
+        text = difference(value, expected_value, bound)
+        assert not text, f"row {row}: {text}"
 
 
 class OpContract:
@@ -80,17 +83,28 @@ class OpContract:
     refused: ClassVar[Sequence[tuple[Op, Field]]] = ()
     """Ops and fields that do not fit them."""
 
+    op: Op
+    party: str
+
     def values(self, field: Field, count: int) -> Any:
         """Return values of a field."""
         return numbers(field, count)
 
     def compare(self, actual: Any, expected: Any) -> None:
-        """Compare the result of DALI on the CPU with the array form; exactly, unless a subclass says why not."""
-        assert_equal_but_for_tiny_halves(actual, expected)
+        """Compare the results of an executor with the array form on the CPU: within the bound that the op states.
+
+        ``self.op`` is the op, ``self.party`` the executor and its kind of device. A subclass may ask for more.
+        """
+        assert_within(stated_bound(self.op.bounds, self.party), actual, expected)
 
     def compare_gpu(self, actual: Any, expected: Any) -> None:
-        """Compare the result on a GPU with the array form on the CPU."""
+        """The same for results on a GPU."""
         self.compare(actual, expected)
+
+    def _compare(self, op: Op, party: str, actual: Any, expected: Any) -> None:
+        self.op, self.party = op, party
+        compare = self.compare_gpu if party.endswith("gpu") else self.compare
+        compare(actual, expected)
 
     def test_the_declared_spec_is_the_real_one(self) -> None:
         for op, field in self.cases:
@@ -196,7 +210,7 @@ class OpContract:
 
             result = dali_form(graph, values, draws, "cpu")
 
-            self.compare(result, array_form(graph, values, draws))
+            self._compare(op, "dali on cpu", result, array_form(graph, values, draws))
 
     @pytest.mark.gpu
     def test_dali_on_a_gpu_equals_the_array_form(self) -> None:
@@ -206,9 +220,9 @@ class OpContract:
             graph, values, draws = self._batch(op, field)
             on_gpu = values if field.encoded else _upload(values)
 
-            result = dali_form(graph, on_gpu, draws, "gpu:0")
+            result = [value.get() for value in dali_form(graph, on_gpu, draws, "gpu:0")]
 
-            self.compare_gpu([value.get() for value in result], array_form(graph, values, draws))
+            self._compare(op, "dali on gpu", result, array_form(graph, values, draws))
 
     @pytest.mark.gpu
     def test_cupy_equals_numpy(self) -> None:
@@ -217,9 +231,9 @@ class OpContract:
             if op.codec or op.needs_numpy:
                 continue
 
-            result = batch_form(graph, _upload(values), draws, "gpu:0")
+            result = [value.get() for value in batch_form(graph, _upload(values), draws, "gpu:0")]
 
-            self.compare_gpu([value.get() for value in result], array_form(graph, values, draws))
+            self._compare(op, "array on gpu", result, array_form(graph, values, draws))
 
     def test_a_point_goes_where_its_pixel_goes(self) -> None:
         """A bright spot is painted around a point; behind the op the middle of the light is where the point is."""

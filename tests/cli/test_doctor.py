@@ -3,10 +3,14 @@
 import json
 import signal
 
+import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.cli import doctor, main
 from gpuload.cli.doctor import ABSENT, OK, PROBLEM, Finding, Package
+from gpuload.executors import trials
+from gpuload.ops.decode import decoder_on_gpu
 
 
 def plant(folder, monkeypatch, files):
@@ -160,3 +164,45 @@ def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatc
     assert max(map(len, text.splitlines())) <= 80
     assert "PROBLEM planted_package: does not load: OSError: a library is missing" in text
     assert "->" in text
+
+
+def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("nvidia.dali")
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path))
+    monkeypatch.delenv(trials.SWITCH, raising=False)
+    monkeypatch.setattr(doctor, "NUM_JPEGS", 4)
+    monkeypatch.setattr(doctor.device, "card", lambda place: "NVIDIA H100")
+    doctor.try_decoder("cpu")  # DALI's decoder there; it prints a line, which the parent reads
+    line = capsys.readouterr().out
+    monkeypatch.setattr(doctor, "_child", lambda program, place: (0, f"DALI says hello\n{line}", ""))
+
+    finding = doctor.try_card("gpu:0")
+
+    decoder = decoder_on_gpu([gl.ops.Decode()])
+    assert (finding.state, finding.about) == (OK, "4 JPEGs, 32 at a time, have the pixels of the CPU")
+    assert trials.load_verdict(decoder, "NVIDIA H100").is_good
+
+    monkeypatch.setattr(doctor, "_child", lambda program, place: (-11, "", ""))
+    finding = doctor.try_card("gpu:0")
+
+    assert (finding.state, finding.about) == (PROBLEM, "it ended the process (SIGSEGV)")
+    assert 'decode="host"' in finding.remedy
+    assert trials.load_verdict(decoder, "NVIDIA H100") == trials.Verdict(False, finding.about)
+
+
+def test_a_decoder_that_makes_other_pixels_is_a_problem(monkeypatch, capsys):
+    pytest.importorskip("nvidia.dali")
+    monkeypatch.setattr(doctor, "NUM_JPEGS", 4)
+    from gpuload.executors.dali import DaliExecutor
+
+    finish = DaliExecutor.finish
+
+    def shifted(self):
+        return {"image": [np.roll(image, 1, axis=1) for image in finish(self)["image"]]}
+
+    monkeypatch.setattr(DaliExecutor, "finish", shifted)
+    doctor.try_decoder("cpu")
+
+    state, about = json.loads(capsys.readouterr().out)
+    assert state == PROBLEM
+    assert "values differ" in about

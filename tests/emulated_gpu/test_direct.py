@@ -205,3 +205,12 @@ def test_what_needs_the_host_is_refused(make, cause: str, tmp_path: Path):
 
     with pytest.raises(SpecError, match=cause):
         plain.replace(device="gpu", direct=True).peek()
+
+
+def test_an_audit_reads_the_rows_again_by_way_of_the_host(shards: Path):
+    with gl.Loader(gl.npy(shards), 32, shuffle=True, device="gpu", direct=True, audit=0.5) as loader:
+        num_records = sum(len(batch.records) for batch in loader)
+        num_audited = loader.stats()["records_audited"]
+
+    assert num_records == 200
+    assert 60 < num_audited < 140

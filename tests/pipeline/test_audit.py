@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,11 @@ import pytest
 import gpuload as gl
 from gpuload import device as devices
 from gpuload import rng
+from gpuload.errors import RowError
+from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.ops.graph import compile_ops
+from gpuload.order import Position
 from gpuload.pipeline import audit
 from tests.ops.test_every_op import all_ops, png
 from tests.ops.test_every_op import source as source_of_all
@@ -189,7 +194,7 @@ class TestADifference:
         assert re.search(rf"record {BAD}, epoch 0, step {step}: field 'image' on cpu: ", error.what)
         assert re.search(r"\d+ of 432 values differ: the one at \[\d+, \d+, 0\] is -?[\d.]+, and should be", error.what)
         assert "executor 'array' on cpu made it by RandomFlip Normalize" in error.cause
-        assert f"loader.replace(audit=None).batch_at({step}, 0)" in error.remedy
+        assert f"loader.replace(audit=0).batch_at({step}, 0)" in error.remedy
         assert state_step == 1
 
     def test_is_of_the_batch_that_is_made_anew(self, core_fault):
@@ -241,6 +246,11 @@ def test_the_consumer_gets_what_was_compared(core_fault):
             batch["image"][...] = 0
 
         assert with_audit.stats()["records_differing"] == 1
+
+
+def test_other_seeds_choose_other_records():
+    assert chosen(0.3, seed=3) != chosen(0.3, seed=4)
+    assert audited(audit=0.3, seed=4) == chosen(0.3, seed=4)
 
 
 def test_a_loader_that_is_dropped_or_closed_in_mid_epoch_ends_its_threads():
@@ -309,7 +319,7 @@ class Late:
             self.stream.wait_event(event)
             self.spin((1,), (1,), (np.int64(900_000_000),))
             memory[row] = results[row]
-        self.kept = memory, results
+        self.memory = memory, results
         return memory
 
 
@@ -354,6 +364,24 @@ class TestAFaultOnAGpu:
 
         assert list(errors) == [step_of_bad(batch_size=1)]
         assert len(steps) == COUNT - 1
+
+    def test_is_found_where_few_rows_of_a_batch_are_audited(self, monkeypatch):
+        with loader(device="gpu", audit=0.3) as with_audit:
+            list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == len([pair for pair in chosen(0.3) if pair[0] == 0])
+
+    def test_of_rows_that_lie_on_the_gpu_is_seen(self, monkeypatch):
+        """The audit reads the source, and not the GPU's memory."""
+        words = {"ops": list(OPS), "shuffle": True, "device": "gpu", "num_threads": 1, "audit": 1.0}
+        with gl.Loader(source().cache(device=True), 5, **words) as with_audit:
+            for _ in range(3):
+                list(with_audit)
+            assert with_audit.stats()["records_audited"] == 3 * COUNT
+
+            with_fault(monkeypatch, lambda images, results: _swapped(results))
+            with pytest.raises(gl.PixelError, match="epoch 3, step 0: field 'image' on gpu:0"):
+                list(with_audit)
 
     def test_costs_the_consumer_no_wait_for_the_device(self):
         with loader(device="gpu", batch_size=4) as with_audit:
@@ -440,6 +468,14 @@ class TestRowsOfManyKinds:
 
                 assert with_audit.stats()["records_audited"] == COUNT
 
+    def test_records_of_a_mix_are_those_of_their_epoch(self):
+        mix = gl.mix({source()[:10]: 0.5, source()[10:]: 0.5})
+        with gl.Loader(mix, 5, ops=OPS, shuffle=True, audit=1.0, device="cpu") as with_audit:
+            for _ in range(2):
+                list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == with_audit.stats()["records"]
+
     def test_texts_rows_and_drawn_parameters_stand_beside(self):
         def read(rows):
             return {"text": [f"n{n}" for n in rows], "rows": [np.full((n % 4, 2), n, np.float32) for n in rows]}
@@ -494,6 +530,135 @@ class TestRowsOfManyKinds:
             monkeypatch.setattr(audit.Auditor, "_fetch", then_gone)
             with pytest.raises(gl.errors.MissingFileError):
                 next(iter(with_audit))
+
+
+# Decoders that are not known
+
+CARD, DECODER = "NVIDIA H100", "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ"
+IMAGE_OPS = [gl.ops.Decode(), gl.ops.Resize(8, 8)]
+
+
+@pytest.fixture
+def verdicts(tmp_path, monkeypatch):
+    """Have a cache folder of its own, and a GPU of which the name is CARD."""
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(trials.SWITCH, raising=False)
+    monkeypatch.setattr(devices, "card", lambda device: CARD)
+    return lambda: trials.load_verdict(DECODER, CARD)
+
+
+def recipe_on_gpu():
+    """Return what the choice of a trial looks at: ops that decode behind the upload, on a GPU."""
+    return SimpleNamespace(device="gpu:0", rest=compile_ops(files().spec, IMAGE_OPS))
+
+
+def trial_loader(share=None, **settings):
+    """Return a loader of images, and its auditor, as if it decoded on a GPU by a decoder that is not known."""
+    plain = gl.Loader(files(), 4, ops=IMAGE_OPS, device="cpu", num_threads=1, **settings)
+    words = {"executor": "array", "num_threads": 1, "counters": plain._counters}
+    setting = None if share is None else audit.AuditSetting(share, counts=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "_trial_of", lambda recipe, setting: audit.DecoderTrial(DECODER, CARD))
+        auditor = audit.auditor_of(plain._session.recipe, plain.spec_out.names, setting, **words)
+    return plain, auditor
+
+
+def outcome_at(plain, step):
+    """Return the outcome of a step of epoch 0."""
+    return plain._session.at(plain._plan.at(Position(0), step))
+
+
+class TestADecoderThatIsNotKnown:
+    def test_has_its_first_batches_audited_whole_and_is_known_then(self, verdicts):
+        assert audit._trial_of(recipe_on_gpu(), None) is not None
+        plain, auditor = trial_loader()
+        for step in range(4):
+            assert auditor.audit(outcome_at(plain, step)).error is None
+
+        assert plain.stats()["records_audited"] == 2 * 4
+        assert not auditor.is_active
+        assert verdicts() == trials.Verdict(True, "8 images had the pixels of the CPU")
+        assert audit._trial_of(recipe_on_gpu(), None) is None
+
+    def test_is_known_to_be_bad_where_one_differs(self, verdicts, monkeypatch):
+        plain, auditor = trial_loader()
+        outcome = outcome_at(plain, 1)
+        outcome.fields["image"][2, ..., 0] += 1
+
+        error = auditor.audit(outcome).error
+
+        assert isinstance(error, gl.PixelError)
+        assert "record 6, epoch 0, step 1" in error.what
+        assert not verdicts().is_good
+        assert "record 6: 64 of 192 values differ" in verdicts().about
+        with pytest.raises(gl.errors.DeviceError, match=CARD) as caught:
+            audit._trial_of(recipe_on_gpu(), None)
+        assert 'decode="host"' in caught.value.remedy
+        assert "audit=0" in caught.value.remedy
+
+    def test_that_is_bad_is_logged_alone_where_differences_are_counted(self, verdicts, caplog):
+        trials.save_verdict(DECODER, CARD, trials.Verdict(False, "record 6 differs"))
+
+        assert audit._trial_of(recipe_on_gpu(), audit.AuditSetting(0.1, counts=True)) is None
+        assert "record 6 differs" in caplog.text
+
+    @pytest.mark.parametrize("change", ["card", "decoder", "driver"])
+    def test_stays_so_for_another_card_decoder_or_driver(self, change, verdicts, monkeypatch):
+        trials.save_verdict(DECODER, CARD, trials.Verdict(True, "8 images"))
+        assert audit._trial_of(recipe_on_gpu(), None) is None
+        if change == "card":
+            monkeypatch.setattr(devices, "card", lambda device: "NVIDIA A100")
+        elif change == "decoder":
+            monkeypatch.setattr(audit, "decoder_on_gpu", lambda ops: "the hardware decoder")
+        else:
+            stamp = trials.stamp()
+            monkeypatch.setattr(trials, "stamp", lambda: stamp | {"driver": "999.1"})
+
+        assert audit._trial_of(recipe_on_gpu(), None) is not None
+
+    def test_is_not_tried_where_that_is_switched_off(self, verdicts, monkeypatch):
+        recipe = recipe_on_gpu()
+        assert audit.auditor_of(recipe, ("image",), audit.AuditSetting(0.0, counts=False)) is None
+        monkeypatch.setenv(trials.SWITCH, "0")
+        assert audit._trial_of(recipe, None) is None
+
+    def test_is_not_condemned_for_a_file_that_the_cpu_refuses(self, verdicts, monkeypatch):
+        """DALI makes the rest of a JPEG that ends early gray."""
+        plain, auditor = trial_loader()
+        outcome = outcome_at(plain, 0)
+
+        def refuse(self, step, row):
+            raise RowError(0, "its data ends early")
+
+        monkeypatch.setattr(audit.Auditor, "_make", refuse)
+        assert auditor.audit(outcome).error is None
+        _, asked_for = trial_loader(1.0)
+        assert "the CPU refuses it: its data ends early" in asked_for.audit(outcome).error.what
+        assert verdicts() is None  # one batch more is to come
+
+    def test_that_cannot_be_tried_is_no_error_where_nobody_asked(self, verdicts, monkeypatch, caplog):
+        plain, auditor = trial_loader()
+        outcome = outcome_at(plain, 0)
+
+        def fail(self, step, row):
+            raise gl.errors.MissingPackageError("pillow", cause="it is not installed")
+
+        monkeypatch.setattr(audit.Auditor, "_make", fail)
+        assert auditor.audit(outcome).error is None
+        assert "could not be tried; cause: pillow" in caplog.text
+        assert not auditor.is_active
+        assert verdicts() is None
+
+    def test_whose_verdict_cannot_be_stored_is_tried_again_by_the_next_run(
+        self, verdicts, tmp_path, monkeypatch, caplog
+    ):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "file"))
+        plain, auditor = trial_loader()
+        for step in range(2):
+            assert auditor.audit(outcome_at(plain, step)).error is None
+
+        assert "the next run audits its first batches again" in caplog.text
 
 
 class TestASoundLoader:
