@@ -205,7 +205,7 @@ class Loader:
             if line not in earlier:
                 log.warning("%s", line)
         self._advice = earlier.union(lines)
-        if "auto" in (device, executor, decode):
+        if "auto" in (device, executor):
             log.info("%s", self.describe())
         core.warn_if_missing()
 
@@ -222,7 +222,8 @@ class Loader:
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
         lines = executor.describe()
         if rows is None:
-            lines |= choose.decoding_line(graph, on_host, choice, self.device)
+            decoding = choose.decoding_line(graph, on_host, choice, self.device)
+            lines = {"executor": lines.pop("executor"), **decoding, **lines}
         if rows is None and on_host:
             rows = choose.on_rows(graph.part(on_host))
             lines["on host"] = rows.describe()["stages"]

