@@ -16,6 +16,7 @@ import pytest
 import gpuload as gl
 from gpuload import device as devices
 from gpuload import rng
+from gpuload.cli import parity_ops
 from gpuload.errors import RowError
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
@@ -673,6 +674,39 @@ class TestASoundLoader:
     @pytest.mark.gpu
     def test_of_all_ops_has_no_difference_on_a_gpu(self):
         assert differences(device="gpu", executor="array") == (6, 0)
+
+
+SIZES = (gl.ops.RandomResizedCrop(40, 40), gl.ops.Resize(16, 16))  # the last one halves the sides: many sums are halves
+PLACES = [("array", "cpu"), ("dali", "cpu"), pytest.param("array", "gpu", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.slow  # some 300 loaders, each for a second of processor time or less
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("executor", "device"), PLACES)
+def test_sound_loaders_of_each_op_by_itself_and_behind_a_resize_have_no_difference(executor, device):
+    if executor == "dali":
+        pytest.importorskip("nvidia.dali")
+    num_audited, wrong = 0, []
+    for call in parity_ops.calls():
+        op = parity_ops.op_of(call)
+        images = parity_ops.source_for(op)
+        chains = [[op]]
+        if "image" in images.spec and "boxes" not in images.spec:
+            chains += [[size, op, *more] for size in SIZES for more in ([], [gl.ops.Normalize(120.0, 60.0)])]
+        for ops in chains:
+            try:
+                words = {"executor": executor, "device": device, "num_threads": 2, "audit": (1.0, "count")}
+                with_audit = gl.Loader(images, 16, ops=ops, seed=3, shuffle=True, **words)
+            except gl.GpuloadError:  # the ops do not fit one another, or none of them has a form in DALI
+                continue
+            with with_audit:
+                list(with_audit)
+                stats = with_audit.stats()
+            num_audited += stats["records_audited"]
+            wrong += [ops] * (stats["records_differing"] > 0)
+
+    assert wrong == []
+    assert num_audited > 10_000
 
 
 def differences(**settings):
