@@ -6,8 +6,10 @@ kernels on a GPU.
 
 from __future__ import annotations
 
+import gc
 import pickle
 import re
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +27,7 @@ from gpuload.order import Position
 from gpuload.pipeline import audit
 from tests.ops.test_every_op import all_ops, png
 from tests.ops.test_every_op import source as source_of_all
+from tests.threads import until
 
 COUNT, SIDE = 24, 12
 PHOTOS = np.random.default_rng(5).integers(0, 256, (COUNT, SIDE, SIDE, 3), np.uint8)
@@ -254,7 +257,18 @@ def test_other_seeds_choose_other_records():
     assert audited(audit=0.3, seed=4) == chosen(0.3, seed=4)
 
 
-def test_a_loader_that_is_dropped_or_closed_in_mid_epoch_ends_its_threads():
+def test_an_iterator_that_is_dropped_ends_the_thread_that_audits():
+    with loader(batch_size=2) as with_audit:
+        batches = iter(with_audit)
+        next(batches)
+        assert any(thread.name.startswith("gpuload-audit") for thread in threading.enumerate())
+        del batches
+        gc.collect()
+
+        assert until(lambda: not any(thread.name.startswith("gpuload-audit") for thread in threading.enumerate()))
+
+
+def test_a_loader_that_is_closed_in_mid_epoch_says_so():
     with loader(batch_size=1) as with_audit:
         batches = iter(with_audit)
         next(batches)
@@ -477,13 +491,14 @@ class TestRowsOfManyKinds:
 
             assert with_audit.stats()["records_audited"] == with_audit.stats()["records"]
 
-    def test_texts_rows_and_drawn_parameters_stand_beside(self):
+    @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+    def test_texts_rows_and_drawn_parameters_stand_beside(self, device):
         def read(rows):
             return {"text": [f"n{n}" for n in rows], "rows": [np.full((n % 4, 2), n, np.float32) for n in rows]}
 
         beside = gl.records(COUNT, read, fields={"text": (str, ()), "rows": ("float32", (None, 2))})
         with gl.Loader(
-            gl.zip(source(), beside), 5, ops=OPS, audit=1.0, drawn=True, device="cpu", shuffle=True
+            gl.zip(source(), beside), 5, ops=OPS, audit=1.0, drawn=True, device=device, shuffle=True
         ) as with_audit:
             batches = list(with_audit)
 
@@ -666,6 +681,15 @@ class TestASoundLoader:
     def test_of_all_ops_has_no_difference(self):
         assert differences(device="cpu") == (6, 0)
 
+    def test_of_images_has_no_difference_behind_dali(self):
+        pytest.importorskip("nvidia.dali")
+        ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip(), gl.ops.Normalize(127.0, 60.0)]
+        with gl.Loader(files(), 5, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1) as with_audit:
+            list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == COUNT
+
+    @pytest.mark.slow
     def test_of_all_ops_has_no_difference_behind_dali(self):
         pytest.importorskip("nvidia.dali")
 
