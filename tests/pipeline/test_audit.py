@@ -201,6 +201,23 @@ class TestADifference:
         assert f"loader.replace(audit=0).batch_at({step}, 0)" in error.remedy
         assert state_step == 1
 
+    def test_of_a_row_that_nobody_wrote_shows_the_pattern(self, monkeypatch):
+        run = ArrayRowExecutor.run
+
+        def skip(self, fields, draws, out, names=None):
+            results = run(self, fields, draws, {}, {*out, *(names or ())})
+            is_bad = (np.asarray(fields["image"]) == PHOTOS[BAD]).all(axis=(1, 2, 3))
+            for name, values in out.items():
+                values[~is_bad] = results[name][~is_bad]
+            return results | out
+
+        monkeypatch.setattr(ArrayRowExecutor, "run", skip)
+        monkeypatch.setattr(ArrayRowExecutor, "has_makers", False)
+        with loader(ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
+            errors = epoch_of(with_audit)[1]
+
+        assert f"the one at [0, 0, 0] is {audit.PATTERN}, and should be" in errors[0].what
+
     def test_is_of_the_batch_that_is_made_anew(self, core_fault):
         with loader() as with_audit, pytest.raises(gl.PixelError):
             with_audit.batch_at(step_of_bad())
@@ -364,13 +381,35 @@ class TestAFaultOnAGpu:
             with pytest.raises(gl.PixelError, match=expected):
                 next(batches)
 
-    def test_memory_that_was_not_written_has_the_pattern(self, monkeypatch):
-        devices.cupy().get_default_memory_pool().free_all_blocks()  # of lanes of other tests
-        with_fault(monkeypatch, skip_image)
-        with loader(device="gpu", ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
-            _, errors = epoch_of(with_audit)
+    def test_memory_that_was_not_written_has_the_pattern(self):
+        cupy = devices.cupy()
+        cupy.get_default_memory_pool().free_all_blocks()  # of lanes of other tests
+        lane, sizes = devices.Lane("gpu:0"), [5000, 70_000, 5000]
+        with lane:
+            before = [cupy.full(size, 7, np.uint8) for size in sizes]
+            del before
 
-        assert f"is {audit.PATTERN}, and should be" in errors[0].what
+        lane.fill_free_memory(sizes, audit.PATTERN)
+
+        with lane:
+            memory = [cupy.empty(size, np.uint8) for size in sizes]
+            assert all((array.get() == audit.PATTERN).all() for array in memory)
+        lane.close()
+
+    def test_has_the_memory_of_the_first_batches_filled_once(self, monkeypatch):
+        calls = []
+        fill = devices.Lane.fill_free_memory
+        monkeypatch.setattr(
+            devices.Lane, "fill_free_memory", lambda lane, sizes, byte: (calls.append(sizes), fill(lane, sizes, byte))
+        )
+        with loader(device="gpu", ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
+            list(with_audit)
+            list(with_audit)
+        with loader(device="gpu", audit=None) as without:
+            list(without)
+
+        assert len(calls) == 1
+        assert PHOTOS.nbytes in calls[0]
 
     def test_is_found_in_steps_that_are_done_together(self, monkeypatch):
         with_fault(monkeypatch, shift_channel_on_gpu)
