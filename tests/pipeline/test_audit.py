@@ -129,6 +129,15 @@ def test_what_is_no_share_is_refused(value):
     assert "audit=0.001" in caught.value.remedy
 
 
+def test_batches_whose_ops_run_elsewhere_are_refused_and_zero_is_no_audit():
+    with loader(audit=0.1) as with_audit, pytest.raises(gl.GpuloadError, match=r"audit=0\.1") as caught:
+        with_audit.feed(lambda: None, ("image",))
+
+    assert 'via="generator"' in caught.value.remedy
+    with loader(ops=(), audit=0) as without:
+        without.feed(lambda: None, ("image",))
+
+
 def test_it_says_what_it_does():
     with loader(audit=1e-3) as raising, loader(audit="count") as counting, loader(audit=(0.01, "count")) as more:
         assert "audit:     0.1 % of the records are made again on the CPU and compared; a difference is a Pixel" in (
