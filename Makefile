@@ -211,9 +211,11 @@ docs: setup
 test-matrix:
 	$(PYTHON) -m tests.matrix $(MATRIX)
 
-# The same with each extra that needs no GPU, in an environment of its own: before a release (docs/release.md).
+# The same with each extra that needs no GPU, in an environment of its own, and with builds for CUDA beside one another: before
+# a release (docs/release.md).
 release-check:
-	$(PYTHON) -m tests.matrix --extras cpu images csv npz parquet hdf5 zarr remote torch jax tensorflow $(MATRIX)
+	$(PYTHON) -m tests.matrix --extras cpu images csv npz parquet hdf5 zarr remote torch jax tensorflow \
+	  --builds cuda12 emulated $(MATRIX)
 
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run

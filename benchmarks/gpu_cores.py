@@ -9,6 +9,8 @@ Peers   gpuload's three lanes; the three pipelines of DALI that were the fastest
         of its own, which begins with the most cores
 Lines   `LINES`: what a training on an H100 eats. How many cores a loader needs for it is taken from the line between
         two measurements
+Plot    ``--plot REPORT.json --result FILE.png`` draws them from a report of `make gpu-test`, which does so by itself
+        where Matplotlib is installed
 """
 
 from __future__ import annotations
@@ -16,19 +18,23 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from benchmarks import gpu, gpu_data, plot
 from benchmarks.gpu_jpeg import QUESTION, SHUFFLED
 from benchmarks.measure import PEERS_MALLOC, run_process
 from benchmarks.question import Epoch, Work, missing
+from benchmarks.run import partial_path
 
 CORES = (2, 4, 8, 16)
 LINES = {"a ResNet-50": 3_000, "a small ViT": 8_000}
+PART = "images over cores"  # of `gpu_report`
 ABOUT = (
     "JPEGs of about 500 x 375 to 224 x 224, normalised float32 on the GPU; images/s. The lines: on an H100 a ResNet-50 "
     "eats about 3,000 images/s, a small ViT about 8,000; how many cores a loader needs for each."
@@ -37,13 +43,13 @@ COLUMNS = (
     "loader", *(f"{count} cores" for count in CORES), *(f"cores for {rate:,}/s" for rate in LINES.values()), "form",
 )  # fmt: skip
 
-OURS = ("gpuload_host", "gpuload", "gpuload_dali_host")
+LANES = ("gpuload_host", "gpuload", "gpuload_dali_host")
 OF_DALI = ("dali", "dali_cuda", "dali_host")  # where no measurement says otherwise
 OTHERS = ("torchcodec", "torch", "tfdata")
 NUM_OF_DALI = 3
 
 WARM_S, TIMED_S = 0.5, 1.2  # of a loader with so many cores
-PEER_S = 35.0  # that a peer may take, with its imports
+PEER_S, LEAST_S = 35.0, 15.0  # that a peer may take, with its imports, and that must be left for it
 MARK = "rate: "
 
 
@@ -53,23 +59,28 @@ def main(arguments: list[str] | None = None) -> int:
     if options.peer:
         measure(options.peer, options.cores, options.smoke)
         return 0
-    end = perf_counter() + options.seconds
+    if options.plot:
+        outcomes = json.loads(options.plot.read_text(encoding="utf-8"))["outcomes"]
+        draw(outcomes[PART]["rows"], options.result)
+        return 0
+    end = math.inf if options.smoke else perf_counter() + options.seconds
     counts = [count for count in CORES if count <= len(os.sched_getaffinity(0))]
     rates: dict[str, dict[int, float]] = {}
     problems: dict[str, str] = {}
     gpu_data.jpegs(options.smoke)
-    for name in (*OURS, *best_of_dali(options.jpeg), *OTHERS):
+    for name in (*LANES, *best_of_dali(options.jpeg), *OTHERS):
         rates[name] = {}
-        if end - perf_counter() < PEER_S:
-            problems[name] = f"not measured: {PEER_S:.0f} s were not left"
+        left_s = end - perf_counter()
+        if left_s < LEAST_S:
+            problems[name] = f"not measured: {LEAST_S:.0f} s were not left"
         elif absent := missing(QUESTION.needs(SHUFFLED, QUESTION.peer(name))):
             problems[name] = f"absent: {', '.join(absent)} not installed"
         else:
-            rates[name], problem = _in_process(name, counts, options.smoke)
+            rates[name], problem = _in_process(name, counts, min(PEER_S, left_s), options.smoke)
             problems |= {name: f"failed: {problem}"} if problem else {}
         gpu.write_rows(options.result, *_table(rates, problems), _targets(rates))
         print(*rows(rates, problems)[-1], sep="  ", flush=True)
-    return int(any(problems.get(name, "").startswith("failed") for name in OURS))
+    return int(any(problems.get(name, "").startswith("failed") for name in LANES))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jpeg", type=Path, help="results of the question gpu_jpeg: which pipelines of DALI are fast")
     parser.add_argument("--seconds", type=float, default=150.0, help="no peer begins that could take longer")
     parser.add_argument("--smoke", action="store_true", help="little data; the rates mean nothing")
+    parser.add_argument("--plot", type=Path, metavar="REPORT", help="draw the rates of a report of make gpu-test")
     parser.add_argument("--peer", help="used by itself: measure this one, in this process")
     parser.add_argument("--cores", type=int, nargs="+", help="used by itself")
     return parser
@@ -85,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def best_of_dali(path: Path | None) -> tuple[str, ...]:
     """Return the names of the three fastest pipelines of DALI in the results of `gpu_jpeg`; OF_DALI without them."""
+    path = path if path is None or path.exists() else partial_path(path)
     if path is None or not path.exists():
         return OF_DALI
     rows = plot.variants(json.loads(path.read_text(encoding="utf-8"))).get(SHUFFLED, [])
@@ -92,12 +105,12 @@ def best_of_dali(path: Path | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*names, *OF_DALI)))[:NUM_OF_DALI]
 
 
-def _in_process(name: str, counts: Sequence[int], is_short: bool) -> tuple[dict[int, float], str]:
+def _in_process(name: str, counts: Sequence[int], limit_s: float, is_short: bool) -> tuple[dict[int, float], str]:
     """Return the rates of a peer by numbers of cores, and why there are no more of them."""
     words = ["--peer", name, "--cores", *map(str, sorted(counts, reverse=True))]
     command = [sys.executable, "-m", "benchmarks.gpu_cores", *words, *(["--smoke"] if is_short else [])]
-    variables = {} if name in OURS else PEERS_MALLOC
-    out, problem = run_process(command, variables, None if is_short else PEER_S)
+    variables = {} if name in LANES else PEERS_MALLOC
+    out, problem = run_process(command, variables, None if is_short else limit_s)
     lines = (line.removeprefix(MARK).split() for line in out.splitlines() if line.startswith(MARK))
     rates = {int(count): float(rate) for count, rate in lines}
     if len(rates) == len(counts):
@@ -145,12 +158,38 @@ def rows(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> list[l
         needs = [cores_for(of_cores, line) for line in LINES.values()]
         peer = QUESTION.peer(name)
         form = "; ".join(filter(None, (peer.about, problems.get(name, ""))))
-        table.append([f"**{name}**" if name in OURS else name, *cells, *needs, form])
+        table.append([f"**{name}**" if name in LANES else name, *cells, *needs, form])
     return table
 
 
 def _table(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> tuple[list[list[str]], list[str]]:
     return rows(rates, problems), [f"{name}: {why}" for name, why in problems.items()]
+
+
+def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
+    """Draw the rates of rows over cores, with the lines of what trainings eat."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.6, 5.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel: Any = figure.subplots()
+    for name, *cells in rows:
+        points = [
+            (count, float(cell.replace(",", ""))) for count, cell in zip(CORES, cells, strict=False) if cell != "-"
+        ]
+        if points:
+            is_lane, label = name.strip("*") in LANES, name.strip("*")
+            panel.plot(*zip(*points, strict=True), "o-" if is_lane else "o--", lw=2.4 if is_lane else 1.2, label=label)
+    for training, line in LINES.items():
+        panel.axhline(line, color="#555555", lw=0.8)
+        panel.annotate(f"{training}: {line:,}/s", (CORES[-1], line), (0, 3), textcoords="offset points", ha="right")
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(CORES, [str(count) for count in CORES])
+    panel.set(xlabel="cores", ylabel="images/s on the GPU", xlim=(CORES[0] * 0.9, CORES[-1] * 1.1), ylim=(0, None))
+    panel.legend(fontsize=9)
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
 
 
 def cores_for(rates: dict[int, float], line: float) -> str:

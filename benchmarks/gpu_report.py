@@ -38,7 +38,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchmarks import gpu, gpu_cache, gpu_cores, gpu_parity, gpu_right, gpu_rows, gpu_waiting, machine, plot
-from benchmarks.question import find
+from benchmarks.question import find, missing
 from benchmarks.run import partial_path
 from gpuload import core
 
@@ -151,7 +151,7 @@ OPS = ("tests/ops", "--ignore-glob=*_torch.py")  # what is left out compares wit
 RESULT = ("--result", "{folder}/rows.json")
 PARTS = (
     rows("machine", "link", "benchmarks.gpu", limit_s=20),
-    # Right or wrong, side by side.
+    # Right or wrong, side by side: those that may take long begin first.
     Part("data", "machine", ("-m", "benchmarks.gpu_data", *RESULT), limit_s=60, is_alone=False),
     files(
         "lane", f"not ({OF_DALI})", "tests/test_lane.py", "tests/test_device.py", "tests/test_rawdecode.py",
@@ -165,28 +165,33 @@ PARTS = (
     rows("parity", "arrays", "benchmarks.gpu_parity", "arrays", needs=TESTS, limit_s=100),
     rows("parity", "decoders", "benchmarks.gpu_parity", "decoders", needs=(*DALI, "PIL")),
     rows("parity", "DALI", "benchmarks.gpu_parity", "dali", needs=TESTS + EXECUTOR, limit_s=100),
+    files(
+        "TensorFlow", "", "tests/bridges/test_tensorflow.py", "tests/bridges/test_memory.py", needs=("tensorflow",),
+        limit_s=100,
+    ),
+    files("DALI ops", OF_DALI, *OPS, needs=("cv2", *EXECUTOR), limit_s=100),
     files("ops", f"not ({OF_DALI})", *OPS, needs=("cv2",), limit_s=100),
     files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
-    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py"),
+    files(
+        "loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/test_host_lane.py",
+        "tests/cli/test_bench_lanes.py", limit_s=60,
+    ),
+    files("audit", f"not ({OF_DALI})", "tests/pipeline/test_audit.py"),
+    files("cache", f"not ({OF_DALI})", "tests/test_card_cache.py"),
     files("direct reads", "", "tests/emulated_gpu/test_direct.py", needs=("kvikio",), limit_s=30),
     files(
         "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
         "tests/test_containers.py", needs=EXECUTOR,
     ),
-    files("DALI ops", OF_DALI, *OPS, needs=("cv2", *EXECUTOR), limit_s=100),
     files("DALI bridge", "", "tests/bridges/test_dali.py", needs=EXECUTOR),
-    files(
-        "TensorFlow", "", "tests/bridges/test_tensorflow.py", "tests/bridges/test_memory.py", needs=("tensorflow",),
-        limit_s=100,
-    ),
     # Figures, one after the other.
     Part(
         "JPEG", "gpu_jpeg", (*JPEG, *OF_DALI_JPEG, *OURS_JPEG, "--variants", "shuffled", *QUESTION),
         (*DALI, "sklearn"), limit_s=80,
     ),
     Part(
-        "images over cores", "gpu_cores",
+        gpu_cores.PART, "gpu_cores",
         (
             "-m", "benchmarks.gpu_cores", "--jpeg", "{work}/JPEG/gpu_jpeg.json", "--seconds", str(CORES_S), *RESULT,
         ),
@@ -293,6 +298,7 @@ def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tel
             tell("the GPU no longer works: nvidia-smi and the kernel's log (dmesg, Xid) say how it is")
             break
     report.write(parts)
+    report.draw()
     failures = [name for name, outcome in report.outcomes.items() if outcome["status"] == "failed"]
     left = report.left(parts)
     tell(f"{report.page} is written")
@@ -581,6 +587,12 @@ class Report:
             unfinished.write_text(text, encoding="utf-8")
             unfinished.replace(path)  # whoever is interrupted leaves the one or the other, and no half of one
 
+    def draw(self) -> None:
+        """Draw images over cores beside the page, where they were measured and Matplotlib is installed."""
+        rows = self.outcomes.get(gpu_cores.PART, {}).get("rows", ())
+        if rows and not self.about["short"] and not missing(("matplotlib",)):
+            gpu_cores.draw(rows, self.page.with_name("gpu_cores.png"))
+
     def markdown(self, parts: Sequence[Part]) -> str:
         """Return the page."""
         outcomes = {part.name: self.outcomes[part.name] for part in parts if part.name in self.outcomes}
@@ -590,6 +602,8 @@ class Report:
         lines = [
             f"# gpuload on {versions.get('GPU', 'a GPU')}", "",
             f"Written by `make gpu-test`{', with little data: its rates mean nothing' if self.about['short'] else ''}.",
+            "`make gpu-test GPU_TEST='--part \"NAME\"'` does a part of it again; benchmarks/gpu_report.py has the "
+            "command of each part.",
             f"Of {len(parts)} parts {counts[0]} passed, {counts[1]} failed, {counts[2]} were left out, "
             f"{len(self.left(parts))} are not done yet.", "",
             *_list({name: value for name, value in self.about.items() if name not in ("versions", "absent", "short")}),

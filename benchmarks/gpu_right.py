@@ -13,10 +13,12 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks import gpu, gpu_parity
 from benchmarks.gpu_parity import Difference, Result
@@ -30,7 +32,7 @@ COLUMNS = ("what", "beside", "values that differ", "largest", "mean", "")
 
 SIDE, BATCH, NUM_IMAGES, NUM_SHORT = 96, 16, 200, 24
 MEAN, STD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
-PATTERN, POISON_BYTES = 0xA5, 1 << 28
+PATTERN = 0xA5
 MOST_PROBLEMS = 20
 
 # Keyword arguments of a loader; whether nvJPEG decodes, whose pixels are others.
@@ -97,8 +99,9 @@ def poison(is_short: bool) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
         source = _pictures(Path(folder), is_short)
         for lane in _present_lanes():
-            fill_memory()
-            yield _compared(source, "bytes", lists_of_ops()["bytes"], lane, note=f"memory of {PATTERN:#x} before")
+            for name in ("bytes", "colour"):
+                with filled_memory():
+                    yield _compared(source, name, lists_of_ops()[name], lane, note=f"memory of {PATTERN:#x} before")
     if "dali" in _present_lanes():
         for load in gpu_parity.LOADS:
             yield _stale(load, 6 if is_short else gpu_parity.NUM_JPEGS)
@@ -144,6 +147,7 @@ def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str =
             _loader(source, ops, device="gpu", **arguments) as loader,
         ):
             for epoch in range(2):
+                note = note or _decoding(loader)
                 for batch, meaning in zip(loader.epoch(epoch), expected.epoch(epoch), strict=True):
                     difference.add(_on_host(batch.output), meaning.output)
     except Exception as error:  # the page names it, and the others go on
@@ -151,6 +155,12 @@ def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str =
     is_bytes = "Normalize" not in {type(op).__name__ for op in ops}
     problems = _wrong(subject, difference, is_nvjpeg=is_nvjpeg, is_bytes=is_bytes)
     return [difference.row(subject, "the CPU's batches", note)], problems
+
+
+def _decoding(loader: Any) -> str:
+    """Return where images are decoded, and by what, as the loader describes it; without the reason."""
+    lines = [line for line in loader.describe().splitlines() if line.startswith("decoding:")]
+    return "".join(lines).removeprefix("decoding:").rpartition(" (")[0].strip()
 
 
 def _wrong(subject: str, difference: Difference, *, is_nvjpeg: bool, is_bytes: bool) -> list[str]:
@@ -179,13 +189,29 @@ def _audited(loader: Any, subject: str) -> Result:
     return [row], []
 
 
-def fill_memory() -> None:
-    """Fill free memory of CuPy's pool with a pattern: arrays that are made next lie in it."""
-    cupy = devices.cupy()
-    sizes = [POISON_BYTES >> shift for shift in range(14)]
-    blocks = [cupy.full(size, PATTERN, np.uint8) for size in sizes]
-    cupy.cuda.Device().synchronize()
-    blocks.clear()
+@contextmanager
+def filled_memory() -> Iterator[None]:
+    """Have all memory that CuPy takes, and all that is page-locked, filled with a pattern before it is used."""
+    cupy, pinned = devices.cupy(), devices.pinned
+    pool = cupy.get_default_memory_pool()
+
+    def allocate(num_bytes: int) -> Any:
+        memory = pool.malloc(num_bytes)
+        memory.memset_async(PATTERN, num_bytes, cupy.cuda.get_current_stream())
+        return memory
+
+    def allocate_pinned(num_bytes: int) -> NDArray[np.uint8]:
+        memory = pinned(num_bytes)
+        memory[...] = PATTERN
+        return memory
+
+    cupy.cuda.set_allocator(allocate)
+    devices.pinned = allocate_pinned
+    try:
+        yield
+    finally:
+        devices.pinned = pinned
+        cupy.cuda.set_allocator(pool.malloc)
 
 
 def _stale(load: float, num_jpegs: int) -> Result:

@@ -4,6 +4,7 @@ Choice   ``choose`` finds a device, or says why there is none.
 Arrays   ``xp`` is the array library of a device, ``pinned`` and ``page_aligned`` are host memory.
 Lane     ``Lane`` is a stream of our own on a GPU: uploads, events, the hand-over to the consumer's stream, and memory
          that is lent to the consumer and comes back when his kernels have run, not when he dropped it.
+Bundle   ``Bundle`` has all that a batch needs on a GPU in one upload: its bytes, and what kernels read beside them.
 Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda_api.html, memory pool
          https://docs.cupy.dev/en/stable/user_guide/memory.html (free memory is kept for each stream).
 """
@@ -16,17 +17,19 @@ import re
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, driver, signalsafe, threads
 from gpuload.errors import ClosedError, DeviceError, SpecError, install_command, missing_package
+
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 PAGE_BYTES = 4096
 CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
@@ -35,6 +38,8 @@ FOREIGN_GROUP = 8
 MAX_FOREIGN = 64  # of these arrays; at that number the lane itself waits, too
 MOST_IDLE_PINNED_BYTES = 1 << 29  # of page-locked memory that waits for its next use
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams by larger numbers
+PARAMETER_ALIGN_BYTES = 64  # each array of parameters begins at a multiple
+GAP_BYTES = 1 << 14  # between bytes that are uploaded together
 STREAM_ORDERED_KINDS = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
 
 
@@ -170,6 +175,12 @@ def failure(error: BaseException) -> BaseException:
     translation = DeviceError(problem.cause, cause=text, remedy=problem.remedy)
     translation.__cause__ = error
     return translation
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True if CUDA had no memory on the GPU for what raised an error."""
+    text = f"{type(error).__name__}: {error}"
+    return type(error).__module__.startswith("cupy") and any(name in text for name in next(iter(PROBLEMS)))
 
 
 def _meaning(text: str) -> Problem:
@@ -397,23 +408,104 @@ def compiles(xp: ModuleType) -> bool:
 
 
 @cache
-def kernel(source: str, name: str) -> Any:
+def kernel(source: str, name: str) -> Kernel:
     """Return a kernel of CUDA C++, compiled for each GPU when it is first launched there.
 
-    Products and sums are not fused, so that it makes the numbers that NumPy makes.
+    Products and sums are not fused, so that it makes the numbers that NumPy makes. In a `Bundle` it is launched when
+    what it reads was uploaded.
 
     Args:
         source: the program.
         name: of its ``extern "C" __global__`` function. Arguments must have the exact types of its parameters:
             ``numpy.int32``, ``numpy.int64``, ``numpy.float32``, arrays, and 0 for a null pointer.
     """
-    return cupy().RawKernel(source, name, options=("--fmad=false",))
+    return Kernel(cupy().RawKernel(source, name, options=("--fmad=false",)))
+
+
+class Kernel:
+    """A kernel of CUDA, which is launched on CuPy's current stream: see `kernel`.
+
+    Args:
+        raw: the same in CuPy.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        """Launch it; arguments as `kernel` says."""
+        bundle = _current.bundle
+        if bundle is None or not bundle.is_open:
+            self._raw(grid, block, arguments)
+        else:
+            bundle.launch(self._raw, grid, block, arguments)
+
+
+def parameters(array: NDArray[Any]) -> Any:
+    """Return a copy of a small host array on the current GPU, for kernels of `kernel`.
+
+    In an open `Bundle` it is uploaded with the batch, and nothing else may read it before `settle`.
+    """
+    bundle = _current.bundle
+    return cupy().asarray(array) if bundle is None or not bundle.is_open else bundle.add(array)
+
+
+def settle() -> None:
+    """Upload the current `Bundle`, launch the kernels that wait for it, and close it; without one do nothing.
+
+    It is called before anything but `kernel` works on the arrays of a batch: CuPy's own functions do not wait. What
+    comes behind it does not wait either, until the bundle is opened again.
+    """
+    if _current.bundle is not None:
+        _current.bundle.settle()
+
+
+def open_bundle() -> None:
+    """Let kernels and their parameters wait again for the current `Bundle`; without one do nothing."""
+    if _current.bundle is not None:
+        _current.bundle.is_open = True
+
+
+def waits(run: Run) -> Run:
+    """Mark a function that may be called in an open `Bundle`: it launches kernels of `kernel` alone.
+
+    Where it does anything else with arrays of a GPU, it calls `settle` before.
+    """
+    run.__dict__["waits"] = True
+    return run
+
+
+def can_wait(method: Callable[..., Any]) -> bool:
+    """Return True if the function of a method is marked by `waits`, which one that overrides it is not."""
+    return "waits" in getattr(method, "__func__", method).__dict__
 
 
 @cache
 def elementwise(reads: str, writes: str, body: str, name: str) -> Any:
     """Return a kernel of CuPy that makes each number of its results by itself; see ``cupy.ElementwiseKernel``."""
     return cupy().ElementwiseKernel(reads, writes, body, name, options=("--fmad=false",))
+
+
+class Views(list[Any]):
+    """Images of different sizes on a GPU, in a list, and a table of them: to ask each of many arrays takes longer.
+
+    Whoever puts other images into the list makes another list of them.
+
+    Args:
+        images: arrays of three axes in C order.
+        shapes: of each, int64 ``[N, 3]``.
+        addresses: of each, int64 ``[N]``.
+        item_bytes: of a number.
+    """
+
+    def __init__(
+        self, images: Iterable[Any], shapes: NDArray[np.int64], addresses: NDArray[np.int64], item_bytes: int
+    ) -> None:
+        super().__init__(images)
+        self.table: NDArray[np.int64] = np.empty((len(shapes), 7), np.int64)  # strides in bytes, shape, address
+        self.table[:, 2], self.table[:, 3:6], self.table[:, 6] = item_bytes, shapes, addresses
+        self.table[:, 1] = shapes[:, 2] * item_bytes
+        self.table[:, 0] = shapes[:, 1] * self.table[:, 1]
 
 
 def constant(make: Callable[[], NDArray[Any]]) -> Any:
@@ -648,6 +740,135 @@ class Lane:
         track, self._track = self._track, None
         if track is not None:
             _idle_tracks.setdefault((track.pid, track.number), deque()).append(track)
+
+
+class Bundle:
+    """What a batch needs on a GPU, in one upload: its bytes, and behind them what kernels read beside these.
+
+    An upload costs the host some ten microseconds, however few its bytes are, and each op that has draws would make
+    another. So the bytes of a batch are not uploaded at once, and kernels wait, in their order, until all that they
+    read is known; the memory on the GPU is there before, so that later ones know where they find it::
+
+        with lane:
+            bundle = Bundle(lane)
+            bundle.hold(slot, 3072)              3072 bytes of a batch, and room behind them
+            images = bundle.upload(slot[:3072])  not there yet
+            with bundle:
+                open_bundle()
+                op.array_batch(xp, images, draw) `parameters` and `kernel` wait
+                settle()                         one upload, then the kernels
+                images.sum()                     CuPy's own functions come behind that
+
+    The order of the stream stays that of the calls: `settle` comes before anything that does not wait. What does not
+    fit into the memory is uploaded by itself.
+
+    Threads: one at a time.
+
+    Args:
+        lane: its stream is the current one.
+        on_upload: called once, behind the first upload.
+
+    Attributes:
+        is_open: True if kernels wait: from `open_bundle` to `settle`.
+        parameter_bytes: of all parameters, whether they had room or not.
+    """
+
+    def __init__(self, lane: Lane, on_upload: Callable[[], None] | None = None) -> None:
+        self._lane, self._on_upload = lane, on_upload
+        self._host: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._memory: Any = None  # the same on the GPU
+        self._end = 0  # behind the bytes that are in use
+        self._ranges: list[tuple[int, int]] = []  # of bytes that wait
+        self._launches: list[tuple[Any, tuple[Any, ...]]] = []
+        self._outer: list[Bundle | None] = []
+        self.is_open, self.parameter_bytes = False, 0
+
+    @property
+    def is_settled(self) -> bool:
+        """True if nothing waits."""
+        return not self._ranges and not self._launches
+
+    def hold(self, memory: NDArray[np.uint8], num_bytes: int) -> None:
+        """Take page-locked memory of which so many bytes are in use; it stays as it is until an event behind `settle`.
+
+        Args:
+            memory: uint8 ``[num_bytes or more]``; what lies behind is written to.
+            num_bytes: that `upload` may be asked for.
+        """
+        self._host, self._end = memory, num_bytes
+        self._memory = cupy().empty(memory.size, np.uint8)
+
+    def upload(self, host: NDArray[Any]) -> Any:
+        """Return a C-contiguous host array on the GPU: after `settle` if it lies in the memory, else in its turn."""
+        begin = _address(host) - _address(self._host)
+        end = begin + host.nbytes
+        if self._memory is None or begin < 0 or end > self._host.size or not host.nbytes:
+            return self._lane.upload(host)
+        self._ranges.append((begin, end))
+        return self._memory[begin:end].view(host.dtype).reshape(host.shape)
+
+    def add(self, array: NDArray[Any]) -> Any:
+        """Return a small array on the GPU; see `parameters`."""
+        begin = -(-self._end // PARAMETER_ALIGN_BYTES) * PARAMETER_ALIGN_BYTES
+        end = begin + array.nbytes
+        self.parameter_bytes += array.nbytes + PARAMETER_ALIGN_BYTES
+        if end > self._host.size or not array.nbytes:
+            return cupy().asarray(array)
+        np.copyto(self._host[begin:end].view(array.dtype).reshape(array.shape), array)
+        self._end = end
+        self._ranges.append((begin, end))
+        return self._memory[begin:end].view(array.dtype).reshape(array.shape)
+
+    def launch(self, raw: Any, *arguments: Any) -> None:
+        """Have a kernel wait; its arguments are kept until it is launched."""
+        self._launches.append((raw, arguments))
+
+    def settle(self) -> None:
+        """Upload what waits, and launch the kernels that wait for it; see the function `settle`."""
+        self.is_open = False
+        ranges, self._ranges = self._ranges, []
+        stream = cupy().cuda.get_current_stream()
+        for begin, end in _merge(ranges):
+            self._memory[begin:end].set(self._host[begin:end], stream=stream)
+        if self._on_upload is not None:
+            on_upload, self._on_upload = self._on_upload, None
+            on_upload()
+        launches, self._launches = self._launches, []
+        for raw, arguments in launches:
+            raw(*arguments)
+
+    def __enter__(self) -> Bundle:
+        """Make it the one that `parameters` and `kernel` of this thread wait for."""
+        self._outer.append(_current.bundle)
+        _current.bundle = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _current.bundle = self._outer.pop()
+
+
+class _Current(threading.local):
+    """The bundle of the calling thread."""
+
+    bundle: Bundle | None = None
+
+
+_current = _Current()
+
+
+def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges of bytes in their order, those as one that are no more than `GAP_BYTES` apart."""
+    chunks: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if chunks and begin <= chunks[-1][1] + GAP_BYTES:
+            chunks[-1] = chunks[-1][0], max(chunks[-1][1], end)
+        else:
+            chunks.append((begin, end))
+    return chunks
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 class Event:

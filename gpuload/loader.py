@@ -196,9 +196,8 @@ class Loader:
         self._warned = set[str]()
         # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
         self._feeds = weakref.WeakSet[Session]()
-        self._earlier_sessions = weakref.WeakSet[
-            Session
-        ]()  # of iterators that began before images were decoded elsewhere
+        # Of iterators that began before a state had images decoded elsewhere.
+        self._earlier_sessions = weakref.WeakSet[Session]()
         costs = (_requests_of(source, self._plan), _blocks_of(source, self._plan))
         lines = tuple(filter(None, (_no_records_of(source), *advice(self._graph, names), *costs)))
         earlier = _advice.get()
@@ -725,9 +724,12 @@ class Loader:
             session = self._make_session(replace(choice, decode_reason=reason))
         except GpuloadError as error:
             return f"{error.what}: {error.cause}", error.remedy
-        self._session.replace(session)
-        self._earlier_sessions.add(self._session)
-        self._session = session
+        earlier, self._session = self._session, session
+        if earlier.closed:
+            session.close()
+        else:
+            earlier.replace(session)
+            self._earlier_sessions.add(earlier)
         return None
 
     def replace(self, **changes: Any) -> Loader:
@@ -827,35 +829,52 @@ class Loader:
         """
         ops = list(itertools.takewhile(lambda op: not op.is_random and not op.needs_dali, self.ops))
         if check_flag("device", device):
-            self._check_card()
-            ops = ops[: self._num_on_host(ops)]
+            if self.device == "cpu":
+                raise no_card(self._device_reason)
+            ops = ops[: self._num_done_once(ops)]
         source = self.source
         if ops:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
             names = {name for on in graph.targets for name in on}.union(self._names)
             fields = compile_ops(source.spec, ops, before=source.ops).spec_out
-            source = self._behind(ops, [name for name in fields.names if name in names])
+            source = self._behind(ops, [name for name in fields.names if name in names], on_gpu=device)
         log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
         source = source.cache(memory=memory, path=path, device=device)
         return self.replace(source=source, ops=self.ops[len(ops) :])
 
-    def _check_card(self) -> None:
-        """Raise ``DeviceError`` if this loader has no GPU whose memory could keep records."""
-        if self.device == "cpu":
-            raise no_card(self._device_reason)
+    def _num_done_once(self, ops: Sequence[Op]) -> int:
+        """Return how many ops, from the first on, are done once for a cache on the GPU: by the array executor, here.
 
-    def _num_on_host(self, ops: Sequence[Op]) -> int:
-        """Return how many ops, from the first on, this loader runs on the host: what they make can be kept."""
-        graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
+        Those that this loader runs on the host; and where the array executor runs the others on the GPU, those that
+        make the same numbers there, whole numbers say. Crops, flips and the like at their end are not among them: they
+        cost nothing in the kernel of each batch.
+
+        Raises:
+            DeviceError: DALI decodes the images here.
+        """
+        graph, count = compile_ops(self.source.spec, self.ops, before=self.source.ops), 0
         on_host, _ = choose.split_ops(graph, self._choice, self.device)
-        for count in range(len(ops), 0, -1):
-            num_ops = len(compile_ops(self.source.spec, ops[:count], before=self.source.ops).ops)
-            if set(range(num_ops)) <= set(on_host):
-                return count
-        return 0
+        num_before = 0
+        for place, _ in enumerate(ops, 1):
+            num_ops = len(compile_ops(self.source.spec, ops[:place], before=self.source.ops).ops)
+            places, num_before = range(num_before, num_ops), num_ops
+            is_walk = all(graph.is_walk(n) for n in places)
+            if set(places) <= set(on_host):
+                count = place
+                continue
+            if codec_op := next((graph.ops[n] for n in places if graph.ops[n].codec), None):
+                raise DeviceError(
+                    f"cache(device=True) of what DALI makes of {codec_op}",
+                    cause="the images that stay on the GPU are decoded on the host, and their pixels may differ",
+                    remedy='have the host do it: loader.replace(executor="array", decode="auto").cache(device=True)',
+                )
+            if self._choice.executor != "array" or not all(graph.is_exact(n) for n in places):
+                break
+            count = count if is_walk else place
+        return count
 
-    def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0) -> Source:
-        """Return the results of some ops for all records, as a source.
+    def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0, *, on_gpu: bool = False) -> Source:
+        """Return the results of some ops for all records, as a source; ``on_gpu``: the GPU makes the same numbers.
 
         Raises:
             DeviceError: another executor than that of the source would run them here.
@@ -863,7 +882,7 @@ class Loader:
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
         on_host, _ = choose.split_ops(graph, self._choice, self.device)
         num_ops = len(compile_ops(self.source.spec, ops, before=self.source.ops).ops)
-        if not set(range(num_ops)) <= set(on_host):
+        if not on_gpu and not set(range(num_ops)) <= set(on_host):
             raise DeviceError(
                 f"the records behind ops by executor {self._choice.executor!r} on {self.device}",
                 cause="they are made by the array executor on the CPU, and pixels may differ from those made here",

@@ -3,12 +3,14 @@
     python -m tests.matrix                               each Python from 3.10 to 3.13 that is here, NumPy 1.26 and 2
     python -m tests.matrix --python 3.12 --numpy 1.26    one of them
     python -m tests.matrix --extras images csv jax       and each of these extras in an environment of its own
+    python -m tests.matrix --builds cuda12 emulated      and builds for CUDA beside one another, without a GPU
     python -m tests.matrix --tests tests/ops -x          and tests of the checkout, by pytest with these arguments
 
 In each cell the smoke test runs with the compiled core and without it, and mypy and pyright check a user's program
 against the wheel. Packages come from the index of pip, as wheels alone; a cell whose packages do not exist is named and
-left out. The environments are below build/matrix. A wheel is built again when a file of gpuload is newer; that of
-Python 3.12 is for all later ones, too.
+left out. ``cuda12`` is TensorFlow, DALI and CuPy in one process; ``emulated`` is CuPy on the emulated GPU with torch
+and torchvision of one build beside it. The environments are below build/matrix. A wheel is built again when a file of
+gpuload is newer; that of Python 3.12 is for all later ones, too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +49,13 @@ PROGRAMS = {
 }
 # Of the repository, what gpuload is built from, beside the folder gpuload.
 BUILD_FILES = ("gpuload_command.py", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+PLUGIN = "nvidia-dali-tf-plugin-cuda120==2.4.*"  # DALI's for TensorFlow, which is compiled for the one that is there
+TREE_LEFT_OUT = ("_native*", "__pycache__", "build", ".*", "*.egg-info")
+# On the emulated GPU, with warnings as errors (pyproject.toml): the lane, and streams that other libraries name.
+EMULATED_TESTS = (
+    "tests/test_lane.py", "tests/bridges/test_cupy.py", "tests/emulated_gpu/test_streams.py",
+    "tests/emulated_gpu/test_kernels.py",
+)  # fmt: skip
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow", "google-crc32c", "nanobind==3.1.0", "setuptools")
 # Each comment of the user's program that silences a mistake has to be needed, as under mypy --strict.
 PYRIGHT_SETTINGS = {"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": "error"}
@@ -144,15 +154,57 @@ def check_cell(python: str, version: str, numpy: str, tests: Sequence[str] | Non
     call(pyright(), "--pythonpath", program, cwd=user)  # files on its command line would leave the settings out
     if tests is not None:
         install(program, *TEST_PACKAGES, f"numpy=={numpy}.*")
-        tree = FOLDER / f"tree-{version}"
-        ignore = shutil.ignore_patterns("_native*", "__pycache__", "build", ".*", "*.egg-info")
-        shutil.copytree(ROOT, tree, ignore=ignore, dirs_exist_ok=True)
-        core = next((program.parents[1] / "lib").glob("python*/site-packages/gpuload/core/_native*"))
-        shutil.copy(core, tree / "gpuload" / "core")
+        tree = copy_tree(program, version)
         report = call(program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not gpu", *tests,
                       cwd=tree, PYTHONPATH=str(tree))  # fmt: skip
         result += f"; tests: {report.strip().splitlines()[-1].strip('= ')}"
     return result
+
+
+def copy_tree(program: Path, version: str) -> Path:
+    """Return a copy of the checkout, with the compiled core that is installed in an environment."""
+    tree = FOLDER / f"tree-{version}"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*TREE_LEFT_OUT), dirs_exist_ok=True)
+    core = next((program.parents[1] / "lib").glob("python*/site-packages/gpuload/core/_native*"))
+    shutil.copy(core, tree / "gpuload" / "core")
+    return tree
+
+
+def check_cuda12(python: str, version: str) -> str:
+    """Load the CUDA builds of TensorFlow, DALI and CuPy in one process; returns what ran."""
+    wheel, program = build_wheel(python, version), environment(python, f"{version}-cuda12")
+    install(program, f"{wheel}[cuda12]", "setuptools", "wheel", "packaging", constraints=True)
+    nvidia = next((program.parents[1] / "lib").glob("python*/site-packages/nvidia"))
+    headers = os.pathsep.join(str(nvidia / name / "include") for name in ("cuda_runtime", "cuda_nvcc"))
+    options = ("--no-cache-dir", "--no-build-isolation", "-c", ROOT / "constraints.txt")
+    call(program, "-m", "pip", "install", "-q", *options, PLUGIN, CPATH=headers)
+    return call(program, ROOT / "tests" / "cudabuilds.py").strip().splitlines()[-1]
+
+
+def check_emulated(python: str, version: str) -> str:
+    """Run tests of the emulated GPU beside torch and torchvision of one build for CUDA; returns what ran."""
+    wheel, program = build_wheel(python, version), environment(python, f"{version}-emulated")
+    torchvision = [word for word in makefile_words("TORCH_PACKAGES") if word.startswith("torchvision")]
+    packages = [*makefile_words("EMULATED_PACKAGES"), *torchvision, "torch"]
+    install(program, wheel, *packages, constraints=True)
+    tree = copy_tree(program, version)
+    variables = {"PYTHONPATH": str(tree), "EMULATED_GPU_CACHE": str(FOLDER / "emulated-gpu-cache")}
+    call(program, "-c", "import tests.oracle_torchvision", cwd=tree, **variables)
+    pytest = ("-m", "pytest", "-q", "-p", "tests.emulated_gpu.plugin", "-p", "no:cacheprovider", "-m", "gpu")
+    call(program, *pytest, "--collect-only", "tests/ops", cwd=tree, **variables)
+    report = call(program, *pytest, *EMULATED_TESTS, cwd=tree, GPULOAD_REQUIRE_GPU="1", **variables)
+    return report.strip().splitlines()[-1].strip("= ")
+
+
+def makefile_words(name: str) -> list[str]:
+    """Return the words of a variable of the Makefile."""
+    match = re.search(rf"^{name} := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    if match is None:
+        raise CellError(f"the Makefile has no {name}")
+    return match[1].replace("\\\n", " ").split()
+
+
+BUILDS = {"cuda12": check_cuda12, "emulated": check_emulated}
 
 
 def check_extra(python: str, version: str, extra: str) -> str:
@@ -177,6 +229,7 @@ def main() -> int:
     parser.add_argument("--python", nargs="+", default=PYTHONS)
     parser.add_argument("--numpy", nargs="*", default=NUMPYS)
     parser.add_argument("--extras", nargs="*", default=())
+    parser.add_argument("--builds", nargs="*", default=(), choices=list(BUILDS))
     parser.add_argument("--tests", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -188,6 +241,7 @@ def main() -> int:
             continue
         cells = [(f"NumPy {numpy}", check_cell, (numpy, arguments.tests)) for numpy in arguments.numpy]
         cells += [(f"[{extra}]", check_extra, (extra,)) for extra in arguments.extras]
+        cells += [(f"{name} builds", BUILDS[name], ()) for name in arguments.builds]
         for title, check, options in cells:
             start = time.monotonic()
             try:

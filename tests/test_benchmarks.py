@@ -468,11 +468,11 @@ class TestTheReport:
     def test_what_says_right_or_wrong_runs_side_by_side(self, go, tmp_path, monkeypatch):
         monkeypatch.setattr(gpu_report.machine, "cores", lambda: 2)
         places = [str(tmp_path / "one"), str(tmp_path / "two")]
-        one, two = (
+        first, second = (
             fake(name, MEETS.format(*pair), is_alone=False) for name, pair in (("one", places), ("two", places[::-1]))
         )
 
-        assert go(one, two, fake("last", "")) == 0
+        assert go(first, second, fake("last", "")) == 0
         assert [item["status"] for item in self.outcomes(tmp_path).values()] == ["passed"] * 4
 
     def test_a_part_that_does_not_fit_into_the_time_is_not_begun_and_named(self, lines, tmp_path):
@@ -652,8 +652,18 @@ class TestImagesOverCores:
         assert gpu_cores.best_of_dali(tmp_path / "gpu_jpeg.json") == ("dali_host", "dali", "dali_whole")
         assert gpu_cores.best_of_dali(tmp_path / "none.json") == gpu_cores.OF_DALI
 
+    @pytest.mark.skipif(find_spec("matplotlib") is None, reason="Matplotlib is not installed")
+    def test_are_drawn_from_a_report(self, tmp_path):
+        rows = gpu_cores.rows({"gpuload_host": {2: 2500.0, 4: 5000.0}, "tfdata": {}}, {})
+        report = {"outcomes": {gpu_cores.PART: {"rows": rows}}}
+        (tmp_path / "report.json").write_text(json.dumps(report))
+
+        words = ["--plot", str(tmp_path / "report.json"), "--result", str(tmp_path / "cores.png")]
+        assert gpu_cores.main(words) == 0
+        assert (tmp_path / "cores.png").read_bytes().startswith(b"\x89PNG")
+
     def test_every_peer_is_one_of_the_question(self):
-        for name in (*gpu_cores.OURS, *gpu_cores.OF_DALI, *gpu_cores.OTHERS):
+        for name in (*gpu_cores.LANES, *gpu_cores.OF_DALI, *gpu_cores.OTHERS):
             assert gpu_jpeg.QUESTION.peer(name).name == name
 
     def test_threads_run_on_the_cores_alone_that_are_named(self):
@@ -670,11 +680,11 @@ class TestImagesOverCores:
     def test_peers_and_rates_are_rows_and_a_peer_that_failed_is_named(self):
         rates = {"gpuload_host": {2: 2500.0, 4: 5000.0}, "tfdata": {}}
 
-        ours, theirs = gpu_cores.rows(rates, {"tfdata": "absent: tensorflow not installed"})
+        host_row, tfdata_row = gpu_cores.rows(rates, {"tfdata": "absent: tensorflow not installed"})
 
-        assert ours[:7] == ["**gpuload_host**", "2,500", "5,000", "-", "-", "2.4", "more than 4"]
-        assert theirs[:7] == ["tfdata", *["-"] * 6]
-        assert theirs[7].endswith("; absent: tensorflow not installed")
+        assert host_row[:7] == ["**gpuload_host**", "2,500", "5,000", "-", "-", "2.4", "more than 4"]
+        assert tfdata_row[:7] == ["tfdata", *["-"] * 6]
+        assert tfdata_row[7].endswith("; absent: tensorflow not installed")
 
 
 class TestTheDataOnAGpu:
@@ -686,10 +696,10 @@ class TestTheDataOnAGpu:
         result = tmp_path / "rows.json"
 
         assert gpu_data.main(["--smoke", "--result", str(result)]) == 0
-        made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
+        times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
         assert gpu_data.main(["--smoke", "--result", str(result)]) == 0
 
-        assert made == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
+        assert times == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path != result}
         names = [name for name, _ in json.loads(result.read_text())["rows"]]
         assert names == [
             "data: 8 JPEGs of about 500 x 375, smooth shapes",

@@ -172,6 +172,45 @@ def test_ops_that_make_no_walk_get_the_rows_as_an_array():
 
 
 @gpu
+def test_ops_that_make_whole_numbers_on_the_gpu_are_done_once_and_walks_stay_in_the_kernel(caplog):
+    images = gl.arrays(image=np.ascontiguousarray(IMAGES.transpose(0, 2, 3, 1)), label=LABELS)
+    ops = [gl.ops.Resize(16, 16), gl.ops.CenterCrop(14, 14), gl.ops.RandomFlip(), gl.ops.Normalize(0.5, 2.0)]
+    with on_gpu(images, ops) as reference, reference.cache(device=True) as loader:
+        assert_same_epochs(loader, reference)
+        assert len(loader.ops) == 3
+        assert "one kernel of CenterCrop RandomFlip Normalize" in loader.describe()
+    with (
+        on_gpu(images, [gl.ops.PerImageStandardization(), *ops[2:3]]) as reference,
+        reference.cache(device=True) as loader,
+    ):
+        assert_same_epochs(loader, reference)
+        assert len(loader.ops) == 2
+
+
+@gpu
+def test_fields_that_come_out_of_one_record_stay_on_the_gpu_together_or_not_at_all(photos):
+    counts = np.arange(20) % 4
+    boxes = gl.records(20, lambda numbers: {"boxes": [np.full((counts[i], 4), 5 + i, np.float32) for i in numbers],
+                                            "tags": [np.arange(counts[i]) for i in numbers]},
+                       fields={"boxes": ("float32", (None, 4)), "tags": ("int64", (None,))})  # fmt: skip
+    source = gl.zip(gl.images(photos, labels=None), boxes).mark(boxes="xyxy")
+    ops = [*RESIZED[:2], gl.ops.CenterCrop(32, 32), gl.ops.RandomFlip()]
+    with pytest.raises(SpecError, match="image beside boxes") as caught:
+        on_gpu(source, ops, 4).cache(device=True)
+    assert "output=('image',)" in caught.value.remedy
+    assert_same_epochs(on_gpu(source, ops, 4, output=("image",)).cache(device=True),
+                       on_gpu(source, ops, 4, output=("image",)))  # fmt: skip
+    tags = gl.records(50, lambda numbers: {"x": IMAGES[numbers], "tags": [np.arange(i % 4) for i in numbers]})
+    with pytest.raises(SpecError, match="x beside tags") as caught:
+        on_gpu(tags, [], 4).cache(device=True)
+    assert "gl.ops.PadTo(100, on=['tags'])" in caught.value.remedy
+    padded = on_gpu(tags, [gl.ops.PadTo(100, on=["tags"])], 4)
+    with padded, padded.cache(device=True) as loader:
+        assert_same_epochs(loader, padded)
+        assert "read in each epoch" not in loader.describe()
+
+
+@gpu
 def test_states_are_the_same_and_batches_can_be_made_again():
     with on_gpu(records()) as reference, reference.cache(device=True) as loader:
         batches, expected = iter(loader), iter(reference)
@@ -236,6 +275,24 @@ def test_joined_sources_of_which_one_stays_on_the_gpu():
 
 
 @gpu
+def test_mixes_and_samples_of_what_stays_on_the_gpu():
+    parts = records(), gl.arrays(image=IMAGES[::-1].copy(), label=LABELS)
+    mix = gl.mix({parts[0].cache(device=True): 0.7, parts[1].cache(device=True): 0.3})
+    arguments = {"shuffle": False}
+    with (
+        on_gpu(mix, **arguments) as loader,
+        on_gpu(gl.mix(dict(zip(parts, (0.7, 0.3), strict=True))), **arguments) as reference,
+    ):
+        assert_same_epochs(loader, reference)
+    weights = 1 + np.arange(50)
+    with (
+        on_gpu(records().cache(device=True).sample(weights, seed=3), **arguments) as loader,
+        on_gpu(records().sample(weights, seed=3), **arguments) as reference,
+    ):
+        assert_same_epochs(loader, reference)
+
+
+@gpu
 def test_names_and_pairs_of_one_cache():
     source = records().cache(device=True)
     pairs = gl.zip(source[:-1], source[1:].rename(image="next", label="next_label"))
@@ -258,6 +315,43 @@ def test_other_records_stand_for_damaged_ones(photos, on_error):
         assert [bad.record for bad in loader.bad_records()] == [bad.record for bad in reference.bad_records()]
     with on_gpu(source, RESIZED, 4).cache(device=True) as loader, pytest.raises(RecordError, match=r"(03|11)\.jpg"):
         list(loader)
+
+
+@gpu
+@pytest.mark.parametrize("batch_size", [4, 25])
+def test_a_record_that_is_damaged_later_beside_its_row_on_the_gpu_gets_another_in_all_fields(batch_size):
+    is_damaged = False
+
+    def read(numbers):
+        if is_damaged and 5 in numbers:
+            raise RecordError("tokens of record 5", cause="they are damaged", remedy="none")
+        return {"tokens": [np.arange(number % 4) for number in numbers]}
+
+    tokens = gl.records(50, read)
+    arguments = {"batch_size": batch_size, "on_error": "replace", "max_bad": 0.5}
+    with (
+        on_gpu(gl.zip(records(), tokens), **arguments) as reference,
+        on_gpu(gl.zip(records().cache(device=True), tokens), **arguments) as loader,
+    ):
+        assert_same_epochs(loader, reference, [0])
+        is_damaged = True
+        for batch, expected in zip(loader.epoch(1), reference.epoch(1), strict=True):
+            assert_same(batch, expected)
+        (step,) = reference.steps_of([5], 2)
+        assert_same(loader.batch_at(step, 2), reference.batch_at(step, 2))
+        assert_same_epochs(loader, reference, [2])
+
+
+@gpu
+def test_what_stands_for_a_damaged_record_is_not_kept_under_its_number(photos):
+    path = photos / "03.jpg"
+    path.write_bytes(path.read_bytes()[:200])
+    with on_gpu(gl.images(photos, labels=None), RESIZED, 4, on_error="replace", max_bad=0.5) as loader:
+        cached = loader.cache(device=True)
+    with cached, cached.replace(on_error="raise") as strict:
+        list(cached)
+        with pytest.raises(RecordError, match=r"03\.jpg"):
+            list(strict)
 
 
 @gpu

@@ -90,9 +90,9 @@ def test_images_are_decoded_on_the_gpu_alike_for_every_batch_size(tmp_path):
         pixels.save(buffer, "JPEG", quality=90)
         (tmp_path / f"{number:02}.jpg").write_bytes(buffer.getvalue())
     ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(32, 32), gl.ops.RandomFlip()]
-    results = []
+    results, on_device = [], {"device": "gpu", "decode": "device"}
     for batch_size in (1, 7, 24):
-        load = gl.Loader(gl.images(tmp_path, labels=None), batch_size=batch_size, ops=ops, device="gpu")
+        load = gl.Loader(gl.images(tmp_path, labels=None), batch_size=batch_size, ops=ops, **on_device)
         results.append(np.concatenate([on_host(batch["image"]) for batch in load]))
     assert np.array_equal(results[0], results[1])
     assert np.array_equal(results[0], results[2])

@@ -197,7 +197,9 @@ def test_an_error_of_a_function_names_the_record():
 def test_pixels_of_another_executor_are_refused_with_the_way(photos):
     loader = photo_loader(photos, executor="dali")
 
-    with pytest.raises(DeviceError, match=r"executor 'dali' on cpu(.|\n)*replace\(device='cpu', executor='array'\)"):
+    with pytest.raises(
+        DeviceError, match=r"executor 'dali' on cpu(.|\n)*replace\(device='cpu', executor='array', decode='auto'\)"
+    ):
         loader.cache(memory="1GB")
     cached = loader.replace(device="cpu", executor="array").cache(memory="1GB").replace(executor="dali")
     assert (

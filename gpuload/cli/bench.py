@@ -4,6 +4,9 @@
     gpuload bench photos --ops augment:train_ops --step-ms 40   beside training steps of 40 ms
     gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the same files
 
+Images on a machine with a GPU have lanes: who decodes them, and where. These are measured beside one another, and it
+says which one to write.
+
 First the limits of the machine are measured on these files: reading from storage in order and in random order (the
 system is asked to forget a part of the files before that), copying memory, decoding images alone, copying to a GPU.
 Then a loop takes batches, and the time of each stage stands beside these limits.
@@ -18,16 +21,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import click
 
 import gpuload as gl
 from gpuload import device as devices
-from gpuload.cli.base import COLUMNS, PATH, Number, Output, WholeNumber, verb
+from gpuload.cli.base import COLUMNS, COMMAND, PATH, Number, Output, WholeNumber, verb
+from gpuload.cli.bench_lanes import MEANINGS, Comparison, compare_lanes
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.cli.bench_peers import PEERS, measure_peer
-from gpuload.cli.userops import find_ops
+from gpuload.cli.userops import find_ops, words_of
 from gpuload.errors import WITHOUT_RECORD, RecordError, SpecError
 from gpuload.ops.base import Op
 from gpuload.progress import Progress
@@ -59,15 +64,22 @@ class Run:
         stats: of the loader, without the warm-up.
         seconds: of the loop, without the warm-up.
         first_batch_s: until the first batch was there.
+        core_s: processor time of all threads in these seconds.
     """
 
     stats: Stats
     seconds: float
     first_batch_s: float
+    core_s: float
 
     def rate(self, name: str) -> float:
         """Return a counter for each second."""
         return self.stats[name] / self.seconds
+
+    @property
+    def core_ms(self) -> float:
+        """Processor time of all threads for a record, milliseconds."""
+        return self.core_s / max(1.0, self.stats["records"]) * 1e3
 
 
 @verb
@@ -130,6 +142,12 @@ def command(
         limits = measure_limits(source, on_gpu=loader.device != "cpu", seconds=min(1.0, seconds / 5))
         run = measure_loop(loader, seconds, step_ms / 1e3, progress.show)
         bad_records = loader.bad_records()
+
+        def figures(lane: gl.Loader, lane_s: float) -> tuple[float, float]:
+            lane_run = measure_loop(lane, lane_s, step_ms / 1e3, progress.show)
+            return lane_run.rate("records"), lane_run.core_ms
+
+        lanes = compare_lanes(partial(gl.Loader, source, batch_size, ops=ops, **options), loader, figures, seconds)
     rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
@@ -157,6 +175,13 @@ def command(
         output.say("\nread only" if not plain else "\nonly decoded and resized")
         for name, rate in rates.items():
             output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
+    line = ""
+    if lanes is not None and lanes.best is not None:
+        files = paths[0] if len(paths) == 1 else list(paths)
+        ops_words = words_of(ops_name) if ops_name else plain_words(source)
+        line = loader_line(files, batch_size, ops_words, lanes.best.words, in_order=in_order, device=device)
+    if lanes is not None:
+        _say_lanes(output, lanes, line, columns)
     output.say("\n" + _wrap(str(bottleneck), columns))
     if tuning := run.stats.tuning:
         output.say(_wrap(f"Tuning: {tuning}.", columns))
@@ -164,10 +189,55 @@ def command(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
         bytes_per_s=run.rate("bytes"), first_batch_s=run.first_batch_s, limits=asdict(limits), against=rates,
-        num_bad_records=len(bad_records),
+        num_bad_records=len(bad_records), **({} if lanes is None else {**lanes.as_dict(), "loader_line": line}),
         **run.stats.as_dict(limits),
     )  # fmt: skip
     return 0
+
+
+def _say_lanes(output: Output, lanes: Comparison, line: str, columns: int) -> None:
+    """Print the lanes beside one another, and the lines of Python that take the best one."""
+    if lanes.why_not:
+        output.say(_wrap(f"\nNot measured: the lanes of images to a GPU, for {lanes.why_not}", columns))
+        return
+    output.say(f"\n{'lanes to the GPU':<32} {'records/s':>10} {'core ms each':>12}")
+    for lane in lanes.lanes:
+        output.say(_wrap(lane.line(), columns, indent=" " * 33) if lane.why_not else lane.line())
+    if lanes.auto:
+        output.say(_wrap(f"Without these arguments images are decoded {lanes.auto}.", columns))
+    output.say(_wrap(lanes.reason(), columns))
+    if lanes.best is not None:
+        output.say("Write:")
+        output.say(textwrap.indent(line, COMMAND), is_wrapped=False)
+    if sum(not lane.why_not for lane in lanes.lanes) > 1:
+        output.say(_wrap(MEANINGS, columns))
+
+
+def loader_line(
+    files: str | list[str], batch_size: int, ops: tuple[str, str], lane: str, *, in_order: bool, device: str
+) -> str:
+    """Return the lines of Python that make a loader as it was measured, in a lane.
+
+    Args:
+        files: what `gl.open` takes.
+        batch_size: records.
+        ops: the line that imports them, and the list of them in Python.
+        lane: the arguments that name the lane.
+        in_order: whether records are read in the order of the files.
+        device: as it was asked for.
+    """
+    import_line, ops_list = ops
+    words = [f"gl.open({files!r})", str(batch_size), f"ops={ops_list}"]
+    words += [] if in_order else ["shuffle=True"]
+    words += [] if device == "auto" else [f'device="{device}"']
+    return f"{import_line}loader = gl.Loader({', '.join([*words, lane])})"
+
+
+def plain_words(source: Source) -> tuple[str, str]:
+    """Return ``plain_ops`` in Python, behind the line that imports them, which they do not need."""
+    names = [field.name for field in source.spec if field.encoded]
+    ops = [f"gl.ops.Decode(on={name!r}), gl.ops.Resize({SIDE}, {SIDE}, on={name!r})" for name in names]
+    return "", f"[{', '.join(ops)}]"
 
 
 @contextmanager
@@ -194,7 +264,7 @@ def measure_loop(loader: gl.Loader, seconds: float, step_s: float, show: Callabl
     training_device = devices.choose("auto")[0]
     uploads = loader.device == "cpu" and training_device != "cpu"
     begin, first_batch_s, before = time.perf_counter(), 0.0, Stats({})
-    start, epoch = begin, 0
+    start, epoch, core_start = begin, 0, 0.0
     # An epoch may be shorter than the measurement; and without a record this would never end.
     while len(loader):
         for batch in loader.epoch(epoch):
@@ -202,9 +272,10 @@ def measure_loop(loader: gl.Loader, seconds: float, step_s: float, show: Callabl
             first_batch_s = first_batch_s or now - begin
             # A counter keeps the sum since the loader began: what the warm-up added is taken off again.
             if not before and now - begin > WARM_UP * seconds:
-                before, start = loader.stats(), now
+                before, start, core_start = loader.stats(), now, time.process_time()
             if before and now - start > seconds:
-                return Run(loader.stats() - before, now - start, first_batch_s)
+                core_s = time.process_time() - core_start
+                return Run(loader.stats() - before, now - start, first_batch_s, core_s)
             if uploads:
                 _upload(loader, batch, training_device)
             show()

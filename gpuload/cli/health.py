@@ -27,7 +27,7 @@ from gpuload.sources.base import Source
 
 NUM_RECORDS, BATCH_SIZE, SIZE = 64, 8, (24, 32, 3)
 MEAN, STD = 128.0, 64.0  # powers of two: a normalized byte is exact
-DESCRIPTION_LINES = ("device:", "executor:", "core:", "threads:")  # of `Loader.describe`
+DESCRIPTION_LINES = ("device:", "executor:", "decoding:", "core:", "threads:")  # of `Loader.describe`
 
 
 @verb

@@ -11,6 +11,22 @@ from gpuload.errors import SpecError
 from gpuload.storage.files import open_error
 
 
+def words_of(text: str) -> tuple[str, str]:
+    """Return the line of Python that imports what a text names, with its end, and the list of ops in Python.
+
+    augment:train_ops         from augment import train_ops    train_ops
+    lib/augment.py:make_ops   from augment import make_ops     make_ops(), as it is a function
+    """
+    module_name, _, name = text.partition(":")
+    if module_name.endswith(".py"):
+        module_name = os.path.splitext(os.path.basename(module_name))[0]
+    first, *rest = name.split(".")
+    value = pkgutil.resolve_name(f"{module_name}:{name}")
+    call = "()" if callable(value) and not isinstance(value, gl.ops.Op) else ""
+    ops = ".".join([first, *rest]) + call
+    return f"from {module_name} import {first}\n", f"[{ops}]" if isinstance(value, gl.ops.Op) else ops
+
+
 def find_ops(text: str) -> list[gl.ops.Op]:
     """Return the list of ops that a text names, or that the function that it names returns.
 

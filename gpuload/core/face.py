@@ -90,33 +90,11 @@ class Codec(Protocol):
 
     def __init__(self, library: str, extensions: str) -> None: ...
 
-    def decode(
-        self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s, regions: Int32s, images: Sequence[Bytes],
-        declined: NDArray[np.int8],
-    ) -> float:  # fmt: skip
-        """Decode JPEG files to RGB, each to an array of its size.
-
-        Args:
-            raw: the files, and so are the next four: see ``make_rows``.
-            begins: as before.
-            ends: as before.
-            heads: as before.
-            regions: as before.
-            images: uint8 ``[height, width, 3]`` of each; written.
-            declined: 1 for each image that was not written: its file is damaged or is not decoded here, or its pixels
-                do not fill its array; int8 ``[n]``.
-
-        Returns:
-            Seconds that decoding took.
-        """
-
     def make_rows(
-        self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s, regions: Int32s, boxes: Int32s, sizes: Int32s,
-        table: Floats, width: float, antialias: bool, edits: Float64s, edit_start: Int32s, edit_mirror: Int32s,
-        edit_fill: int, edit_height: int, edit_width: int, start: Int32s, mirror: Int32s, fill: int, mean: Floats,
-        scale: Floats, out_planes: bool, out_height: int, out_width: int, out: Pixels, declined: NDArray[np.int8],
+        self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s, regions: Int32s, visit: Visit,
+        out: Pixels | Sequence[Pixels], declined: NDArray[np.int8],
     ) -> float:  # fmt: skip
-        """Decode JPEG files to RGB, resize the images, edit them, and walk over them: each to its row of the result.
+        """Decode JPEG files and take each image through the steps of a visit, into its result.
 
         Args:
             raw: the files.
@@ -125,31 +103,78 @@ class Codec(Protocol):
             heads: int32 ``[n, 6]``, as ``read_jpeg_heads`` writes them.
             regions: the part of each image to decode: top, left, height and width in pixels, int32 ``[n, 4]``;
                 ``[0, 4]``: all of it.
-            boxes: the part of each region to resize, int32 ``[n, 4]``; ``[0, 4]``: none is resized.
-            sizes: height and width that it gets, int32 ``[n, 2]`` or ``[0, 2]``.
-            table: of the filter, see `ops.resampling`.
-            width: of the filter in source pixels.
-            antialias: see `ops.resampling`.
-            edits: of each image, float64 ``[n, L]``, see `ops.edits`; ``[0, L]``: there are none.
-            edit_start: of a walk before the edits, as ``start`` below; ``[0, 2]``: there is none.
-            edit_mirror: as before.
-            edit_fill: as before.
-            edit_height: of each image that is edited, pixels, and so is the next.
-            edit_width: as before.
-            start: of the walk, and the next arguments too, see ``Native.walk``; ``[0, 2]``: there is no walk.
-            mirror: as before.
-            fill: as before.
-            mean: float32 ``[3]``.
-            scale: float32 ``[3]``.
-            out_planes: True for CHW.
-            out_height: of each row of the result, and so is the next.
-            out_width: as before.
-            out: one axis: the result, uint8, or float32 after a walk.
-            declined: 1 for each row that was not written: its file is damaged or is not decoded here, or sizes do not
-                fit; int8 ``[n]``.
+            visit: of n images: of three channels they are RGB, of one gray (as `images.decode` makes it of these), of
+                four RGBA, all opaque.
+            out: for each image an array ``[height, width, channels]``, ``[channels, height, width]`` behind a walk that
+                writes planes, or one array of all: uint8, or float32 behind a walk; written.
+            declined: 1 for each image that was not made: its file is damaged or is not decoded here, or numbers and
+                sizes do not fit; then its array may hold anything; int8 ``[n]``.
 
         Returns:
             Seconds that decoding took.
+        """
+
+
+class Visit(Protocol):
+    """Steps that images of bytes go through, each of them all the way at once; empty at first.
+
+    Steps are added before there are images, in their order; numbers are copied. What does not fit an image is not found
+    here: it is declined.
+
+    Args:
+        count: of images.
+        channels: of each.
+    """
+
+    def __init__(self, count: int, channels: int) -> None: ...
+
+    def resize(self, boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool) -> None:
+        """Add a resize of a box of each image.
+
+        Args:
+            boxes: top, left, height and width in pixels, int32 ``[count, 4]``.
+            sizes: height and width that each gets, int32 ``[count, 2]``.
+            table: of the filter, see `ops.resampling`; empty: the nearest pixels are taken.
+            width: of the filter in source pixels.
+            antialias: see `ops.resampling`.
+        """
+
+    def edit(self, edits: Float64s) -> None:
+        """Add edits of each image, float64 ``[count, L]``, see `ops.edits`."""
+
+    def walk(self, start: Int32s, mirror: Int32s, sizes: Int32s, fill: int) -> None:
+        """Add a walk, see `ops.walk`.
+
+        Args:
+            start: top and left of each window, int32 ``[count, 2]``.
+            mirror: 1 where a window is mirrored down, across, int32 ``[count, 2]``.
+            sizes: height and width of each window, int32 ``[count, 2]``, or of all, ``[1, 2]``.
+            fill: the value outside the image.
+        """
+
+    def finish(self, mean: Floats, scale: Floats, out_planes: bool) -> None:
+        """Say what the last step, a walk, does with values.
+
+        Args:
+            mean: of each channel: ``(value - mean) * scale``, where the result is float32.
+            scale: of each channel.
+            out_planes: True for CHW.
+        """
+
+    def make_rows(
+        self, images: Bytes | Sequence[Bytes], out: Pixels | Sequence[Pixels], declined: NDArray[np.int8]
+    ) -> None:
+        """Do as ``Codec.make_rows`` with images, uint8 ``[height, width, channels]`` or all in one array, for files."""
+
+    def maker(self, writes_floats: bool, image_height: int, image_width: int, out_height: int, out_width: int) -> Maker:
+        """Return what takes images of one size through the steps: image i for row i.
+
+        Args:
+            writes_floats: True for a result of float32, False for uint8.
+            image_height: of each image, pixels.
+            image_width: as before.
+            out_height: of each result.
+            out_width: as before.
         """
 
 
@@ -259,6 +284,7 @@ class Native(Protocol):
 
     source: str
     Codec: type[Codec]
+    Visit: type[Visit]
     Maps: type[Maps]
     Queue: type[Queue]
     Plan: type[Plan]
@@ -470,6 +496,23 @@ class Native(Protocol):
             out: the results, of the shape of the images, in other memory.
         """
 
+    def policy_edits(
+        self, numbers: Int32s, levels: Floats, cubic: Int32s, sizes: Int32s, rules: Float64s,
+        moves: Float64s, out: Float64s,
+    ) -> None:  # fmt: skip
+        """Write operations that were drawn for images as edits; see `ops.policies`.
+
+        Args:
+            numbers: of the operations, int32 ``[n, K]``.
+            levels: of each, float32 ``[n, K]``, at most 1e6.
+            cubic: 1 where pixels are taken by cubic interpolation, int32 ``[n, K]``; ``[0, 0]`` for none.
+            sizes: height and width of each image, int32 ``[n, 2]``.
+            rules: of each operation, `policies.Rule`, float64 ``[M, 5]``.
+            moves: the edits' numbers of the interpolation that is not cubic, and of the other; and the fill of three
+                channels; float64 ``[5]``.
+            out: the edits, float64 ``[n, K, 34]``.
+        """
+
     def walk_maker(
         self, reads_floats: bool, writes_floats: bool, height: int, width: int, channels: int, in_planes: bool,
         out_planes: bool, start: Int32s, mirror: Int32s, fill: float, mean: Floats, scale: Floats, window_height: int,
@@ -479,22 +522,6 @@ class Native(Protocol):
 
     def edit_maker(self, height: int, width: int, channels: int, edits: Float64s) -> Maker:
         """Return what does as ``edit`` with images of a size; ``edits`` are those of each row, ``[n, L]``."""
-
-    def image_maker(
-        self, writes_floats: bool, count: int, image_height: int, image_width: int, boxes: Int32s, sizes: Int32s,
-        table: Floats, width: float, antialias: bool, edits: Float64s, edit_start: Int32s, edit_mirror: Int32s,
-        edit_fill: int, edit_height: int, edit_width: int, start: Int32s, mirror: Int32s, fill: int, mean: Floats,
-        scale: Floats, out_planes: bool, out_height: int, out_width: int,
-    ) -> Maker:  # fmt: skip
-        """Return what does as ``make_rows`` with ``count`` images of uint8 ``[image_height, image_width, 3]``."""
-
-    def make_rows(
-        self, images: Sequence[Bytes], boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool,
-        edits: Float64s, edit_start: Int32s, edit_mirror: Int32s, edit_fill: int, edit_height: int, edit_width: int,
-        start: Int32s, mirror: Int32s, fill: int, mean: Floats, scale: Floats, out_planes: bool, out_height: int,
-        out_width: int, out: Pixels, declined: NDArray[np.int8],
-    ) -> None:  # fmt: skip
-        """Do as ``Codec.make_rows`` with images, uint8 ``[height, width, 3]`` each, in place of files."""
 
     def make_gray(self, image: Bytes, out: Bytes) -> None:
         """Write the grays of an image in red, green and blue, to one channel or to three."""

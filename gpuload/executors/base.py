@@ -12,6 +12,7 @@ from gpuload.core.face import Maker
 from gpuload.errors import RowError
 from gpuload.ops.base import PARTNER, Draw
 from gpuload.ops.graph import Graph
+from gpuload.ops.walk import Memory
 from gpuload.ragged import Ragged
 
 Array = Any  # numpy.ndarray on the CPU, cupy.ndarray on a GPU
@@ -52,8 +53,9 @@ class RowExecutor(Protocol):
     graph: Graph
 
     def run(
-        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Array], names: Collection[str] | None = None
-    ) -> Fields:
+        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Array], names: Collection[str] | None = None,
+        memory: Memory | None = None,
+    ) -> Fields:  # fmt: skip
         """Return the fields of ``graph.results`` after all ops, as ``graph.spec_out`` says.
 
         The results share no memory with ``fields``, which are not written to.
@@ -63,6 +65,8 @@ class RowExecutor(Protocol):
             draws: of every op, for these rows.
             out: arrays of the shape and dtype of results, by name: those results are written into them.
             names: of the results that are needed beside those in ``out``; all if left out. The others are left out.
+            memory: gives memory for images of sizes of their own that are results, where these are written and not
+                views; new memory if left out.
 
         Raises:
             RowError: a row cannot be decoded, or an op cannot take its values.
@@ -100,6 +104,7 @@ class BatchExecutor(Protocol):
         name: ``"array"`` or ``"dali"``.
         device: ``"cpu"`` or ``"gpu:0"`` ...
         any_length: True if batches may have any number of rows.
+        bundles: True if inputs may still wait in the current `device.Bundle`: ``start`` settles it.
         graph: the ops.
     """
 
@@ -107,6 +112,7 @@ class BatchExecutor(Protocol):
     name: str
     device: str
     any_length: bool
+    bundles: bool
     graph: Graph
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:

@@ -69,10 +69,14 @@ class Checks:
         if not self._is_wrong and not self._is_wrong_there():
             return
         for op, values, wrong in self._questions:
-            rows = _on_host(wrong)
+            rows = self._on_host(wrong)
             if rows.any():
                 row = int(rows.argmax())
-                raise op.complaint(_on_host(values[row])).shift_rows(row)
+                raise op.complaint(self._on_host(values[row])).shift_rows(row)
+
+    def _on_host(self, value: Any) -> Any:
+        """Return an array on the host, and what is no array of a GPU as it is."""
+        return value if self._xp is np or not isinstance(value, self._xp.ndarray) else value.get()
 
     def _is_wrong_there(self) -> bool:
         if self._event is None:
@@ -81,11 +85,6 @@ class Checks:
         if not self._event.done:
             self._event.synchronize()
         return bool(self._answer)
-
-
-def _on_host(array: Any) -> Any:
-    """Return an array on the host, and what is there already as it is."""
-    return array if isinstance(array, (np.ndarray, np.generic)) else array.get()
 
 
 def _is_on_host(values: Values) -> bool:

@@ -137,8 +137,9 @@ def _place_to_decode(graph: Graph, device: str, request: Request) -> tuple[str, 
     if request.decode == DEVICE:
         _check_on_device(graph, device, request, before_numpy)
     if set(decoding) <= set(before_numpy):
-        last = next(graph.ops[place] for place in graph.for_numpy if place in before_numpy)
-        return HOST, f"{type(last).__name__} runs on NumPy"
+        behind = next((type(op).__name__ for place in graph.for_numpy if not (op := graph.ops[place]).codec), None)
+        reason = "of this mode the core alone has a form" if behind is None else f"{behind} runs on NumPy, on the host"
+        return HOST, "asked for" if request.decode == HOST else reason
     if device == "cpu":
         return _place_on_cpu(graph, request)
     if request.decode == DEVICE or (request.decode == "auto" and request.executor == "dali"):

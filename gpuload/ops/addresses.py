@@ -5,7 +5,7 @@
     rows.gather(xp)                                       an array ``[n, *shape]``, by one kernel
 
 A row has its elements side by side, in C order and native. The addresses of all fields of a batch are one
-`AddressTable`, which is uploaded once, together with the parameters of whoever needs it first.
+`AddressTable`, which is uploaded once.
 """
 
 from __future__ import annotations
@@ -36,19 +36,11 @@ class AddressTable:
         self.addresses, self._owners = addresses, owners
         self._on_device: Any = None
 
-    def upload(self, xp: ModuleType, parameters: NDArray[np.int32]) -> tuple[Any, Any]:
-        """Return the addresses and some parameters on the GPU, int32 words of both; the addresses go there once.
-
-        Args:
-            xp: CuPy; the copy is queued on its current stream.
-            parameters: int32 ``[n]``, uploaded by this call.
-        """
-        if self._on_device is not None:
-            return self._on_device, xp.asarray(parameters) if parameters.size else parameters
-        words = self.addresses.reshape(-1).view(np.int32)
-        on_device = xp.asarray(np.concatenate([words, parameters]))
-        self._on_device = on_device[: words.size]
-        return self._on_device, on_device[words.size :]
+    def upload(self) -> Any:
+        """Return the addresses on the GPU, int32 words; they go there once."""
+        if self._on_device is None:
+            self._on_device = device.parameters(self.addresses.reshape(-1).view(np.int32))
+        return self._on_device
 
 
 class RowAddresses:
@@ -78,19 +70,18 @@ class RowAddresses:
         table = AddressTable(np.ascontiguousarray(self.addresses[None, rows]), self._table)
         return RowAddresses(table, 0, self.dtype, self.row_shape)
 
-    def upload(self, xp: ModuleType, parameters: NDArray[np.int32]) -> tuple[Any, Any]:
-        """Return the addresses and some parameters on the GPU, as words of int32; see `AddressTable.upload`."""
-        words, parameters_on_device = self._table.upload(xp, parameters)
+    def upload(self) -> Any:
+        """Return the addresses on the GPU, as words of int32."""
         begin = 2 * self._number * len(self)
-        return words[begin : begin + 2 * len(self)], parameters_on_device
+        return self._table.upload()[begin : begin + 2 * len(self)]
 
     def gather(self, xp: ModuleType) -> Any:
         """Return the rows as an array ``[n, *shape]`` of their own."""
         out = xp.empty((len(self), *self.row_shape), self.dtype)
         if out.size:
             row_bytes = self.dtype.itemsize * prod(self.row_shape)
-            words, _ = self.upload(xp, np.empty(0, np.int32))
-            _launch(words, 0, out, row_bytes, word_bytes(row_bytes, self.addresses), len(self))
+            device.open_bundle()
+            _launch(self.upload(), 0, out, row_bytes, word_bytes(row_bytes, self.addresses), len(self))
         return out
 
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import RowError as RowError
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.ops import arguments, edits
@@ -180,8 +181,8 @@ class Op:
         return False
 
     @property
-    def makes_rgb(self) -> bool:
-        """True if the op decodes image files to RGB pixels of uint8, as the core can do many at a time."""
+    def makes_bytes(self) -> bool:
+        """True if the op decodes image files to uint8 as the core can: to RGB, gray of these colours, or RGBA."""
         return False
 
     @property
@@ -398,6 +399,7 @@ class Op:
         It equals ``array`` record by record, and gives an array for an array, a ``Ragged`` for a ``Ragged`` if the op
         is elementwise, else a list.
         """
+        device.settle()
         if self.elementwise and isinstance(x, Ragged):
             return x.with_payload(self.array(xp, x.flat, draw))
         if self.elementwise and not isinstance(x, list):
@@ -536,7 +538,7 @@ class Op:
         return None
 
     def resample(self, draw: Draw, size: Sizes) -> Resampling | None:
-        """Return the op as a resize of boxes in images of these sizes, or None if it is none, or takes nearest pixels.
+        """Return the op as a resize of boxes in images of these sizes, or None if it is none, or one as Pillow's.
 
         Whether it is one does not depend on the numbers: a draw and sizes of no rows must tell.
         """

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, edits, images
 from gpuload.ops.base import Draw, Op, RowError, RowForm, Sizes
@@ -118,6 +118,7 @@ class GaussianBlur(Op):
         """Return one image, blurred."""
         return to_dtype(xp, blur(xp, x, draw["down"], draw["across"]), x.dtype)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by two kernels."""
         if not reads(xp, x):

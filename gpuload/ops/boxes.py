@@ -87,5 +87,10 @@ def _scale(size: Sizes) -> NDArray[np.float64]:
 
 
 def _as_dtype(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    # Cut off, and not rounded, boxes of whole numbers would move to the upper left.
-    return np.rint(values).astype(dtype) if dtype.kind in "iu" else values.astype(dtype)
+    if dtype.kind not in "iu":
+        return values.astype(dtype)
+    # Cut off, and not rounded, boxes of whole numbers would move to the upper left. Bounded, for what becomes of a
+    # number that the dtype does not hold differs between processors: a point may be moved to infinity.
+    limits = np.iinfo(dtype)
+    most = np.nextafter(float(limits.max) + 1, 0)
+    return np.nan_to_num(np.rint(values), nan=0).clip(limits.min, most).astype(dtype)

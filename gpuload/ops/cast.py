@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import signalsafe
+from gpuload import device, signalsafe
 from gpuload.errors import RowError, SpecError, missing_package
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op
@@ -185,13 +185,16 @@ class Cast(Op):
         low, high = np.iinfo(dtype), np.iinfo(x.dtype.name)
         return x.clip(max(low.min, high.min), min(low.max, high.max)).astype(dtype)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by a kernel."""
         if not isinstance(x, list) and x.dtype.kind in TIMES:
             return self._units(x)
         if isinstance(x, Ragged):
+            device.settle()
             return x.with_payload(self._flat(xp, x.flat))
         if not isinstance(x, list):
+            device.settle()
             return self._flat(xp, x)
         if not x or x[0].ndim != 3 or not pixels.reads(xp, x):
             return super().array_batch(xp, x, draw)

@@ -262,9 +262,12 @@ class _Nest(Op):
             x = self.inner[number].array(xp, x, self.of_op(number, draw))
         return x
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch: each op once for all records that it is applied to; on a GPU as edits, if they are."""
         result = edits_cuda.edit_batch(self, xp, x, draw)
+        if result is None:
+            device.settle()
         if result is None and not isinstance(x, VARYING):
             result = self._views(xp, x, draw) if pixels.reads(xp, x) else self._batch(xp, x, draw)
         if result is None and device.compiles(xp):

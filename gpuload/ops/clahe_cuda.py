@@ -184,6 +184,7 @@ def equalize(
         groups = [slice(begin, begin + num_images) for begin in range(0, len(x), num_images)]
         parts = [equalize(xp, x[rows], apply[rows], limit[rows], grid) for rows in groups]
         has_lists = isinstance(x, list) or any(isinstance(part, list) for part in parts)
+        device.settle()
         return [image for part in parts for image in part] if has_lists else xp.concatenate(parts)
     words = np.zeros((len(x), 4), np.int32)
     words[:, :2], words[:, 2] = grid, apply
@@ -194,8 +195,9 @@ def equalize(
     images["height"], images["width"] = sizes.T
     images["rows"], images["columns"], images["limit"] = *grid, limit
     device.kernel(CURVES, "curves")(
-        (len(x) * num_tables,), (cuda.THREADS,), (xp.asarray(images.view(np.uint8)), counts, np.int32(num_tables))
-    )
+        (len(x) * num_tables,), (cuda.THREADS,),
+        (device.parameters(images.view(np.uint8)), counts, np.int32(num_tables)),
+    )  # fmt: skip
     return Pixels(xp, x, words).change(BLEND, stats=counts, step=counts.shape[1])
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, colour, colour_cuda, edits, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
@@ -60,11 +61,13 @@ class ColourOp(Op):
         """Return one image."""
         return self.change(xp, x, draw)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by at most three kernels."""
         has_kernels = type(self).change_on_device is not ColourOp.change_on_device
         if has_kernels and pixels.reads(xp, x):
             return self.change_on_device(xp, x, draw)
+        device.settle()
         return super().array_batch(xp, x, draw) if isinstance(x, VARYING) else self.change_batch(xp, x, draw)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:

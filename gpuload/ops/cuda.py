@@ -4,8 +4,9 @@ Bits     A kernel makes the numbers of the array form, bit for bit: float32 prod
          them fused (``--fmad=false``).
 Bounds   Kernels check nothing. Their callers have checked sizes and draws; pixels outside of an image are never
          read, by no draw.
-Threads  Each thread makes one number of a result. The blocks of one image follow those of the one before in x, so that
-         the number of images is not limited; within an image 32 bits count.
+Threads  Each thread makes one number of a result, of walks 16 bytes. The blocks of one image follow those of the one
+         before in x, of which a card takes 2147483647; within an image 32 bits count. ``blocks`` refuses
+         what is beyond.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from gpuload.errors import SpecError
+
 THREADS = 256  # of a block
+MOST_NUMBERS, MOST_BLOCKS = (1 << 32) - 1, (1 << 31) - 1  # of an image, of a launch
 PARTS = 8  # of an image, see GATHER
+STRIP_BYTES = 16  # of the result, of each thread of WALK
+MOST_CONSTANT = 4  # channels that a kernel is compiled for
 TYPES = {
     "bool": "unsigned char", "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int",
     "uint64": "unsigned long long", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
@@ -41,44 +47,142 @@ __device__ inline void store(unsigned short* to, float value) {
 __device__ inline int clipped(int place, int length) { return place < 0 ? 0 : place < length ? place : length - 1; }
 """
 
+# A division of numbers below 2**31 by multiplication: a factor, and by how many bits the product is shifted; `divisor`
+# makes both. Larger numbers are divided.
+DIVISION = """
+__device__ inline unsigned quotient(unsigned number, unsigned length, unsigned factor, int shift) {
+    return number >> 31 ? number / length : (unsigned)((unsigned long long)number * factor >> shift);
+}
+"""
+
 # The window of image i begins at places[4 i] (top, left) and is mirrored where places[4 i + 2] is 1 (vertically,
 # horizontally). For images of different sizes `images` has six numbers of each: its address, the elements from row to
 # row, from column to column and from channel to channel, its height and its width; for images of one size that lie
-# anywhere, its address (`num_words` is 6 or 1). Else `images` is null.
+# anywhere, its address.
+#
+# A thread makes the numbers of 16 bytes of the result, and stores them at once; those at the ends of an image, which
+# may begin anywhere, one by one. Numbers of one row that lie inside the image are read where a pointer goes along, at
+# once if they lie side by side. Others are found one by one.
+#
+#   CHANNELS      of all images, 0 if it is known by `channels` alone
+#   WORDS         the numbers of each image in `images`: 6 or 1; 0: there are none
+#   Place         a whole number that holds the elements from one number of an image to any other
+#   PLANES        1: the result has planes of its channels
+#   NORMALIZES    1: `means` and `scales` are of each channel
 WALK = """
-extern "C" __global__ void walk(const In* first, Long next, Long down, Long across, Long deep, int height, int width,
-    int channels, const Long* images, int num_words, const int* places, float fill, const float* means,
-    const float* scales, Out* out, int window_height, int window_width, int planes, int blocks)
-{
-    unsigned size = (unsigned)window_height * window_width * channels;
-    unsigned number = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
-    if (number >= size) return;
-    Long image = blockIdx.x / blocks;
-    int channel, x, y;
-    if (planes) {
-        x = number % window_width;
-        y = number / window_width % window_height;
-        channel = number / window_width / window_height;
+enum { STRIP = 16 / sizeof(Out), STRIP_BYTES = STRIP * sizeof(In) };
+union Strip { unsigned words[4]; Out numbers[STRIP]; __device__ Strip() {} };
+
+template <class A, class B> struct Same { enum { value = 0 }; };
+template <class A> struct Same<A, A> { enum { value = 1 }; };
+
+__device__ inline void make(Out* to, In from, int channel, const float* means, const float* scales) {
+    if (NORMALIZES) store(to, ((float)from - means[channel]) * scales[channel]);
+    else if (Same<In, Out>::value) *to = (Out)from;
+    else store(to, (float)from);
+}
+__device__ inline void write_strip(Out* to, const Strip& strip) {
+    const unsigned* words = strip.words;
+#ifdef __CUDA_ARCH__  // the compiler makes four stores of one of a struct (NVRTC 13.0)
+    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};"
+        : : "l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+#else
+    *(uint4*)to = {words[0], words[1], words[2], words[3]};
+#endif
+}
+__device__ inline void read_strip(const In* from, In* to) {
+    size_t place = (size_t)from;
+    if (STRIP_BYTES % 16 == 0 && place % 16 == 0) {
+        #pragma unroll
+        for (int k = 0; k < (STRIP_BYTES + 15) / 16; ++k) ((uint4*)to)[k] = ((const uint4*)from)[k];
+    } else if (sizeof(In) < 4 && place % 4 == 0) {
+        #pragma unroll
+        for (int k = 0; k < (STRIP_BYTES + 3) / 4; ++k) ((unsigned*)to)[k] = ((const unsigned*)from)[k];
     } else {
-        channel = number % channels;
-        x = number / channels % window_width;
-        y = number / channels / window_width;
+        #pragma unroll
+        for (int k = 0; k < STRIP; ++k) to[k] = from[k];
     }
-    const In* begin = first + image * next;
-    if (images) {
-        const Long* numbers = images + num_words * image;
-        begin = (const In*)numbers[0];
-        if (num_words > 1) {
-            down = numbers[1], across = numbers[2], deep = numbers[3];
-            height = (int)numbers[4], width = (int)numbers[5];
+}
+
+extern "C" __global__ void walk(const In* first, Long next, Place down, Place across, Place deep, int height, int width,
+    int all_channels, const Long* images, const int* places, float fill, const float* means, const float* scales,
+    Out* out, int window_height, int window_width, unsigned inner_factor, int inner_shift,
+    unsigned outer_factor, int outer_shift, unsigned blocks_factor, int blocks_shift, int blocks)
+{
+    unsigned image = (unsigned)((unsigned long long)blockIdx.x * blocks_factor >> blocks_shift);
+    int channels = CHANNELS ? CHANNELS : all_channels;
+    unsigned size = (unsigned)window_height * window_width * channels;
+    Out* to = out + (Long)image * size;
+    unsigned before = (unsigned)((size_t)to / sizeof(Out)) % STRIP;
+    Long begin = (Long)((blockIdx.x - image * blocks) * blockDim.x + threadIdx.x) * STRIP - before;
+    if (begin >= size) return;
+    unsigned inner = PLANES ? window_width : channels, outer = PLANES ? window_height : window_width;
+    unsigned number = begin < 0 ? 0 : (unsigned)begin, line = quotient(number, inner, inner_factor, inner_shift);
+    unsigned most = quotient(line, outer, outer_factor, outer_shift), middle = line - most * outer;
+    unsigned least = number - line * inner;
+
+    const In* pixels = first + image * next;
+    const Long* numbers = images + WORDS * (Long)image;
+    if (WORDS) pixels = (const In*)numbers[0];
+    if (WORDS > 1) {
+        down = (Place)numbers[1], across = (Place)numbers[2], deep = (Place)numbers[3];
+        height = (int)numbers[4], width = (int)numbers[5];
+    }
+    const int* place = places + 4 * (Long)image;
+    bool is_upside_down = place[2] == 1;
+    int top = place[0], left = place[1], step = 1;
+    if (is_upside_down) top += window_height - 1;
+    if (place[3] == 1) left += window_width - 1, step = -1;
+    int last = PLANES ? (int)least + STRIP - 1 : (int)(middle + (least + STRIP - 1) / (unsigned)channels);
+    int x = PLANES ? least : middle, y = PLANES ? middle : most, row = top + (is_upside_down ? -y : y);
+    bool is_whole = begin >= 0 && begin + STRIP <= size;
+    int one_end = left + step * x, other_end = left + step * last;
+    bool is_inside = last < window_width && row >= 0 && row < height && one_end >= 0 && one_end < width
+        && other_end >= 0 && other_end < width;
+
+    Strip strip;
+    if (is_whole && is_inside) {
+        int channel = PLANES ? most : least;
+        const In* from = pixels + (row * down + one_end * across + channel * deep);
+        Place pixel_step = step * across;
+        if (PLANES ? pixel_step == 1 : deep == 1 && pixel_step == channels) {
+            alignas(16) In numbers[STRIP];
+            read_strip(from, numbers);
+            #pragma unroll
+            for (int k = 0; k < STRIP; ++k) {
+                make(strip.numbers + k, numbers[k], channel, means, scales);
+                if (!PLANES) channel = channel + 1 == channels ? 0 : channel + 1;
+            }
+        } else {
+            Place jump = pixel_step - (channels - 1) * deep;  // from the last channel to the next pixel's first
+            #pragma unroll
+            for (int k = 0; k < STRIP; ++k) {
+                make(strip.numbers + k, *from, channel, means, scales);
+                bool is_last = PLANES || channel + 1 == channels;
+                from += PLANES ? pixel_step : is_last ? jump : deep;
+                if (!PLANES) channel = is_last ? 0 : channel + 1;
+            }
+        }
+        write_strip(to + begin, strip);
+        return;
+    }
+    #pragma unroll
+    for (int k = 0; k < STRIP; ++k) {
+        if (begin + k < 0 || begin + k >= size) continue;
+        int channel = PLANES ? most : least, column = left + step * (int)(PLANES ? least : middle);
+        y = PLANES ? middle : most, row = top + (is_upside_down ? -y : y);
+        float value = fill;
+        if (row >= 0 && row < height && column >= 0 && column < width)
+            value = (float)pixels[row * down + column * across + channel * deep];
+        if (NORMALIZES) value = (value - means[channel]) * scales[channel];
+        store(strip.numbers + k, value);
+        if (!is_whole) to[begin + k] = strip.numbers[k];
+        if (++least == inner) {
+            least = 0;
+            if (++middle == outer) middle = 0, ++most;
         }
     }
-    const int* place = places + 4 * image;
-    int row = place[0] + (place[2] == 1 ? window_height - 1 - y : y);
-    int column = place[1] + (place[3] == 1 ? window_width - 1 - x : x);
-    bool inside = row >= 0 && row < height && column >= 0 && column < width;
-    float value = inside ? (float)begin[row * down + column * across + channel * deep] : fill;
-    store(out + image * size + number, means ? (value - means[channel]) * scales[channel] : value);
+    if (is_whole) write_strip(to + begin, strip);
 }
 """
 
@@ -366,10 +470,74 @@ extern "C" __global__ void mosaic(const Piece* pieces, const Pixel* fills, Pixel
 """
 
 
+def blocks(size: int, count: int) -> int:
+    """Return how many blocks the threads of one image are.
+
+    Args:
+        size: the threads of the largest image.
+        count: images, each of which gets as many blocks.
+
+    Raises:
+        SpecError: a kernel, or a card, cannot count as many.
+    """
+    result = -(-size // THREADS)
+    if size > MOST_NUMBERS:
+        raise SpecError(
+            f"an image of {size} numbers on a GPU",
+            cause=f"kernels count at most {MOST_NUMBERS} numbers of an image",
+            remedy='write device="cpu"',
+        )
+    if result * count > MOST_BLOCKS:
+        raise SpecError(
+            f"{count} images of up to {size} numbers on a GPU",
+            cause=f"as many blocks of {THREADS} threads an image are more than the {MOST_BLOCKS} of a launch",
+            remedy=f"take a batch_size of at most {MOST_BLOCKS // result}",
+        )
+    return result
+
+
 @cache
-def walk(before: str, after: str) -> str:
-    """Return the source of the walk from images of one dtype to another, by NumPy's names."""
-    return f"{HEAD}typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\n{WALK}"
+def walk(before: str, after: str, channels: int, *, planes: bool, normalizes: bool, words: int, wide: bool) -> str:
+    """Return the source of the walk from images of one dtype to another, by NumPy's names.
+
+    Args:
+        before: the dtype of the images.
+        after: of the result.
+        channels: of the images.
+        planes: True if the result has planes of its channels.
+        normalizes: True if there are means and scales.
+        words: the numbers of each image in `images`: 6, 1 or 0, see `WALK`.
+        wide: True if numbers of an image may lie 2**31 elements apart.
+    """
+    constants = (
+        f"CHANNELS = {channels if channels <= MOST_CONSTANT else 0}, PLANES = {int(planes)}, "
+        f"NORMALIZES = {int(normalizes)}, WORDS = {words}"
+    )
+    place = "Long" if wide else "int"
+    types = (
+        f"typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\ntypedef {place} Place;\nenum {{ {constants} }};\n"
+    )
+    return f"{HEAD}{types}{DIVISION}{WALK}"
+
+
+def divisor(length: int) -> tuple[np.uint32, np.int32]:
+    """Return the factor and the shift by which a kernel divides numbers below 2**31 by a length, see DIVISION.
+
+    The factor has 32 bits: ``2**shift / length``, rounded up. Of numbers of 31 bits the product, divided by
+    ``2**shift``, is too large by less than 1 / ``length``, so that the quotient is exact (Granlund and Montgomery,
+    1994).
+    """
+    if length == 1:
+        return np.uint32(1), np.int32(0)
+    shift = 31 + (length - 1).bit_length()
+    return np.uint32((1 << shift) // length + 1), np.int32(shift)
+
+
+def num_strips(out: Any) -> int:
+    """Return how many threads `WALK` has for each image of a result, an array ``[N, ...]`` on a GPU."""
+    num_bytes = int(out.nbytes) // len(out)
+    are_aligned = num_bytes % STRIP_BYTES == 0 and out.data.ptr % STRIP_BYTES == 0
+    return num_bytes // STRIP_BYTES + (0 if are_aligned else 2)  # one begins before the image, and one ends behind it
 
 
 @cache

@@ -87,7 +87,8 @@ class Decode(Op):
             resized. An image of another size is an error. None: any size, and without a crop or a resize behind it a
             batch is a list, also where all sizes are the same.
         hw_decoder_load: on a GPU that has a hardware decoder for JPEG: 1 has it decode every JPEG that it can, 0 none.
-            Its pixels differ from those of the other decoder. DALI divides a batch between both for a number between 0
+            Its pixels differ from those of the other decoder. Where the loader has images decoded on the host, it says
+            nothing. DALI divides a batch between both for a number between 0
             and 1, which is refused here because an image's pixels would then depend on the rest of its batch.
     """
 
@@ -145,9 +146,9 @@ class Decode(Op):
         return self.size is None
 
     @property
-    def makes_rgb(self) -> bool:
+    def makes_bytes(self) -> bool:
         """See ``Op``."""
-        return (self.mode, self.dtype) == ("RGB", "uint8")
+        return self.mode in ("RGB", "GRAY", RGBA) and self.dtype == "uint8"
 
     def field_after(self, field: Field) -> Field:
         """Encoded bytes become ``(None, None, channels)`` of the dtype, or of ``size``."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels, window
 from gpuload.ops.base import Boxes, Draw, Op, Points, Sizes
@@ -61,6 +62,7 @@ class Region(Op):
         result[begin_y : begin_y + inside.shape[0], begin_x : begin_x + inside.shape[1]] = inside
         return result
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by a kernel; a window inside of its image is a view of it."""
         if self.border is None or not pixels.reads(xp, x):

@@ -25,7 +25,7 @@ from gpuload.ops.blur import MEAN
 from gpuload.ops.blur_pillow import BITS, MOST_BOX
 from gpuload.ops.edits import Edits
 from gpuload.ops.pillow import LIMIT, UNIT
-from gpuload.ops.pixels import IMAGE, Places, reads
+from gpuload.ops.pixels import IMAGE, Places, reads, views
 
 Offsets = NDArray[np.int64]
 EDITED = np.dtype([*((name, IMAGE[name]) for name in IMAGE.names or ()), ("edit", "i8"), ("chains", "i8")])
@@ -399,7 +399,7 @@ def edit(xp: ModuleType, x: Any, numbers: Edits, places: Places | None = None) -
     if out is None:
         return x
     run.launch()
-    return places.views(out)
+    return views(out, places.shapes)
 
 
 class _Turn(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, cuda, noise, pixels
 from gpuload.ops.base import Draw, Points, RowError, RowForm, Sizes
@@ -45,7 +45,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         float total = 0.0f;
         for (int tap = 0; tap < taps; ++tap) {
             int row = axis * image.height + mirrored(y + tap - taps / 2, image.height);
-            float noise = (float)(stats[row * image.width + x] >> 8) * 1.1920928955078125e-07f - 1.0f;
+            float noise = (float)(stats[(Long)row * image.width + x] >> 8) * 1.1920928955078125e-07f - 1.0f;
             float part = noise * number(words[1 + tap]);
             total = tap ? total + part : part;
         }
@@ -149,6 +149,7 @@ class Elastic(Warp):
         """Return one image."""
         return sample(xp, x, *self._places(xp, draw, x.shape[:2]), *self._sampling)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by three kernels; else image by image, whose noise is as large."""
         if not pixels.reads(xp, x):

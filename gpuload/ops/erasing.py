@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.ops import arguments, cover_cuda, images, window
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.noise import KEY_WORDS, WHITE, keys, normal, quantiles_on_device, word_blocks
@@ -39,6 +40,7 @@ class _Cover(Op):
         window.check_colors(self, field, self._color, shape[2])
         return field.with_(shape=shape, axes="HWC")
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by at most two kernels."""
         return self.cover_on_device(xp, x, draw) if reads(xp, x) else super().array_batch(xp, x, draw)

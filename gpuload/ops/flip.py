@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.walk import Walk
@@ -88,17 +89,20 @@ class RandomFlip(Op):
         names = ("depthwise", "vertical", "horizontal") if "depthwise" in draw else ("vertical", "horizontal")
         return x[tuple(slice(None, None, -1 if draw[name] else 1) for name in names)]
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The images of a batch of one size, taken by index; on a GPU by a kernel."""
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         if "depthwise" in draw:
+            device.settle()
             names = ("depthwise", "vertical", "horizontal")
             slices, rows, columns = (_order(xp, x.shape[axis], draw[name]) for axis, name in enumerate(names, 1))
             places = slices[:, :, None, None], rows[:, None, :, None], columns[:, None, None]
             return x[(xp.arange(len(x))[:, None, None, None], *places)]
         if pixels.reads(xp, x):
             return pixels.move(xp, x, mirror=np.stack([draw["vertical"], draw["horizontal"]], axis=1))
+        device.settle()
         rows = _order(xp, x.shape[1], draw["vertical"])
         columns = _order(xp, x.shape[2], draw["horizontal"])
         return x[xp.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None]]

@@ -168,6 +168,30 @@ class Graph:
         ops = enumerate(zip(self.ops, self.targets, strict=True))
         return tuple(place for place, (op, on) in ops if op.stays_on_host(self.before(place).only(on)))
 
+    def is_exact(self, place: int) -> bool:
+        """Return True if the op at a place makes the same numbers on a CPU and on a GPU, by its array forms.
+
+        So do ops that make whole numbers, and those that only move the values of records that vary in length.
+        """
+        op, before = self.ops[place], self.before(place)
+        if op.calls_python or op.needs_dali:
+            return False
+        for name in self.outputs[place]:
+            after = self.specs[place][name]
+            is_move = op.takes_ragged and name in before and before[name].dtype == after.dtype
+            if after.dtype.kind not in "biu" and not is_move:
+                return False
+        return True
+
+    def is_walk(self, place: int) -> bool:
+        """Return True if the op at a place can be a part of a walk over its images, see `walk.Walk`."""
+        spec, op = self.before(place), self.ops[place]
+        for name in self.outputs[place]:
+            now = walk.begin(spec[name], 0) if name in spec and spec[name].uniform else None
+            if now is None or op.fold(now, self.empty_draws[place]) is None:
+                return False
+        return True
+
     @cached_property
     def to_one_size(self) -> tuple[int, ...]:
         """The places of the ops that decode images, and of those behind them up to the one that gives one size.

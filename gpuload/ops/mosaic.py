@@ -17,6 +17,7 @@ Source   Bochkovskiy et al., "YOLOv4: Optimal Speed and Accuracy of Object Detec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -204,10 +205,10 @@ class Mosaic(Op):
                     addresses[piece.row] - begin * dtype.itemsize, down[piece.row], across[piece.row], deep[piece.row],
                     rows.start, columns.start, rows.stop, columns.stop,
                 )  # fmt: skip
+        blocks = cuda.blocks(math.prod(self.canvas) * len(color), len(x))
         out = xp.empty((len(x), *self.canvas, len(color)), dtype)
         # One copy to the GPU for both. The colour is copied, for a broadcast array cannot be viewed as bytes.
-        uploads = xp.asarray(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
-        blocks = -(-int(np.prod(out.shape[1:])) // cuda.THREADS)
+        uploads = device.parameters(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
         device.kernel(cuda.mosaic(dtype), "mosaic")(
             (blocks * len(x),), (cuda.THREADS,),
             (uploads, uploads[table.nbytes :], out, *map(np.int32, out.shape[1:]), np.int32(blocks)),

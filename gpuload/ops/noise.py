@@ -37,7 +37,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     Out* to)
 {
     float scale = number(words[0]), mean = number(words[1]), white = number(words[2]);
-    const Stats* levels = stats + (y * image.width + x) * CHANNELS;
+    const Stats* levels = stats + ((Long)y * image.width + x) * CHANNELS;
     for (int channel = 0; channel < CHANNELS; ++channel) {
         float value = (float)at(image, y, x, channel), noise = table[levels[channel]] * scale + mean;
         if (sizeof(In) < 4) {
@@ -88,6 +88,7 @@ class _Noise(Op):
         """Return one image with noise."""
         return self.with_noise(xp, x[None], {name: values[None] for name, values in draw.items()})[0]
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once on a GPU, by two kernels; on a CPU image by image, which stay in the cache."""
         return self.noise_on_device(xp, x, draw) if pixels.reads(xp, x) else super().array_batch(xp, x, draw)
@@ -253,8 +254,9 @@ def word_blocks(xp: ModuleType, key: Keys, count: int) -> Any:
     out = xp.empty((len(pairs), blocks * 4), xp.uint64)
     num_blocks = -(-blocks // cuda.THREADS)
     device.kernel(cuda.WORDS, "words")(
-        (num_blocks * len(pairs),), (cuda.THREADS,), (xp.asarray(pairs), out, np.int32(blocks), np.int32(num_blocks))
-    )
+        (num_blocks * len(pairs),), (cuda.THREADS,),
+        (device.parameters(pairs), out, np.int32(blocks), np.int32(num_blocks)),
+    )  # fmt: skip
     return out
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op
@@ -109,6 +110,7 @@ class Normalize(Op):
         with np.errstate(over="ignore"):  # too large for float16 is infinite, as in DALI
             return ((x.astype(xp.float32) - mean) * scale).astype(self.dtype)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, of images on a GPU by a kernel."""
         if not len(x) or x[0].ndim != 3 or not pixels.reads(xp, x):

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.ops.pixels import Boxes, Pixels
 
 Matrix = tuple[float, float, float, float, float, float]
@@ -266,7 +266,7 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
                 end += after + numbers.size
             words[row, 2 * axis : 2 * axis + 2] = places.get((before, after), (0, 0))
     images = Pixels(xp, x, words, boxes=boxes, size=new)
-    return images.change(RESIZE_BYTES if is_bytes else RESIZE_FLOATS, stats=xp.asarray(np.concatenate(tables)))
+    return images.change(RESIZE_BYTES if is_bytes else RESIZE_FLOATS, stats=device.parameters(np.concatenate(tables)))
 
 
 def resize_into(image: NDArray[Any], box: tuple[int, int, int, int], interpolation: str, out: NDArray[Any]) -> None:

@@ -32,8 +32,10 @@ def reads(xp: ModuleType, x: Any) -> bool:
     """Return True if kernels can read the images of a batch: it lies on a GPU and all have as many channels."""
     if not device.compiles(xp) or not len(x):
         return False
-    are_alike = not isinstance(x, (list, Ragged))
-    shapes = {x.shape[1:]} if are_alike else {image.shape for image in x}
+    if isinstance(x, device.Views):
+        shapes = set(map(tuple, x.table[:, 3:6].tolist()))
+    else:
+        shapes = {image.shape for image in x} if isinstance(x, (list, Ragged)) else {x.shape[1:]}
     if any(len(shape) != 3 for shape in shapes) or len({shape[2] for shape in shapes}) != 1:
         return False
     is_known = x[0].dtype.name in cuda.TYPES and 1 <= next(iter(shapes))[2] <= MOST_CHANNELS
@@ -76,6 +78,11 @@ class Places(NamedTuple):
         return np.asarray(self.size[:, 0] * self.size[:, 1])
 
     @property
+    def shapes(self) -> NDArray[np.int64]:
+        """The shape of each image, int64 ``[N, 3]``."""
+        return np.pad(self.size, ((0, 0), (0, 1)), constant_values=self.channels)
+
+    @property
     def num_pixels(self) -> int:
         """The pixels of all images."""
         return int(self.lengths.sum())
@@ -101,16 +108,21 @@ class Places(NamedTuple):
         table["out"] = np.cumsum(self.lengths) - self.lengths
         return table
 
-    def views(self, out: Any) -> Any:
-        """Return the results in an array: an array ``[N, ...]`` where all have one size, else a list of arrays."""
-        if (self.size == self.size[0]).all():
-            return out.reshape(len(self.size), *self.size[0].tolist(), self.channels)
-        lengths, cut, memory, dtype = self.lengths * self.channels, type(out), out.data, out.dtype
-        begins = ((np.cumsum(lengths) - lengths) * self.dtype.itemsize).tolist()
-        return [
-            cut((height, width, self.channels), dtype, memory + begin)
-            for begin, (height, width) in zip(begins, self.size.tolist(), strict=True)
-        ]
+
+def views(out: Any, shapes: NDArray[np.int64]) -> Any:
+    """Return images that lie in an array one after the other: an array ``[N, ...]`` if all have one shape, or a list.
+
+    Args:
+        out: the array on a GPU, of one axis.
+        shapes: of the images, int64 ``[N, 3]``.
+    """
+    if (shapes == shapes[0]).all():
+        return out.reshape(len(shapes), *shapes[0].tolist())
+    lengths, memory, cut, dtype = shapes.prod(axis=1) * out.itemsize, out.data, type(out), out.dtype
+    begins = np.cumsum(lengths) - lengths
+    pairs = zip(begins.tolist(), shapes.tolist(), strict=True)
+    images = (cut(shape, dtype, memory + begin) for begin, shape in pairs)
+    return device.Views(images, shapes, memory.ptr + begins, out.itemsize)
 
 
 def as_images(xp: ModuleType, x: Any) -> Any | None:
@@ -155,11 +167,9 @@ class Pixels:
         self._xp, self._images = xp, list(x) if isinstance(x, Ragged) else x
         self.count, self.channels, self.dtype = len(x), int(self._images[0].shape[2]), np.dtype(self._images[0].dtype)
         self._type = cuda.RAW_TYPES[self.dtype.itemsize] if raw else cuda.TYPES[self.dtype.name]
-        self._table = table = np.zeros(self.count, IMAGE)
-        for name, numbers in zip(("address", "down", "across", "deep"), walk.places(self._images), strict=False):
-            table[name] = numbers
-        shapes = [image.shape[:2] for image in self._images] if isinstance(self._images, list) else [x.shape[1:3]]
-        before: Boxes = np.array(shapes, np.int32)
+        places = Places.of(self._images)
+        self._table = table = places.table(IMAGE)
+        before: Boxes = places.size
         if boxes is not None:
             table["address"] += (boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]) * self.dtype.itemsize
             before = boxes[:, 2:]
@@ -173,7 +183,7 @@ class Pixels:
             rows.append(np.zeros((self.count, 1), np.int32))
         parts = [table.view(np.uint8), *([np.concatenate(rows, axis=1).reshape(-1).view(np.uint8)] if rows else [])]
         # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
-        upload = xp.asarray(np.concatenate(parts))
+        upload = device.parameters(np.concatenate(parts))
         self._inputs = upload, upload[table.nbytes :], np.int32(num_words + num_words % 2)
 
     @property
@@ -188,7 +198,7 @@ class Pixels:
             test: the text that tells of one number.
         """
         marks = self._xp.zeros(self.count, bool)
-        blocks = -(-int(self._lengths.max()) // cuda.THREADS)
+        blocks = cuda.blocks(int(self._lengths.max()), self.count)
         if blocks:
             device.kernel(cuda.mark(self._type, self.channels, test), "mark")(
                 (blocks * self.count,), (cuda.THREADS,), (*self._inputs, marks, np.int32(blocks))
@@ -228,20 +238,15 @@ class Pixels:
         """
         after = self._type if dtype is None else cuda.TYPES[np.dtype(dtype).name]
         channels, dtype = channels or self.channels, self.dtype if dtype is None else np.dtype(dtype)
+        blocks = cuda.blocks(int(self._lengths.max()), self.count)
         out = self._xp.empty(int(self._lengths.sum()) * channels, dtype)
-        blocks = -(-int(self._lengths.max()) // cuda.THREADS)
         device.kernel(cuda.change(self._type, after, (self.channels, channels), pixel), "change")(
             (blocks * self.count,), (cuda.THREADS,),
             (*self._inputs, stats, np.int64(step), table, out, np.int32(blocks)),
         )  # fmt: skip
-        shapes = np.stack([self._table["new_height"], self._table["new_width"]], axis=1)
-        if (shapes == shapes[0]).all():
-            return out.reshape(self.count, *shapes[0].tolist(), channels)
-        pieces = zip(self._table["out"].tolist(), self._lengths.tolist(), shapes.tolist(), strict=True)
-        return [
-            out[begin * channels : (begin + length) * channels].reshape(*shape, channels)
-            for begin, length, shape in pieces
-        ]
+        shapes = np.full((self.count, 3), channels, np.int64)
+        shapes[:, 0], shapes[:, 1] = self._table["new_height"], self._table["new_width"]
+        return views(out, shapes)
 
 
 def colors(values: float | tuple[float, ...], dtype: np.dtype[Any], channels: int, count: int) -> Array:

@@ -25,11 +25,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, edits, edits_cuda, images, pillow, tables
 from gpuload.ops.base import Draw, Op, Sizes
@@ -38,6 +39,7 @@ from gpuload.ops.edits import Edits
 from gpuload.spec import Field
 
 Levels = NDArray[np.float32]
+Array = NDArray[Any]
 Values = NDArray[np.float64]
 OPERATIONS = (
     "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
@@ -55,7 +57,6 @@ TIMM_LARGEST = 10.0  # timm's largest level, if mmax is not given
 MOST_BINS = 1000  # of magnitudes; a draw makes a table of them
 THRESHOLD_DIGITS = 4  # of Solarize's threshold: with MOST_BINS others lie 0.001 from a whole number, or more
 MOST_DEPTH = 3  # operations of a chain of AugMix
-MOST_CALLS = 4096  # of a function of Python's ``math`` whose results are cached: NumPy's have other last bits
 TIMM_SHIFT = 0.45  # of the image's side
 
 
@@ -92,15 +93,15 @@ class _Policy(Op):
             remedy="move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter",
         )
 
-    def values(self, name: str, levels: Values, size: Sizes) -> Values:
-        """Return the arguments of an operation as ``operate`` takes them, float64 ``[M]``.
-
-        Args:
-            name: one of `OPERATIONS`.
-            levels: how strongly, float64 ``[M]``.
-            size: height and width of each image, ``[M, 2]``.
-        """
+    def rule(self, name: str) -> Rule:
+        """Return what becomes of the level of an operation, one of `OPERATIONS`."""
         raise NotImplementedError
+
+    @cached_property
+    def _rules(self) -> Values:
+        """The rules of all operations as the core takes them, float64 ``[M, 5]``."""
+        rules = [(_code(name), *self.rule(name), PLACES.get(name, 0)) for name in OPERATIONS]
+        return np.array([(code, FORMS.index(form), *numbers) for code, form, *numbers in rules], np.float64)
 
     def filter_of(self, by_cubic: int) -> str:
         """Return the interpolation of an operation; ``by_cubic`` is drawn for it."""
@@ -112,10 +113,11 @@ class _Policy(Op):
         by_cubic = draw.get("cubic", np.zeros_like(draw["op"]))
         for number, level, cubic in zip(draw["op"].tolist(), draw["level"], by_cubic.tolist(), strict=True):
             name = OPERATIONS[number]
-            value = self.values(name, np.array([level], np.float64), size)[0].item()
+            value = values_of(self.rule(name), np.array([level], np.float64), size)[0].item()
             x = operate(xp, x, name, value, self.filter_of(cubic), self.fill)
         return x
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU as edits: the first operations of all images together, then the second."""
         result = edits_cuda.edit_batch(self, xp, x, draw)
@@ -127,47 +129,51 @@ class _Policy(Op):
 
     def operations_as_edits(self, draw: Draw, size: Sizes, channels: int) -> Edits:
         """Return edits for the operations ``op``, ``level`` and ``cubic``, ``[N, K]``, of images."""
-        count, layers = draw["op"].shape
-        numbers = draw["op"].reshape(-1)
-        # Those of an operation lie side by side, so that each is a few calls for the batch.
-        order = numbers.argsort(kind="stable")
-        ends = np.bincount(numbers, minlength=len(OPERATIONS)).cumsum().tolist()
-        levels, sizes = draw["level"].reshape(-1)[order].astype(np.float64), size[order // layers]
-        cubic = draw["cubic"].reshape(-1)[order] if "cubic" in draw else np.zeros_like(numbers)
-        rows = np.zeros((numbers.size, 2 + edits.TABLE_NUMBERS))  # as long as the longest edit
-        # Also of rows that are skipped: the core finds the next edit of an image by this length.
-        rows[:, 1] = edits.TABLE_NUMBERS
-        for number in range(1, len(OPERATIONS)):  # 0 is no operation
-            part = slice(ends[number - 1], ends[number])
-            if part.start < part.stop:
-                name = OPERATIONS[number]
-                values = self.values(name, levels[part], sizes[part])
-                self._write_edits(rows[part], name, values, cubic[part], sizes[part])
-        slots = np.empty_like(rows)
-        slots[order] = rows
-        return slots.reshape(count, layers * rows.shape[1])
-
-    def _write_edits(self, rows: Edits, name: str, values: Values, by_cubic: NDArray[Any], size: Sizes) -> None:
-        """Write an operation with some arguments as edits, ``[M, 2 + TABLE_NUMBERS]``, which are zeros before."""
-        rows[:, 0] = CODES.get(name, edits.PIL_AFFINE)
-        if name in TABLES:
-            rows[:, 2:] = _tables(name, values)
-        elif name == "GaussianBlur":
-            rows[:, 2:5] = np.stack(blur_pillow.boxes(values), axis=1)
-        elif name in CODES:
-            rows[:, 2] = values
+        numbers, levels = draw["op"], draw["level"]
+        filters = (edits.FILTERS.index(self.filter_of(by_cubic)) for by_cubic in (0, 1))
+        colors = self.fill * 3 if isinstance(self.fill, tuple) else (self.fill,) * 3
+        moves = np.array([*filters, *colors[:3]], np.float64)
+        slots = np.empty((*numbers.shape, 2 + edits.TABLE_NUMBERS))  # as long as the longest edit
+        cubic = draw.get("cubic", NO_CUBIC)
+        if core.native is None:
+            self._write_slots(slots, numbers, levels, cubic, size, moves)
         else:
-            linear, cubic = (edits.FILTERS.index(self.filter_of(number)) for number in (0, 1))
-            rows[:, 2] = linear + (cubic - linear) * by_cubic
-            rows[:, 3:9] = pillow.rotations(values, size) if name == "Rotate" else _matrices(name, values)
-            rows[:, 9:12] = (self.fill * 3)[:3] if isinstance(self.fill, tuple) else self.fill
-        if name == "Rotate":
-            are_quarters = pillow.are_quarters(values, size)
-            if are_quarters.any():
-                quarters = np.mod(values[are_quarters], 360) // 90
-                rows[are_quarters, 2:] = 0
-                rows[are_quarters, 0] = np.where(quarters == 0, edits.SKIP, edits.PIL_TURN)
-                rows[are_quarters, 2] = quarters
+            numbers, cubic, size = (np.ascontiguousarray(array, np.int32) for array in (numbers, cubic, size))
+            levels = np.ascontiguousarray(levels, np.float32)
+            core.native.policy_edits(numbers, levels, cubic, size, self._rules, moves, slots)
+        return slots.reshape(len(slots), numbers.shape[1] * slots.shape[2])
+
+    def _write_slots(
+        self, out: Edits, numbers: Array, levels: Array, cubic: Array, size: Sizes, moves: Values
+    ) -> None:  # fmt: skip
+        """Write operations as edits, in NumPy: the same as `core.native.policy_edits`."""
+        slots = out.reshape(-1, out.shape[2])
+        # Also of slots that are skipped: the core finds the next edit of an image by this length.
+        slots[:, 0], slots[:, 1], slots[:, 2:] = edits.SKIP, edits.TABLE_NUMBERS, 0
+        for number in np.unique(numbers).tolist():
+            name, places = OPERATIONS[number], np.flatnonzero(numbers == number)
+            if name == "Identity":
+                continue
+            sizes = size[places // numbers.shape[1]]
+            values = values_of(self.rule(name), levels.reshape(-1)[places].astype(np.float64), sizes)
+            slots[places, 0] = code = _code(name)
+            if code == edits.TABLE:
+                slots[places, 2:] = [_table(name, value) for value in values.tolist()]
+            elif code == edits.PIL_BLUR:
+                slots[places, 2:5] = np.stack(blur_pillow.boxes(values), axis=1)
+            elif code == edits.PIL_AFFINE:
+                slots[places, 2] = moves[0] if cubic.size == 0 else moves[cubic.reshape(-1)[places]]
+                slots[places, 3:9] = pillow.rotations(values, sizes) if name == "Rotate" else (1, 0, 0, 0, 1, 0)
+                slots[places, 9:12] = moves[2:]
+            else:
+                slots[places, 2] = values
+            if name in MATRICES:
+                slots[places, 3 + PLACES[name]] = values
+            if name == "Rotate":
+                are_turns = pillow.are_quarters(values, sizes)
+                turns, quarters = places[are_turns], np.mod(values[are_turns], 360) // 90
+                slots[turns, 2:] = 0
+                slots[turns, 0], slots[turns, 2] = np.where(quarters == 0, edits.SKIP, edits.PIL_TURN), quarters
 
 
 @dataclass(frozen=True)
@@ -183,30 +189,27 @@ class _Torchvision(_Policy):
     def meaning(self) -> int:
         """See ``Op``: 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
         levels = self._solarize_levels().astype(np.float64)
-        thresholds = self.values("Solarize", levels, np.zeros((levels.size, 2), np.int32))
+        thresholds = values_of(self.rule("Solarize"), levels, np.zeros((levels.size, 2), np.int32))
         return 1 if (thresholds == np.ceil(255.0 * levels)).all() else 2
 
     def _solarize_levels(self) -> Levels:
         """Return the levels of Solarize that may be drawn."""
         raise NotImplementedError
 
-    def values(self, name: str, levels: Values, size: Sizes) -> Values:
+    def rule(self, name: str) -> Rule:
         """See ``_Policy``."""
-        if name in CALLS:
-            results = np.array([CALLS[name](level) for level in levels.tolist()], np.float64)
-            return np.where(levels == 0, levels, results)  # -0.0 has the same place in the cache as 0.0
         if name in ("TranslateX", "TranslateY"):
             # The matrix leads from the result to the image: an image that moves right is read further left.
-            return 0.0 - np.trunc(levels)
-        return 1.0 + levels if name in SIGNED and name != "Rotate" else levels
+            return Rule("shift")
+        if name in ("ShearX", "ShearY", "Solarize"):
+            return Rule({"ShearX": "shear x", "ShearY": "shear y"}.get(name, "threshold"))
+        return Rule("factor" if name in SIGNED and name != "Rotate" else "level")
 
 
-@lru_cache(maxsize=MOST_CALLS)
 def _shear_x(level: float) -> float:
     return math.tan(_shear_angle(level))
 
 
-@lru_cache(maxsize=MOST_CALLS)
 def _shear_y(level: float) -> float:
     angle = _shear_angle(level)
     return math.sin(angle) / math.cos(angle)
@@ -217,7 +220,6 @@ def _shear_angle(level: float) -> float:
     return math.radians(math.degrees(math.atan(level)))
 
 
-@lru_cache(maxsize=MOST_CALLS)
 def _threshold(level: float) -> float:
     # A whole number of the scale comes a millionth too large from float32, and would be the next level.
     return math.ceil(round(255.0 * level, THRESHOLD_DIGITS))
@@ -370,9 +372,17 @@ class _Timm(_Policy):
         """True if all operations become stronger with the level."""
         return True
 
-    def values(self, name: str, levels: Values, size: Sizes) -> Values:
+    def rule(self, name: str) -> Rule:
         """See ``_Policy``."""
-        return timm_values(name, np.abs(levels) / TIMM_LARGEST, np.copysign(1.0, levels), size, self.increases)
+        if name in TIMM_RULES:
+            return TIMM_RULES[name]
+        if name in SIGNED:
+            return Rule("part about 1", 0.9, 0.1) if self.increases else Rule("part as factor", 1.8, 0.1)
+        if name == "Posterize":
+            return Rule("bits", 4, -1) if self.increases else Rule("bits", 0, 1)
+        if name == "Solarize":
+            return Rule("part of levels", 256, -1) if self.increases else Rule("part of levels", 0, 1)
+        return Rule("addend")
 
     def filter_of(self, by_cubic: int) -> str:
         """See ``_Policy``."""
@@ -505,14 +515,13 @@ class TimmAugment(_Timm):
         level = np.where(number == OPERATIONS.index("GaussianBlur"), radii, np.where(sign > 0.5, -level, level))
         return {"op": number, "level": level.astype(np.float32), "cubic": self.by_cubic(cubic)}
 
-    def values(self, name: str, levels: Values, size: Sizes) -> Values:
+    def rule(self, name: str) -> Rule:
         """See ``_Policy``."""
         if self._policy and name == "GaussianBlur":
-            return levels
+            return Rule("level")
         if self._policy and name == "Posterize":  # of which timm has three forms
-            lowest, step = TIMM_POLICIES[self._policy][1:]
-            return lowest + step * np.trunc(np.abs(levels) / TIMM_LARGEST * 4)
-        return super().values(name, levels, size)
+            return Rule("bits", *TIMM_POLICIES[self._policy][1:])
+        return super().rule(name)
 
     @property
     def increases(self) -> bool:
@@ -606,34 +615,46 @@ class AugMix(_Timm):
         return result
 
 
-def timm_values(name: str, part: Values, sign: Values, size: Sizes, increases: bool) -> Values:
-    """Return the arguments of an operation of timm's, float64 ``[M]``.
+class Rule(NamedTuple):
+    """What becomes of an operation's level: the argument that ``operate`` takes.
+
+    Attributes:
+        form: one of `FORMS`.
+        first, second: its numbers.
+    """
+
+    form: str
+    first: float = 0.0
+    second: float = 0.0
+
+
+def values_of(rule: Rule, levels: Values, size: Sizes) -> Values:
+    """Return the arguments of an operation as ``operate`` takes them, float64 ``[M]``.
 
     Args:
-        name: the operation.
-        part: the levels divided by 10, 0 to 1.
-        sign: 1 or -1 of each.
+        rule: of the operation.
+        levels: how strongly, float64 ``[M]``.
         size: height and width of each image, ``[M, 2]``.
-        increases: True if all operations become stronger with the level.
     """
-    if name in ("ShearX", "ShearY"):
-        return sign * (part * 0.3)
-    if name in ("TranslateX", "TranslateY"):
-        return sign * (part * TIMM_SHIFT) * size[:, int(name == "TranslateX")]
-    if name == "Rotate":
-        return sign * (part * 30.0)
-    if name == "Desaturate":
-        return 1.0 - np.minimum(1.0, 0.5 + 0.5 * part)
-    if name == "GaussianBlur":
-        return np.minimum(2.0, 0.1 + 1.9 * part)
-    if name in SIGNED:
-        return np.maximum(0.1, 1.0 + sign * (part * 0.9)) if increases else part * 1.8 + 0.1
-    if name == "Posterize":
-        return 4.0 - np.trunc(part * 4) if increases else np.trunc(part * 4)
-    if name == "Solarize":
-        threshold = np.minimum(256.0, np.trunc(part * 256))
-        return 256.0 - threshold if increases else threshold
-    return np.minimum(128.0, np.trunc(part * 110))
+    form, first, second = rule
+    if form in CALLS:  # functions of Python's `math`: NumPy's have other last bits
+        return np.array([CALLS[form](level) for level in levels.tolist()], np.float64)
+    part, sign = np.abs(levels) / TIMM_LARGEST, np.copysign(1.0, levels)
+    results: dict[str, Callable[[], Any]] = {
+        "level": lambda: levels,
+        "factor": lambda: 1.0 + levels,
+        "shift": lambda: 0.0 - np.trunc(levels),
+        "part": lambda: sign * (part * first),
+        "part of side": lambda: sign * (part * first) * size[:, int(second)],
+        "part about 1": lambda: np.maximum(second, 1.0 + sign * (part * first)),
+        "part as factor": lambda: part * first + second,
+        "saturation": lambda: 1.0 - np.minimum(1.0, 0.5 + 0.5 * part),
+        "sigma": lambda: np.minimum(2.0, 0.1 + 1.9 * part),
+        "bits": lambda: first + second * np.trunc(part * 4),
+        "part of levels": lambda: first + second * np.minimum(256.0, np.trunc(part * 256)),
+        "addend": lambda: np.minimum(128.0, np.trunc(part * 110)),
+    }
+    return np.asarray(results[form](), np.float64)
 
 
 def operate(
@@ -668,20 +689,8 @@ def operate(
     return TONES[name](xp, x) if name in TONES else x
 
 
-def _matrices(name: str, values: Values) -> Edits:
-    """Return the matrices of shears or shifts, float64 ``[M, 6]``."""
-    matrices = np.empty((len(values), 6))
-    matrices[:] = MATRICES[name](0.0)
-    matrices[:, MATRICES[name](2.0).index(2.0)] = values
-    return matrices
-
-
-def _tables(name: str, values: Values) -> Edits:
-    """Return the arguments of look-ups, float64 ``[M, TABLE_NUMBERS]``: of an operation with each of some values."""
-    if (values == values[0]).all():  # as in RandAugment
-        return np.broadcast_to(_table(name, values[0].item()), (len(values), edits.TABLE_NUMBERS))
-    distinct, places = np.unique(values, return_inverse=True)
-    return np.array([_table(name, value) for value in distinct.tolist()])[places.reshape(-1)]
+def _code(name: str) -> int:
+    return CODES.get(name, edits.PIL_AFFINE)
 
 
 @lru_cache(maxsize=1024)
@@ -696,8 +705,15 @@ MATRICES: dict[str, Callable[[float], pillow.Matrix]] = {
     "TranslateX": lambda value: (1, 0, value, 0, 1, 0), "TranslateY": lambda value: (1, 0, 0, 0, 1, value),
 }  # fmt: skip
 TABLES = ("Posterize", "Solarize", "SolarizeAdd", "Invert")
+# Which number of the matrix an operation's argument is, or which table; as in policies.cpp.
+PLACES = {
+    "ShearX": 1, "TranslateX": 2, "ShearY": 3, "TranslateY": 5, "Rotate": -1, "Posterize": 0, "Solarize": 1,
+    "SolarizeAdd": 2, "Invert": 3,
+}  # fmt: skip
+NO_CUBIC: Array = np.empty((0, 0), np.int32)
 CODES = {
-    "Brightness": edits.BRIGHTNESS, "Color": edits.PIL_SATURATION, "Desaturate": edits.PIL_SATURATION,
+    "Identity": edits.SKIP, "Brightness": edits.BRIGHTNESS, "Color": edits.PIL_SATURATION,
+    "Desaturate": edits.PIL_SATURATION,
     "Contrast": edits.PIL_CONTRAST, "Sharpness": edits.PIL_SHARPNESS, "AutoContrast": edits.PIL_AUTOCONTRAST,
     "Equalize": edits.EQUALIZE, "GaussianBlur": edits.PIL_BLUR, **dict.fromkeys(TABLES, edits.TABLE),
 }  # fmt: skip
@@ -851,7 +867,16 @@ def _policy(name: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[
     return numbers, probabilities, np.array([[int(step) for _, _, step in pair] for pair in pairs])
 
 
-CALLS = {"ShearX": _shear_x, "ShearY": _shear_y, "Solarize": _threshold}
+FORMS = (  # as in policies.cpp
+    "level", "factor", "shift", "shear x", "shear y", "threshold", "part", "part of side", "part about 1",
+    "part as factor", "saturation", "sigma", "bits", "part of levels", "addend",
+)  # fmt: skip
+CALLS = {"shear x": _shear_x, "shear y": _shear_y, "threshold": _threshold}
+TIMM_RULES = {
+    "ShearX": Rule("part", 0.3), "ShearY": Rule("part", 0.3), "Rotate": Rule("part", 30.0),
+    "TranslateX": Rule("part of side", TIMM_SHIFT, 1), "TranslateY": Rule("part of side", TIMM_SHIFT, 0),
+    "Desaturate": Rule("saturation"), "GaussianBlur": Rule("sigma"),
+}  # fmt: skip
 AUTO_AUGMENT = ("imagenet", "cifar10", "svhn")  # torchvision's
 # Each line is a pair: operation, probability, step of its range from 0 to 9; of timm's its level from 0 to 10.
 POLICIES = {

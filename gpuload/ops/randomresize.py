@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Op, Points, RowForm, Sizes
 from gpuload.ops.bounds import HALVES, Bound
@@ -59,6 +60,7 @@ class SizeJitter(Op):
         """Return one image, resized."""
         return self._resize.array(xp, x, draw)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by kernels."""
         return self._resize.array_batch(xp, x, draw)

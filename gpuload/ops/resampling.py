@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import cuda, walk
+from gpuload.ops import cuda, pixels, walk
+from gpuload.ragged import Ragged
 
 Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
@@ -60,7 +61,7 @@ class Resampling(NamedTuple):
     Attributes:
         boxes: int32 ``[N, 4]``: top, left, height and width of the part to resize, pixels; others are not used.
         sizes: int32 ``[N, 2]``: height and width of the result, pixels.
-        interpolation: ``"linear"``, ``"cubic"`` or ``"lanczos"``.
+        interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``.
         antialias: see ``filter_of``.
     """
 
@@ -225,13 +226,14 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     Returns:
         An array ``[N, new height, new width, channels]`` where all results have one size, else a list of arrays.
     """
-    dtype = np.dtype(images[0].dtype)
+    dtype = np.dtype(images[0].dtype if isinstance(images, (list, Ragged)) else images.dtype)
     table, shapes = np.zeros(len(images), IMAGE), np.empty((len(images), 3), np.int64)
     for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(images), strict=True):
         table[name] = numbers
     shapes[:, :2], shapes[:, 2] = new, table["channels"]
     table["address"] += (boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]) * dtype.itemsize
     sizes = shapes.prod(axis=1)
+    blocks_of_images = cuda.blocks(int(sizes.max()), len(table))
     table["out"] = _begins(sizes)
     axes, rows_of_axes = _axes(boxes[:, 2:].astype(np.int64), shapes[:, :2], interpolation, antialias)
     table["vertical"], table["horizontal"] = rows_of_axes
@@ -242,25 +244,20 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
 
     is_nearest = interpolation == "nearest"
     filters = np.empty(0, f32) if is_nearest else _pad_table(interpolation)
-    arguments = xp.asarray(np.concatenate([part.view(np.uint8) for part in (table, axes, filters)]))
+    arguments = device.parameters(np.concatenate([part.view(np.uint8) for part in (table, axes, filters)]))
     on_axes, on_filters = arguments[table.nbytes :], 0 if is_nearest else arguments[table.nbytes + axes.nbytes :]
     first = xp.empty(int(axes["outside"].sum()), xp.int32)
     weights = xp.empty(int(axes["outside"].astype(np.int64) @ axes["support"]), xp.float32)
     out = xp.empty(int(sizes.sum()), dtype)
     source = cuda.resize(dtype, nearest=is_nearest)
     entries = np.int32(0 if is_nearest else len(TABLES[interpolation]))
-    blocks = -(-int(axes["outside"].max()) // cuda.THREADS)
+    blocks = cuda.blocks(int(axes["outside"].max()), len(axes))
     device.kernel(source, "taps")(
         (blocks * len(axes),), (cuda.THREADS,), (on_axes, first, weights, on_filters, entries, np.int32(blocks))
     )
-    blocks = -(-int(sizes.max()) // cuda.THREADS)
-    device.kernel(source, "resize")(
-        (blocks * len(table),), (cuda.THREADS,), (arguments, on_axes, first, weights, out, np.int32(blocks))
-    )
-    if (shapes == shapes[0]).all():
-        return out.reshape(len(images), *shapes[0].tolist())
-    ends_of = zip(table["out"].tolist(), sizes.tolist(), shapes.tolist(), strict=True)
-    return [out[begin : begin + size].reshape(shape) for begin, size, shape in ends_of]
+    arguments_of_images = arguments, on_axes, first, weights, out, np.int32(blocks_of_images)
+    device.kernel(source, "resize")((blocks_of_images * len(table),), (cuda.THREADS,), arguments_of_images)
+    return pixels.views(out, shapes)
 
 
 def _axes(inside: NDArray[np.int64], outside: NDArray[np.int64], interpolation: str, antialias: bool) -> Any:

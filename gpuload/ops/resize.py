@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images, pillow, pixels, resampling
-from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm, Sizes
+from gpuload.ops import arguments, images, pillow, pixels, resampling, walk
+from gpuload.ops.base import Draw, Op, Points, RowForm, Sizes
 from gpuload.ops.bounds import HALVES, Bound
 from gpuload.spec import Field, is_whole
 
@@ -159,19 +159,19 @@ class Resize(Op):
         """Return one image, resized."""
         return _resize(xp, self, x, self.new_size(draw))
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
         if not _has_kernels(xp, self, x):
             return super().array_batch(xp, x, draw)
-        sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
-        size = np.broadcast_to(np.array(sizes, np.int32), (len(x), 2))
+        size = np.broadcast_to(walk.sizes(x), (len(x), 2))
         boxes = np.concatenate([np.zeros_like(size), size], axis=1)
         new = self.size_after(size, draw) if self._is_fixed else draw["size"].astype(np.int32)
         return _resize_batch(xp, self, x, boxes, new)
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of all of each image."""
-        if self.interpolation == "nearest" or _is_pillow(self):
+        if _is_pillow(self):
             return None
         sizes = self.size_after(size, draw) if self._is_fixed else draw["size"].astype(np.int32)
         return resampling.Resampling(
@@ -304,6 +304,7 @@ class RandomResizedCrop(Op):
         box = x[top : top + height, left : left + width]
         return _resize(xp, self, box, self.window)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
         if not _has_kernels(xp, self, x):
@@ -314,7 +315,7 @@ class RandomResizedCrop(Op):
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of the boxes."""
-        if self.interpolation == "nearest" or _is_pillow(self):
+        if _is_pillow(self):
             return None
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
         return resampling.Resampling(boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.affine import matrices
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
@@ -134,6 +135,7 @@ class Rotate90(Op):
         """Return one image, turned; of a volume each slice."""
         return xp.rot90(x, int(draw["quarters"]), axes=(1, 2) if "slices" in draw else (0, 1))
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, of one size on a GPU by a kernel."""
         if "slices" in draw or isinstance(x, VARYING) or not pixels.reads(xp, x):

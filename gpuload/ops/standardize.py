@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import cuda, images
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
@@ -98,6 +99,7 @@ class PerImageStandardization(Op):
         """Return one image, standardised."""
         return self.array_batch(xp, x[None], {"least": draw["least"][None]})[0]
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by three kernels."""
         if reads(xp, x):
@@ -107,6 +109,7 @@ class PerImageStandardization(Op):
             return pixels.change(STANDARDIZE, stats=squares, step=cuda.PARTS, dtype=np.float32)
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
+        device.settle()
         x = x.astype(xp.float32)
         with np.errstate(invalid="ignore", over="ignore"):  # of images that hold infinity
             centred = x - _mean(xp, x).astype(xp.float32)

@@ -45,7 +45,8 @@ def counts_up_to(xp: ModuleType, x: Any, levels: int = 256) -> Any:
     channels = x.shape[-1]
     of_images = x.reshape(-1, x.shape[-3] * x.shape[-2], channels)
     count = len(of_images) * channels
-    begins = xp.arange(0, levels * count, levels, dtype=xp.int32).reshape(-1, 1, channels)
+    dtype = xp.int32 if levels * count < 1 << 31 else xp.int64
+    begins = xp.arange(0, levels * count, levels, dtype=dtype).reshape(-1, 1, channels)
     bins, shape = (of_images + begins).reshape(-1), (*x.shape[:-3], channels, levels)
     if xp is np:
         return sums_up_to(np, np.bincount(bins, minlength=levels * count).reshape(shape))

@@ -208,38 +208,45 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     """
     x = list(x) if isinstance(x, Ragged) else x
     count, planes = len(walk.start), walk.out_axes == "CHW"
+    cuda.blocks(prod(walk.out_shape), count)  # refuses what is too large
     out = xp.empty((count, *walk.out_shape), walk.dtype)
     if not out.size:
         return out
     parts: list[Array] = [np.concatenate([walk.start, walk.mirror], axis=1, dtype=np.int32)]
     if walk.mean is not None and walk.scale is not None:
         parts += [walk.mean, walk.scale]
-    first, strides, size = 0, (0, 0, 0, 0), (walk.height, walk.width)
+    first, strides, size, num_words = 0, (0, 0, 0, 0), (walk.height, walk.width), 0
     if isinstance(x, list):
         address, down, across, deep, _ = places(x, walk.in_axes)
         height, width = (np.array([image.shape[walk.in_axes.index(axis)] for image in x]) for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
-    elif isinstance(x, RowAddresses):
-        strides = (0, *_side_by_side(walk))
+        span, num_words = int((abs(down) * height + abs(across) * width + abs(deep) * walk.channels).max()), 6
     else:
-        first = x.reshape(count, *walk.in_shape)
-        strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
-    words, images, ends = np.concatenate([part.reshape(-1).view(np.int32) for part in parts]), 0, []
-    if isinstance(x, RowAddresses):
-        images, on_device = x.upload(xp, words)  # one upload for both
-    else:
-        on_device = xp.asarray(words)
+        if isinstance(x, RowAddresses):
+            strides, num_words = (0, *_side_by_side(walk)), 1
+        else:
+            first = x.reshape(count, *walk.in_shape)
+            strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
+        span = sum(abs(stride) * side for stride, side in zip(strides[1:], (*size, walk.channels), strict=True))
+    ends: list[Any] = []
+    on_device = device.parameters(np.concatenate([part.reshape(-1).view(np.int32) for part in parts]))
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]
-    images = ends.pop(0) if isinstance(x, list) else images
+    images = ends.pop(0) if isinstance(x, list) else x.upload() if isinstance(x, RowAddresses) else 0
     draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
-    blocks = -(-out[0].size // cuda.THREADS)
-    device.kernel(cuda.walk(walk.in_dtype.name, walk.dtype.name), "walk")(
+    blocks = -(-cuda.num_strips(out) // cuda.THREADS)
+    lengths = (walk.window[1], walk.window[0]) if planes else (walk.channels, walk.window[1])
+    divisors = [number for length in (*lengths, blocks) for number in cuda.divisor(length)]
+    place = np.int64 if span >> 31 else np.int32
+    text = cuda.walk(
+        walk.in_dtype.name, walk.dtype.name, walk.channels, planes=planes, normalizes=len(ends) == 3,
+        words=num_words, wide=place is np.int64,
+    )  # fmt: skip
+    device.kernel(text, "walk")(
         (blocks * count,), (cuda.THREADS,),
-        (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images,
-         np.int32(6 if isinstance(x, list) else 1), draws, np.float32(walk.fill), mean, scale, out,
-         *map(np.int32, (*walk.window, planes, blocks))),
+        (first, np.int64(strides[0]), *map(place, strides[1:]), *map(np.int32, (*size, walk.channels)), images, draws,
+         np.float32(walk.fill), mean, scale, out, *map(np.int32, walk.window), *divisors, np.int32(blocks)),
     )  # fmt: skip
     return out
 
@@ -264,8 +271,18 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     return addresses, *strides, images.shape[1 + axes.index("C")]
 
 
+def sizes(images: Any) -> NDArray[np.int32]:
+    """Return height and width of images ``[height, width, channels]``, int32 ``[N, 2]``; of an array a single row."""
+    if isinstance(images, device.Views):
+        return images.table[:, 3:5].astype(np.int32)
+    shapes = [image.shape[:2] for image in images] if isinstance(images, (list, Ragged)) else [images.shape[1:3]]
+    return np.array(shapes, np.int32).reshape(len(shapes), 2)
+
+
 def tabulate(images: Any) -> NDArray[np.int64]:
     """Return strides in bytes, shape and address of each of some arrays of three axes on a GPU, int64 ``[N, 7]``."""
+    if isinstance(images, device.Views):
+        return images.table
     rows = [(*image.strides, *image.shape, image.data.ptr) for image in images]
     return np.array(rows, np.int64).reshape(len(rows), 7)
 

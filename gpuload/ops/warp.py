@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, cuda, images, walk, window
-from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm
+from gpuload.ops import arguments, cuda, images, pixels, walk, window
+from gpuload.ops.base import Draw, Op, Points, RowForm
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("nearest", "linear")
@@ -97,6 +97,7 @@ class Warp(Op):
         """Return one image, its pixels taken where the matrix says."""
         return warp(xp, x, draw["matrix"], self._size(x, draw), *self._sampling)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by a kernel."""
         if not device.compiles(xp) or not len(x):
@@ -172,9 +173,9 @@ def warp_batch(
     table = np.zeros(len(x), IMAGE)
     for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(x), strict=True):
         table[name] = numbers
-    sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
-    table["height"], table["width"] = np.array(sizes, np.int32).T
-    after = np.array(sizes, np.int32) if size is None else size
+    before = walk.sizes(x)
+    table["height"], table["width"] = before.T
+    after = before if size is None else size
     table["new_height"], table["new_width"] = after.T
     table["matrix"][:, :count] = matrix
     table["is_same"] = (matrix == IDENTITY[count]).all(axis=1)
@@ -182,17 +183,14 @@ def warp_batch(
     lengths = shapes.prod(axis=1)
     table["out"] = np.cumsum(lengths) - lengths
     fills = np.full(int(shapes[0, 2]), fill, dtype if is_nearest else f32)
-    uploads = xp.asarray(np.concatenate([table.view(np.uint8), fills.view(np.uint8)]))
+    uploads = device.parameters(np.concatenate([table.view(np.uint8), fills.view(np.uint8)]))
+    blocks = cuda.blocks(int(lengths.max()), len(table))
     out = xp.empty(int(lengths.sum()), dtype)
-    blocks = -(-int(lengths.max()) // cuda.THREADS)
     device.kernel(cuda.warp(dtype, nearest=is_nearest), "warp")(
         (blocks * len(table),), (cuda.THREADS,),
         (uploads, uploads[table.nbytes :], out, np.int32(count == AFFINE), np.int32(blocks)),
     )  # fmt: skip
-    if (shapes == shapes[0]).all():
-        return out.reshape(len(table), *shapes[0].tolist())
-    pieces = zip(table["out"].tolist(), lengths.tolist(), shapes.tolist(), strict=True)
-    return [out[begin : begin + length].reshape(shape) for begin, length, shape in pieces]
+    return pixels.views(out, shapes)
 
 
 def _is_identity(matrix: Matrix) -> bool:

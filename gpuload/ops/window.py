@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
@@ -57,6 +58,7 @@ class Window(Op):
         """Return the window of one image, the border's value where it lies outside."""
         return self.array_batch(xp, x[None], {"start": draw["start"][None]})[0]
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The windows of a batch of one size, taken by index; on a GPU by a kernel, of images of any sizes."""
         if draw["start"].shape[1] == len(AXES) and pixels.reads(xp, x):
@@ -65,6 +67,7 @@ class Window(Op):
             return pixels.move(xp, x, start=draw["start"], size=size, fill=self.border or 0)
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
+        device.settle()
         axes = AXES if draw["start"].shape[1] == len(AXES) else VOLUME_AXES
         lengths = self._of(tuple(x.shape[axis] for axis in axes))
         start, inside = xp.asarray(draw["start"]), None

@@ -17,6 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from gpuload import device as devices
 from gpuload import rawdecode, threads
-from gpuload.errors import ClosedError
+from gpuload.errors import ClosedError, DeviceError, add_note
 from gpuload.executors.base import BatchExecutor
 from gpuload.ops.addresses import RowAddresses
 from gpuload.ops.base import VARYING, RowError
@@ -214,15 +215,18 @@ class _Board:
                 is_timed = number % TIMED_EVERY == 0
                 with self.lane, watch:
                     watch.enter("upload")
-                    self._note_time(outcome, self.lane, is_timed)
-                    outcome.fields = upload_step(step, self.lane)
-                    self._note_time(outcome, self.lane, is_timed)
-                    watch.count("upload.bytes", step.num_bytes)
-                    watch.enter("ops")
-                    self._run(outcome)
-                    # Behind the ops, whose parameters go there in the same upload as the addresses.
-                    outcome.fields = _output_fields(step.recipe, outcome.fields)
-                    self._note_time(outcome, self.lane, is_timed)
+                    note_time = partial(self._note_time, outcome, self.lane, is_timed)
+                    note_time()
+                    with devices.Bundle(self.lane, note_time) as bundle:
+                        outcome.fields = upload_step(step, bundle, self.lane)
+                        watch.count("upload.bytes", step.num_bytes)
+                        watch.enter("ops")
+                        self._run(outcome)
+                        outcome.fields = _output_fields(step.recipe, outcome.fields)
+                        devices.settle()
+                    note_time()
+                    step.keep_on_card(self.lane)
+                    step.note_parameters(bundle.parameter_bytes)
         except Exception as error:
             self._record_error(outcome, error)
         self._add(watch, step)
@@ -288,8 +292,10 @@ class _Board:
         """Keep an error for its turn; work of the step that was queued before it may still read the slot."""
         if isinstance(error, RowError) and (outcome.step.mends or outcome.step.num_steps > 1):
             outcome.row_error = error
+        elif isinstance(error, RowError):
+            outcome.error = outcome.step.record_error(error)
         else:
-            outcome.error = outcome.step.record_error(error) if isinstance(error, RowError) else error
+            outcome.error = explain(error, outcome.step)
         if self.lane is not None:
             outcome.event = _mark_or_wait(self.lane)
 
@@ -368,6 +374,8 @@ def _serve(board: _Board) -> None:
 
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
+    if not executor.bundles:
+        devices.settle()
     inputs = {name: fields[name] for name in step.recipe.rest.touched}
     if executor.name != "array":  # the array executor reads rows where they lie
         inputs = _as_arrays(inputs)
@@ -440,10 +448,19 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
     with lane:
         lane.reclaim()
         try:
-            fields = upload_step(step, lane)
-            results = run(fields)
-            fields = side_by_side({**_output_fields(step.recipe, fields), **results}, step.recipe.names)
+            with devices.Bundle(lane) as bundle:
+                fields = upload_step(step, bundle, lane)
+                results = run(fields)
+                fields = {**_output_fields(step.recipe, fields), **results}
+                devices.settle()
+            step.keep_on_card(lane)
+            step.note_parameters(bundle.parameter_bytes)
+            fields = side_by_side(fields, step.recipe.names)
             fields_of_steps = each_step(step, fields, copy=False)
+        except Exception as error:
+            if (problem := explain(error, step)) is error:
+                raise
+            raise problem from error
         finally:
             event = lane.mark()
             event.synchronize()  # the step's slot is free afterwards, also where something went wrong
@@ -460,7 +477,35 @@ def _output_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
 def _as_arrays(fields: dict[str, Any]) -> dict[str, Any]:
     """Return fields with arrays in place of the addresses of their rows."""
     addresses = {name: values for name, values in fields.items() if isinstance(values, RowAddresses)}
-    return fields | {name: values.gather(devices.cupy()) for name, values in addresses.items()}
+    arrays = {name: values.gather(devices.cupy()) for name, values in addresses.items()}
+    devices.settle()
+    return fields | arrays
+
+
+def explain(error: Exception, step: Step) -> Exception:
+    """Return the error of a step on a GPU as it is raised: one of CUDA says at which step, and how to go on.
+
+    The loader's position stays behind the batch before, so that nothing is lost.
+    """
+    problem = devices.failure(error)
+    if problem is error or not isinstance(problem, DeviceError):
+        return error
+    position, num_records = step.position, step.records.size
+    if devices.is_out_of_memory(error):
+        change = "have the ops make smaller images"
+        if num_records > 1:
+            change = f"use a smaller batch_size, {num_records // 2} or less"
+        problem = DeviceError(
+            f"{problem.what} for {num_records} records of step {position.step}",
+            cause=problem.cause,
+            remedy=f"{change}; nvidia-smi shows which processes have the GPU's memory",
+        )
+        problem.__cause__ = error
+    note = (
+        f"epoch {position.epoch}, step {position.step}: the loader stays behind its last batch, and goes on there; "
+        "so does one of a new process, by load_state_dict() of its state_dict()"
+    )
+    return add_note(problem, note)
 
 
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:
@@ -479,23 +524,20 @@ def _in_c_order(values: Any, *, copy: bool) -> Any:
     return values.copy(order="C") if is_part or not values.flags.c_contiguous else values
 
 
-def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
-    """Return the fields of a step on the GPU, their upload and decoding queued; host-only fields stay on the host.
+def upload_step(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict[str, Any]:
+    """Return the fields of a step on the GPU, their upload waiting in ``bundle``; host-only fields stay on the host.
 
     The source of the upload are page-locked slots of the step, which are kept until the event behind it has passed.
     """
-    fields = _upload_slot(step, lane)
-    if (card := step.card) is None:
+    fields = _upload_slot(step, bundle, lane)
+    if step.card is None:
         return fields
-    rows = card.fields(fields, step.recipe, lane)
-    if card.uploads.size:
-        card.keep(step.card_shares(), lane)
-    return {**fields, **rows}
+    return {**fields, **step.card.fields(fields, step.recipe, lane)}
 
 
-def _upload_slot(step: Step, lane: devices.Lane) -> dict[str, Any]:
+def _upload_slot(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict[str, Any]:
     """Return the fields of a step on the GPU; of those that may lie there already the rows that do not."""
-    recipe, on_device = step.recipe, step.on_device(lane.upload)
+    recipe, on_device = step.recipe, step.on_device(bundle)
     fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
     if recipe.reader is not None:
         for route in recipe.routes:
@@ -510,15 +552,17 @@ def _upload_slot(step: Step, lane: devices.Lane) -> dict[str, Any]:
                 del fields[region]
                 continue
             layout = _needed_layout(route.layout, recipe, step.arrays)
+            if not rawdecode.views(layout):
+                bundle.settle()
             fields |= _decode_on_device(step.arrays[region], fields.pop(region), layout)
     for name, values in step.varying.items():
         field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
-            values = values.with_payload(lane.upload(values.flat))
+            values = values.with_payload(bundle.upload(values.flat))
         elif isinstance(values, np.ndarray) and not field.host_only:
-            values = lane.upload(np.ascontiguousarray(values))
+            values = bundle.upload(np.ascontiguousarray(values))
         elif isinstance(values, ArrayPack):
-            values = values.on_device(lane.upload)
+            values = values.on_device(bundle.upload)
         fields[name] = values
     return fields
 

@@ -196,11 +196,34 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
             remedy="put the op before the first random one, to be done once; or write gl.ops.Python(function, "
             'on_device=True), whose function takes arrays of CuPy; or write cache(memory="8GB")',
         )
+    _check_groups(recipe, groups, needed_fields)
     if not recipe.on_card:
         raise SpecError(
             "cache(device=True) without a field that can stay on the GPU",
             cause=f"none of {', '.join(map(str, fields))} has rows of one size, of a dtype that a GPU has",
             remedy='write cache(memory="8GB")',
+        )
+
+
+def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collection[str]) -> None:
+    """Raise ``SpecError`` if a field that can stay on the GPU comes out of one record with one that cannot."""
+    for route in recipe.routes:
+        fields = [field for field in route.spec if field.name in needed_fields and route.group in groups]
+        by_ops = recipe.host.touched.union(recipe.graph.fields_to_draw)
+        on_host = [field.name for field in fields if field.name in by_ops]
+        blockers = on_host or [field.name for field in fields if not stays_on_card(field)]
+        rows = [field.name for field in fields if field.name not in blockers and stays_on_card(field)]
+        if not blockers or not rows:
+            continue
+        names = ", ".join(blockers)
+        reason = f"ops on the host act on {names}" if on_host else f"{names} has no rows of one size"
+        remedy = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
+        raise SpecError(
+            f"cache(device=True) of {', '.join(rows)} beside {names}",
+            cause=f"{reason}, and comes out of the same record: that would be read, and its images decoded, again in "
+            "each epoch",
+            remedy=f"{'' if on_host else remedy}leave {names} out, output={tuple(rows)!r}, or write "
+            'cache(memory="8GB"), which keeps all fields',
         )
 
 
@@ -272,4 +295,7 @@ def _side_by_side(values: Any) -> Any:
     """Return rows whose elements each lie side by side and where their dtype needs it; a copy only if need be."""
     row = values[0]
     is_placed = (values.data.ptr | values.strides[0]) % values.itemsize == 0
-    return values if row.flags.c_contiguous and is_placed else devices.cupy().ascontiguousarray(values)
+    if row.flags.c_contiguous and is_placed:
+        return values
+    devices.settle()
+    return devices.cupy().ascontiguousarray(values)

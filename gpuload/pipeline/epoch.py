@@ -14,7 +14,7 @@ from gpuload.batch import Batch, Output
 from gpuload.core.face import Copies
 from gpuload.errors import SpecError
 from gpuload.order import Plan, Position
-from gpuload.pipeline.batches import Outcome, outcome_of
+from gpuload.pipeline.batches import Outcome, explain, outcome_of
 from gpuload.pipeline.ring import aligned_copy, is_aligned
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
@@ -217,7 +217,7 @@ class Epoch:
             try:
                 batch, after_delivery = to_batch(self._session, outcome, step, self._output), (after, after)
             except Exception as error:
-                raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
+                raise raisable(explain(error, outcome.step))  # noqa: B904  it is the same error, or has it as its cause
             if self._finish is not None:
                 batch = self._call_finish(self._finish, batch, before, after)
             # Computed here, because nothing may be called once `cursor.now` has changed.

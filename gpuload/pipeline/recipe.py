@@ -32,7 +32,7 @@ from gpuload.ops.graph import Graph
 from gpuload.order import MAX_LENGTH, Plan
 from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
-from gpuload.sources.card import card_groups_of
+from gpuload.sources.card import card_groups_of, stays_on_card
 from gpuload.sources.leaf import Group
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage.direct import DirectReader
@@ -187,7 +187,7 @@ class Recipe:
     @cached_property
     def slot_bytes(self) -> int:
         """The bytes of a slot."""
-        return sum(aligned(region.num_bytes(self.num_rows)) for region in self.regions.values())
+        return self.end(self.num_rows)
 
     @property
     def batch_bytes(self) -> int:
@@ -201,9 +201,13 @@ class Recipe:
 
     @cached_property
     def is_shared(self) -> bool:
-        """True if all threads work on the same step, each on a part of it."""
-        decodes = any(op.codec for op in self.host.ops)
-        return not self.is_copied and (decodes or self.slot_bytes > SHARED_BYTES)
+        """True if all threads work on the same step, or on the same steps that are done together, each on a part."""
+        return not self.is_copied and (self.decodes or self.slot_bytes > SHARED_BYTES)
+
+    @cached_property
+    def decodes(self) -> bool:
+        """True if the workers decode images."""
+        return any(op.codec for op in self.host.ops)
 
     def divided(self, num_threads: int, num_ahead: int) -> Recipe:
         """Return the recipe for another number of threads and of steps ahead; batches are the same."""
@@ -241,10 +245,6 @@ class Recipe:
         groups = {raw_region(route.group) for route in self.routes if route.on_card}
         return frozenset(groups.union(self.on_card).intersection(self.regions))
 
-    def used_bytes(self, count: int, num_uploads: int) -> int:
-        """Return the bytes that a step of ``count`` rows uses of a slot, where ``num_uploads`` of them are uploaded."""
-        return sum(aligned(size) for size in self._region_bytes(count, num_uploads))
-
     def arrays(self, slot: Slot, count: int, num_uploads: int | None = None) -> dict[str, NDArray[Any]]:
         """Return the arrays of a slot, ``[count, ...]`` each, every one aligned.
 
@@ -266,6 +266,11 @@ class Recipe:
         if num_uploads is None and count == self.num_rows:
             return self._begins
         return self._begins_of(count, count if num_uploads is None else num_uploads)
+
+    def end(self, count: int, num_uploads: int | None = None) -> int:
+        """Return the byte of a slot behind all regions; see `arrays`."""
+        sizes = self._region_bytes(count, count if num_uploads is None else num_uploads)
+        return sum(map(aligned, sizes))
 
     @cached_property
     def _begins(self) -> dict[str, int]:
@@ -339,8 +344,9 @@ def _on_card(
 
     All or none: a record of which one field is needed on the host is read as a whole.
     """
-    fields = tuple((field.name, place) for place, field in enumerate(route.spec) if field.name in needed_fields)
-    return fields if route.group in groups and not any(name in on_host for name, _ in fields) else ()
+    fields = [(field, place) for place, field in enumerate(route.spec) if field.name in needed_fields]
+    may_stay = all(stays_on_card(field) and field.name not in on_host for field, _ in fields)
+    return tuple((field.name, place) for field, place in fields) if may_stay and route.group in groups else ()
 
 
 def raw_region(group: int) -> str:
@@ -450,7 +456,9 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     kilobytes are done by one thread each. Steps that take no longer than waking a thread are done several at a time.
     """
     most_bytes, max_steps = (COPIED_BYTES, MAX_COPIED_STEPS) if recipe.is_copied else (JOINED_BYTES, MAX_JOINED_STEPS)
-    num_joined = 1 if recipe.is_shared else _num_joined(recipe, most_bytes, max_steps, prefetch)
+    # On a GPU a launch and an upload serve all steps of a group, also where their images were decoded on the host.
+    can_be_joined = not recipe.is_shared or (recipe.decodes and not recipe.on_rows)
+    num_joined = _num_joined(recipe, most_bytes, max_steps, prefetch) if can_be_joined else 1
     stretch_records = COPIED_RECORDS if recipe.is_copied and not recipe.graph.ops else STRETCH_RECORDS
     stretched = 1 if recipe.is_shared else max(1, stretch_records // (num_joined * recipe.plan.batch_size))
     if prefetch:
@@ -477,16 +485,21 @@ def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int |
 def _can_be_joined(recipe: Recipe) -> bool:
     """Return True if steps can be cut out of several done together: all arrays in the slot, and aligned there.
 
-    Records that take their time, as those of the user's own reader may, are not kept waiting for one another.
+    Records that take their time, as those of the user's own reader may, are not kept waiting for one another. For a GPU
+    it is asked of what the ops on the host leave: of files of images nothing is left but pixels.
     """
     groups = [recipe.source.groups[route.group] for route in recipe.routes]
     quick = all(group.layout is not None or group.is_quick for group in groups)
+    if not recipe.on_rows:  # a GPU copies arrays that are not aligned in no time
+        uploads = recipe.host.spec_out
+        needed_names = recipe.rest.touched.union(recipe.names).intersection(uploads.names)
+        fields = [uploads[name] for name in needed_names]
+        fields += [recipe.graph.spec_out[name] for name in recipe.names]
+        return quick and recipe.any_length and all(field.has_rows for field in fields)
     needed_fields = recipe.graph.touched.union(recipe.names)
     fixed = all(field.has_rows for group in groups for field in group.spec if field.name in needed_fields)
     uniform = fixed and all(recipe.graph.spec_out[name].has_rows for name in recipe.names)
     sizes = [region.num_bytes(recipe.plan.most_records) for region in recipe.regions.values()]
-    if not recipe.on_rows:  # a GPU copies arrays that are not aligned in no time
-        return quick and uniform and recipe.any_length
     return quick and uniform and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
 
 

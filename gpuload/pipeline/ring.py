@@ -33,6 +33,24 @@ ALIGN_BYTES = 256  # TensorFlow 2.21 ends the process below 64, GPUs like 256
 CLASSES = 8  # sizes between a power of two and the next: memory is at most an eighth larger than requested
 
 
+class Margin:
+    """How many bytes a step needs behind the arrays of its slot: as many for a row as a step before it needed.
+
+    Threads: any; where two note at once, the smaller number may stay until the next step notes the larger one.
+    """
+
+    def __init__(self) -> None:
+        self._row_bytes = 0.0
+
+    def note(self, num_bytes: int, num_rows: int) -> None:
+        """Say how many bytes a step of so many rows needed."""
+        self._row_bytes = max(self._row_bytes, num_bytes / max(num_rows, 1))
+
+    def num_bytes(self, num_rows: int) -> int:
+        """Return how many a step of so many rows may need."""
+        return aligned(int(self._row_bytes * num_rows) + 1) if self._row_bytes else 0
+
+
 class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
     """Memory for one step, uint8 ``[num_bytes]``, lent by a ring: each of its arrays keeps it, and so do their views.
 
@@ -81,6 +99,10 @@ class Ring:
         offer: lets the system take memory when it is short of it, and returns False where that is freed instead; None:
             all is.
         counters: counts slots made and used again.
+
+    Attributes:
+        values: the bytes of values of varying length that go to a GPU with their slot.
+        parameters: of what kernels read beside them.
     """
 
     def __init__(
@@ -102,6 +124,7 @@ class Ring:
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
         self._num_steps = self._step_bytes = 0
+        self.values, self.parameters = Margin(), Margin()
 
     def resize(self, *, idle_bytes: int, crowded_bytes: int, num_steps: int) -> None:
         """Change the bounds; memory that is lent stays as it is.

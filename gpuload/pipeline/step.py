@@ -16,16 +16,19 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device as devices
 from gpuload import rawdecode
 from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
+from gpuload.device import Bundle, Lane
 from gpuload.errors import RecordError, RowError, TooLargeError
 from gpuload.ops.base import HEADS, PARTNER, Draw
 from gpuload.ops.graph import image_sizes
@@ -46,6 +49,7 @@ Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 
 UINT8 = np.dtype(np.uint8)
+VALUES_BYTES = 1 << 22  # of a piece of memory for values that the slot has no room for
 
 
 class CardRowError(Exception):
@@ -118,6 +122,7 @@ class Step:
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
         self._taken_bytes = [0] * recipe.num_parts  # beside the slot
+        self._value_bytes = [0] * recipe.num_parts  # of values that go to a GPU with the slot, behind its arrays
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
         self._draws_of_images: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]  # whole ones, for ``drawn``
         self._errors: dict[int, BaseException] = {}
@@ -161,8 +166,9 @@ class Step:
             self._errors[part] = error
         if next(self._num_done) < self.num_parts:
             return False
-        if any(self._taken_bytes):
-            self._ring.expect(sum(self._taken_bytes))
+        if any(self._taken_bytes) or any(self._value_bytes):
+            self._ring.expect(sum(self._taken_bytes) + sum(self._value_bytes))
+            self._ring.values.note(sum(self._value_bytes), self.records.size)
         if self._errors:
             errors, self._errors = self._errors, {}
             # That of the first part: which part failed first is chance.
@@ -222,17 +228,21 @@ class Step:
         if self._damage is not None:
             # Copies: mending writes to them, and those of the stretch belong to other steps, too.
             self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
-        count = self.records.size
-        if not self.recipe.on_card:
-            self._slot = self._ring.take(self.recipe.slot_bytes)
-            self.arrays = self.recipe.arrays(self._slot, count)
-            return
-        shares = self._stretch.shares(self._first, self._first + count)
-        # Rows of damaged records get others, which may lie anywhere.
-        streams = [] if self._damage is None else self._suspect_rows(self._damage, 0, count)
-        self.card = find_rows(self.recipe.routes, shares, count, np.array(streams, np.int64), self.recipe.device)
-        self._slot = self._ring.take(self.recipe.used_bytes(count, self.card.uploads.size))
-        self.arrays = self.recipe.arrays(self._slot, count, self.card.uploads.size)
+        recipe, num_rows, num_uploads = self.recipe, self.records.size, None
+        slot_bytes, self._room_bytes = recipe.slot_bytes, 0
+        if recipe.on_card:
+            shares = self._stretch.shares(self._first, self._first + num_rows)
+            # Rows of damaged records get others, which may lie anywhere.
+            streams = [] if self._damage is None else self._suspect_rows(self._damage, 0, num_rows)
+            self.card = find_rows(recipe.routes, shares, num_rows, np.array(streams, np.int64), recipe.device)
+            num_uploads = self.card.uploads.size
+            slot_bytes = recipe.end(num_rows, num_uploads)
+        if recipe.device != "cpu":  # with room behind the arrays, for what goes to the GPU in the same upload
+            self._room_bytes = self._ring.parameters.num_bytes(num_rows)
+            slot_bytes += self._ring.values.num_bytes(num_rows) + self._room_bytes
+        self._slot = self._ring.take(slot_bytes)
+        self.arrays = recipe.arrays(self._slot, num_rows, num_uploads)
+        self._end = recipe.end(num_rows, num_uploads)
 
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""
@@ -508,7 +518,9 @@ class Step:
                     # No op decodes these images: their heads alone show damage.
                     image_sizes(route.spec[name], value, end - begin)
                 on_host = recipe.device == "cpu" or route.spec[name].host_only
-                self._keep(part, name, _for_upload(value, memory) if isinstance(value, list) and not on_host else value)
+                if isinstance(value, list) and not on_host:
+                    value = self._packing(part, end - begin).pack(value)
+                self._keep(part, name, value)
         return fields
 
     def _run(
@@ -543,11 +555,13 @@ class Step:
         watch.enter("ops")
         out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
         names = (host.results - out.keys()).intersection((*recipe.names, *recipe.rest.touched))
-        results = recipe.executor.run(fields, draws, out, names)
+        packing = None if recipe.device == "cpu" else self._packing(part, end - begin)
+        results = recipe.executor.run(fields, draws, out, names, packing)
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in names:
-            stays = recipe.device == "cpu" or host.spec_out[name].host_only
-            value = results[name] if stays else _for_upload(results[name], partial(self._payload, part))
+            value = results[name]
+            if packing is not None and not host.spec_out[name].host_only:
+                value = packing.pack(value)
             self._keep(part, name, value)
 
     @property
@@ -565,6 +579,19 @@ class Step:
     def _keep(self, part: int, name: str, value: Any) -> None:
         # `setdefault` is one step of the interpreter: threads of several parts get the same list without a lock.
         self._varying.setdefault(name, [None] * self.num_parts)[part] = value
+
+    def _packing(self, part: int, num_rows: int) -> _Packing:
+        return _Packing(partial(self._behind, part), partial(self._payload, part), num_rows)
+
+    def _behind(self, part: int, num_bytes: int) -> tuple[Bytes, int] | None:
+        """Return the slot and the place of so many bytes behind its arrays; None if there is no room for them."""
+        self._value_bytes[part] += aligned(num_bytes)
+        with self._preparing:  # threads of several parts take room
+            begin, end = self._end, self._end + aligned(num_bytes)
+            if end + self._room_bytes > self._slot.size:
+                return None
+            self._end = end
+        return self._slot, begin
 
     def _payload(self, part: int, num_bytes: int) -> Bytes:
         """Return memory for values of varying length, used again; page-locked where a GPU will copy from it."""
@@ -584,18 +611,28 @@ class Step:
         """The fields that are in no region of the slot."""
         return {name: _join_parts(parts) for name, parts in self._varying.items()}
 
-    def on_device(self, upload: Callable[[Bytes], Any]) -> dict[str, Any]:
-        """Return the regions of the slot that a GPU can hold as arrays there; ``upload`` copies all at once."""
+    def on_device(self, bundle: Bundle) -> dict[str, Any]:
+        """Return the regions of the slot that a GPU can hold as arrays there, which ``bundle`` uploads."""
         recipe, spec = self.recipe, self.recipe.host.spec_out
+        num_bytes = min(self._end + self._room_bytes, self._slot.size)
+        bundle.hold(self._slot.array(0, UINT8, (num_bytes,)), self._end)
         names = [name for name in self.arrays if name not in spec or not spec[name].host_only]
         if not names:
             return {}
         begins = recipe.begins(self.records.size, None if self.card is None else self.card.uploads.size)
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
-        if not end:
-            return {}
-        memory = upload(self._slot.array(0, UINT8, (end,)))
+        memory = bundle.upload(self._slot.array(0, UINT8, (end,)))
         return {name: _view_as(memory, begins[name], self.arrays[name]) for name in names}
+
+    def keep_on_card(self, lane: Lane) -> None:
+        """Copy the rows that were uploaded to where they stay on the GPU; a lane queues it behind the upload."""
+        if self.card is not None and self.card.uploads.size:
+            self.card.keep(self.card_shares(), lane)
+
+    def note_parameters(self, num_bytes: int) -> None:
+        """Say how many bytes kernels read beside its arrays: slots of later steps have room for so many."""
+        if num_bytes:
+            self._ring.parameters.note(num_bytes, self.records.size)
 
     def read_on_device(self, reader: DirectReader, route: Route, layout: Layout, empty: Callable[[int], Any]) -> Any:
         """Return the raw records of a route, uint8 ``[n, record_bytes]`` on a GPU, read straight from their files.
@@ -673,50 +710,93 @@ class Step:
         return self.num_steps == 1 and not self.recipe.graph.mixes
 
 
-def _for_upload(values: Values, memory: Memory) -> Values:
-    """Return values in memory that a GPU copies from, all of them in one piece."""
-    if isinstance(values, list):
-        return ArrayPack.of(values, memory)
-    copy = ArrayPack.of([values.flat if isinstance(values, Ragged) else values], memory)[0]
-    return values.with_payload(copy) if isinstance(values, Ragged) else copy
+class _Packing:
+    """Puts values that vary in size where a GPU copies from them: behind the arrays of the step's slot, if they fit.
+
+    It is a ``Memory`` for images, which are decoded there; other values are copied. What does not fit goes to pieces of
+    memory of its own, and each piece is an upload: so it is until a first step has shown how much its values need.
+
+    Args:
+        behind: returns the slot and the place of so many bytes in it; None if there is no room for them.
+        memory: gives a piece.
+        num_rows: how many values there may be.
+    """
+
+    def __init__(self, behind: Callable[[int], tuple[Bytes, int] | None], memory: Memory, num_rows: int) -> None:
+        self._behind, self._memory, self._num_rows = behind, memory, num_rows
+        self._places: dict[int, tuple[Bytes, int, int]] = {}  # of arrays, by their address: piece, first byte, bytes
+        self._piece: Bytes = np.empty(0, np.uint8)
+        self._end = 0  # of what is in use there
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return memory for an array, in C order."""
+        num_bytes = prod(shape) * dtype.itemsize
+        piece, begin = self._behind(num_bytes) or self._beside(num_bytes)
+        array: Array = np.ndarray(shape, dtype, piece, begin)
+        self._places[array.ctypes.data] = piece, begin, num_bytes
+        return array
+
+    def _beside(self, num_bytes: int) -> tuple[Bytes, int]:
+        if self._end + num_bytes > self._piece.size:
+            size = max(num_bytes, min(VALUES_BYTES, self._num_rows * aligned(num_bytes)))
+            self._piece, self._end = self._memory(size), 0
+        begin, self._end = self._end, self._end + aligned(num_bytes)
+        return self._piece, begin
+
+    def pack(self, values: Values) -> Values:
+        """Return values in such memory; those that were made there are not copied."""
+        if isinstance(values, list):
+            arrays = [self._in_place(array) for array in values]
+            return ArrayPack(arrays, [self._places[array.ctypes.data][:2] for array in arrays])
+        if isinstance(values, Ragged):
+            return values.with_payload(self._copy(values.flat))
+        return self._copy(values)
+
+    def _in_place(self, array: Array) -> Array:
+        place = self._places.get(array.ctypes.data)
+        is_there = place is not None and array.flags.c_contiguous and 0 < array.nbytes == place[2]
+        return array if is_there else self._copy(array)
+
+    def _copy(self, array: Array) -> Array:
+        copy = self(array.shape, array.dtype)
+        np.copyto(copy, array)
+        return copy
 
 
 class ArrayPack(list[Array]):
     """Arrays of different shapes that lie in a few pieces of memory, so that a GPU gets them by as many uploads.
 
-    Attributes:
-        pieces: each piece of memory, uint8, and how many of the arrays lie in it, one after the other.
+    Args:
+        arrays: the arrays, each in C order.
+        places: of each array, the piece of memory, uint8, and its first byte there.
     """
 
-    pieces: list[tuple[Bytes, int]]
-
-    @classmethod
-    def of(cls, arrays: list[Array], memory: Callable[[int], Bytes]) -> ArrayPack:
-        """Return copies of arrays in one piece of memory, each in C order."""
-        begins = list(itertools.accumulate((aligned(array.nbytes) for array in arrays), initial=0))
-        piece = memory(begins[-1])
-        pack = cls(_view_as(piece, begin, array) for begin, array in zip(begins, arrays, strict=False))
-        for copy, array in zip(pack, arrays, strict=True):
-            np.copyto(copy, array)
-        pack.pieces = [(piece, len(arrays))]
-        return pack
+    def __init__(self, arrays: Iterable[Array], places: Iterable[tuple[Bytes, int]]) -> None:
+        super().__init__(arrays)
+        self.places = list(places)
 
     @classmethod
     def concatenate(cls, parts: list[ArrayPack]) -> ArrayPack:
         """Return the arrays of several."""
-        pack = cls(array for part in parts for array in part)
-        pack.pieces = [piece for part in parts for piece in part.pieces]
-        return pack
+        return cls((array for part in parts for array in part), (place for part in parts for place in part.places))
 
     def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any]:
         """Return the arrays as views of their pieces on a GPU; ``upload`` copies a piece there."""
-        views, arrays = [], iter(self)
-        for piece, count in self.pieces:
-            on_device, begin = upload(piece), 0
-            for array in itertools.islice(arrays, count):
-                views.append(_view_as(on_device, begin, array))
-                begin += aligned(array.nbytes)
-        return views
+        pieces: dict[int, Bytes] = {}
+        ends: dict[int, int] = {}
+        for array, (piece, begin) in zip(self, self.places, strict=True):
+            pieces[id(piece)] = piece
+            ends[id(piece)] = max(ends.get(id(piece), 0), begin + array.nbytes)
+        memory = {key: upload(piece[: ends[key]]) for key, piece in pieces.items()}
+        views, addresses = [], []
+        for array, (piece, begin) in zip(self, self.places, strict=True):
+            on_device = memory[id(piece)]
+            views.append(_view_as(on_device, begin, array))
+            addresses.append(on_device.data.ptr + begin)
+        if not self or any(array.ndim != 3 for array in self):
+            return views
+        shapes = np.array([array.shape for array in self], np.int64)
+        return devices.Views(views, shapes, np.array(addresses, np.int64), self[0].itemsize)
 
 
 def _view_as(memory: Any, begin: int, like: Array) -> Any:

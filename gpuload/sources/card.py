@@ -242,10 +242,9 @@ class CardLeaf(Leaf):
         number: of this leaf among those of its source.
         budget: bytes that all leaves of the source may take on a GPU; None for a part of what is free.
         caches: of the whole source, by device; one dict for all its leaves.
-
-    Attributes:
-        is_on_card: True if its rows can lie on a GPU.
     """
+
+    asks_once = True  # as far as records fit
 
     def __init__(
         self, source: Readable, group: int, fields: Group, number: int, budget: int | None,
@@ -258,7 +257,6 @@ class CardLeaf(Leaf):
         self._group_parts = () if layout is None else layout.parts
         self.num_records = len(source)
         self.how = "rows in the memory of a GPU"
-        self.is_on_card = all(map(stays_on_card, self.spec))
         self._budget, self._caches = budget, caches
 
     def cache_on(self, device: str) -> CardCache:
@@ -268,8 +266,7 @@ class CardLeaf(Leaf):
             TooLargeError, DeviceError: see `CardCache`.
         """
         if device not in self._caches:
-            groups = [group for _, group in card_groups(self.source) if all(map(stays_on_card, group.spec))]
-            record_bytes = row_bytes(field for group in groups for field in group.spec)
+            record_bytes = row_bytes(filter(stays_on_card, self.source.spec))
             cache = CardCache(self.source._line(), device, self._budget, self.num_records, record_bytes)
             self._caches.setdefault(device, cache)  # of two threads that come here at once, the first one's
         return self._caches[device]
@@ -277,7 +274,16 @@ class CardLeaf(Leaf):
     @property
     def calls_python(self) -> bool:  # type: ignore[override]
         """True if a Python function makes the records of the source."""
-        return any(share.leaf.calls_python for share in self._shares(np.zeros(min(1, self.num_records), np.int64)))
+        return any(share.leaf.calls_python for share in self._first_shares)
+
+    @property
+    def block_records(self) -> int:  # type: ignore[override]
+        """How many records the source decodes together for one that it reads."""
+        return max((share.leaf.block_records for share in self._first_shares), default=0)
+
+    @property
+    def _first_shares(self) -> list[Any]:
+        return self._shares(np.zeros(min(1, self.num_records), np.int64))
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has; none where the values come from the source as they are."""
@@ -344,4 +350,4 @@ def leaves_on_card(source: Readable) -> list[tuple[int, CardLeaf]]:
 
 def card_groups_of(source: Readable) -> frozenset[int]:
     """Return the groups of a source whose rows can lie on a GPU."""
-    return frozenset(group for group, leaf in leaves_on_card(source) if leaf.is_on_card)
+    return frozenset(group for group, _ in leaves_on_card(source))

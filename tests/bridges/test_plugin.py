@@ -153,6 +153,18 @@ def test_jpegs_of_many_sizes_are_decoded_in_the_plugin(tmp_path):
     check_equal(loader_of(*ops, source=source))
 
 
+def test_jpegs_that_the_host_decodes_come_to_the_plugin_decoded(tmp_path):
+    for number in range(12):
+        (tmp_path / f"{number}.jpg").write_bytes(imagefiles.jpeg(30 + 3 * number, 60 - 2 * number))
+    (tmp_path / "3.jpg").write_bytes((tmp_path / "3.jpg").read_bytes()[:300])
+    ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(24, 32), gl.ops.RandomFlip(), gl.ops.Normalize(120.0, 60.0)]
+    words = {"source": gl.images(tmp_path, labels=None), "on_error": "replace", "max_bad": 0.5, "output": "image"}
+    loader = loader_of(*ops, **words, decode="host")
+
+    assert [type(op).__name__ for op in loader.feed_graph.ops] == ["Normalize"]
+    check_equal(loader)
+
+
 def test_images_of_varying_shape_are_brought_to_one_shape():
     shapes = [(10 + n, 30 - n, 3) for n in range(12)]
     source = gl.records(

@@ -26,12 +26,12 @@ tf = pytest.importorskip("tensorflow")
 
 import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
-from gpuload.bridges.tensorflow import data  # noqa: E402
+from gpuload.bridges.tensorflow import data, plugin  # noqa: E402
 from gpuload.errors import DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.order import Position  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
-from tests import simdevice  # noqa: E402
+from tests import imagefiles, simdevice  # noqa: E402
 from tests.sources.tfrecordfiles import example, write  # noqa: E402
 from tests.threads import none_left  # noqa: E402
 
@@ -462,6 +462,31 @@ def test_on_a_gpu_a_dataset_with_weights_goes_through_the_host_and_says_so(
 
         assert "by a generator, through the host (the weights come from the host)" in loader.describe()
     assert "tf.data copies the batches from gpu:0 to the host and back" in caplog.text
+
+
+def test_a_dataset_on_a_gpu_has_the_images_that_the_host_decodes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for number in range(8):
+        (tmp_path / f"{number}.jpg").write_bytes(imagefiles.jpeg(30 + number, 40))
+    ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(16, 16), gl.ops.RandomFlip()]
+    words: dict[str, Any] = {"source": gl.images(tmp_path, labels=None), "ops": ops, "output": "image"}
+    with gl.Loader(batch_size=4, device="cpu", **words) as cpu:
+        expected = [images.numpy() for images in gltf.dataset(cpu)]
+    simdevice.install(monkeypatch, seed=5)
+
+    with gl.Loader(batch_size=4, device="gpu", executor="array", **words) as loader:
+        results = [images.numpy() for images in gltf.dataset(loader, via="generator")]
+        is_for_plugin = plugin.why_not(loader, ("image",)) is None or not HAS_PLUGIN
+    words["ops"] = [*ops, gl.ops.Normalize(9, 3)]
+    with gl.Loader(batch_size=4, device="gpu", executor="array", **words) as loader:
+        problem = plugin.why_not(loader, ("image",))
+
+    for result, images in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, images)
+    assert is_for_plugin  # all ops run on the host
+    assert problem is not None
+    assert "write decode='host' in place of executor='array'" in problem.remedy
 
 
 HAS_PLUGIN = importlib.util.find_spec("nvidia.dali_tf_plugin") is not None

@@ -123,6 +123,25 @@ def test_each_format_is_decoded_whole_and_by_region_in_a_process_of_its_own():
     assert [result for result in results if result[1] == PROBLEM] == []
 
 
+def test_it_says_where_images_can_be_decoded(monkeypatch):
+    monkeypatch.setattr(doctor.device, "gpu_problem", lambda number: None)
+    monkeypatch.setattr(doctor.device, "num_gpus", lambda: 1)
+    monkeypatch.setattr(doctor.threads, "num_cores_for_gpu", lambda num_gpus: 16)
+    monkeypatch.setattr(doctor.native, "codec", lambda: object())
+    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
+
+    def abouts() -> dict[str, str]:
+        return {finding.subject: finding.about for finding in doctor._lanes()}
+
+    assert list(abouts()) == ["decoding on the host", "decoding on a GPU", 'executor="auto" on a GPU']
+    assert "decoded on the host" in abouts()['executor="auto" on a GPU']
+    assert "there are 16 cores for each GPU" in abouts()['executor="auto" on a GPU']
+    monkeypatch.setattr(doctor.decode, "codec", lambda: None)
+    assert "decoded on the device" in abouts()['executor="auto" on a GPU']
+    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
+    assert 'executor="auto" on a GPU' not in abouts()
+
+
 def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatch, capsys):
     plant(tmp_path, monkeypatch, {"planted_package/__init__.py": "raise OSError('a library is missing')"})
     monkeypatch.setattr(doctor, "PACKAGES", (package("planted_package"), package("no_such_package")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuload import core
+from gpuload import core, ops
 from gpuload.ops import edits
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
@@ -46,6 +46,7 @@ def places(height, width):
 AFFINE = (0.9, 0.1, 1, -0.1, 0.9, 2)
 PERSPECTIVE = (*AFFINE, 0.01, 0.02)
 MEAN = np.array([1, 2, 3], np.float32)
+POLICY = ops.TimmAugment("rand-m9-inc1")
 
 
 def edits_of_rgb():
@@ -102,11 +103,18 @@ CALLS = {
         np.array([-1, 0, 2, 4, 7], np.int32), np.ones((5, 2), np.float32), True, np.zeros(4 * 5 * 3, np.uint8), 5,
     ),
     "edit": lambda: (pixels(2, 4, 5, 3), np.stack([edits_of_rgb()] * 2), np.zeros((2, 4, 5, 3), np.uint8)),
-    "make_rows": lambda: (
-        [pixels(4, 5, 3), pixels(6, 4, 3)], numbers(0, 0, 4, 5, 1, 0, 5, 4, dtype="i4").reshape(2, 4),
-        np.full((2, 2), 9, np.int32), numbers(0, 1, 0, dtype="f4"), 2.0, True, np.stack([edits_of_rgb()] * 2),
-        *windows(), 7, 8, 8, *windows(), 7, MEAN, MEAN, True, 4, 18, np.zeros(2 * 4 * 18 * 3, np.float32),
-        np.zeros(2, np.int8),
+    "policy_edits": lambda: (
+        numbers(1, 5, 10, 0, 2, 3, dtype="i4").reshape(2, 3), numbers(0.5, 30, 4, 0, -1, 2, dtype="f4").reshape(2, 3),
+        numbers(0, 1, 0, 1, 0, 1, dtype="i4").reshape(2, 3), np.full((2, 2), 9, np.int32), POLICY._rules, np.ones(5),
+        np.zeros((2, 3, 34)),
+    ),
+    "visit": lambda: (
+        [pixels(4, 5, 3), pixels(6, 4, 3)], 2, 3, *windows(), np.array([[7, 9]], np.int32), 7,
+        np.stack([edits_of_rgb()] * 2), numbers(0, 1, 2, 3, 1, 0, 5, 4, dtype="i4").reshape(2, 4),
+        np.full((2, 2), 9, np.int32), numbers(0, 1, 0, dtype="f4"), 2.0, True,
+        numbers(0, 0, 9, 9, 0, 1, 8, 8, dtype="i4").reshape(2, 4),
+        np.full((2, 2), 8, np.int32), *windows(), np.array([[4, 18], [5, 17]], np.int32), 7, MEAN, MEAN, True,
+        [np.zeros((3, 4, 18), np.float32), np.zeros((3, 5, 17), np.float32)], np.zeros(2, np.int8),
     ),
     "make_gray": lambda: (pixels(4, 5, 3), np.zeros((4, 5, 1), np.uint8)),
     "warp_nearest": lambda: (pixels(4, 5, 6), numbers(*AFFINE, dtype="f4"), pixels(6), np.zeros((3, 7, 6), np.uint8)),
@@ -123,6 +131,24 @@ CALLS = {
         pixels(7 * 40 + 31), 5, 40, 6, 8, *steps(4, 3, 6), *steps(5, 2, 8), np.zeros((4, 5, 3), np.uint8),
     ),
 }  # fmt: skip
+
+
+def visit(
+    images, count, channels, start, mirror, windows, fill, edits, boxes, sizes, table, width, antialias, nearest_boxes,
+    nearest_sizes, last_start, last_mirror, last_windows, last_fill, mean, scale, out_planes, out, declined,
+):  # fmt: skip
+    """Take images through a visit of each kind of step."""
+    steps = core.native.Visit(count, channels)
+    steps.walk(start, mirror, windows, fill)
+    steps.edit(edits)
+    steps.resize(boxes, sizes, table, width, antialias)
+    steps.resize(nearest_boxes, nearest_sizes, np.empty(0, np.float32), 1.0, False)
+    steps.walk(last_start, last_mirror, last_windows, last_fill)
+    steps.finish(mean, scale, out_planes)
+    steps.make_rows(images, out, declined)
+
+
+CALLERS = {"visit": visit}  # calls of several functions of the core
 
 
 def choice(rng, values):
@@ -176,7 +202,11 @@ def is_untouched(memory):
 @pytest.mark.parametrize("has_padding", [False, True])  # without it a sanitizer sees what is read beyond an array
 @pytest.mark.parametrize("name", CALLS)
 def test_a_function_refuses_its_arguments_or_stays_inside_them(name, has_padding):
-    function, rng, num_refused = getattr(core.native, name), np.random.default_rng([has_padding, *name.encode()]), 0
+    function, rng, num_refused = (
+        CALLERS.get(name) or getattr(core.native, name),
+        np.random.default_rng([has_padding, *name.encode()]),
+        0,
+    )
     function(*CALLS[name]())
 
     for _ in range(NUM_ROUNDS):

@@ -99,13 +99,17 @@ def test_images_are_resized_edited_and_walked_over_while_records_are_read(dtype:
     start, mirror = rng.integers(0, 3, (count, 2)).astype(np.int32), rng.integers(0, 2, (count, 2)).astype(np.int32)
     numbers = edits.of_tables(rng.integers(0, 256, (count, 256)).astype(np.uint8))
     mean, scale = np.array([90, 100, 110], np.float32), np.array([0.1, 0.2, 0.3], np.float32)
-    arguments = [boxes, sizes, table, 1.0, True, numbers, start, mirror, 0, 10, 9, start, mirror, 5, mean, scale]
-    arguments += [False, 8, 7]
+    visit = native().Visit(count, 3)
+    visit.resize(boxes, sizes, table, 1.0, True)
+    visit.walk(start, mirror, np.array([[10, 9]], np.int32), 0)
+    visit.edit(numbers)
+    visit.walk(start, mirror, np.array([[8, 7]], np.int32), 5)
+    visit.finish(mean, scale, False)
     expected, out = np.empty((count, 8, 7, 3), dtype), np.empty((count, 8, 7, 3), dtype)
     declined = np.empty(count, np.int8)
-    native().make_rows(list(images[ROWS]), *arguments, expected.reshape(-1), declined)
+    visit.make_rows(list(images[ROWS]), list(expected), declined)
     assert not declined.any()
-    maker = native().image_maker(dtype == "float32", count, 20, 15, *arguments)
+    maker = visit.maker(dtype == "float32", 20, 15, 8, 7)
     for array in (boxes, sizes, start, mirror, numbers, mean, scale):  # others may write to them
         array[:] = 0
 
@@ -116,12 +120,9 @@ def test_images_are_resized_edited_and_walked_over_while_records_are_read(dtype:
 
 def test_a_row_that_is_declined_is_to_be_done_again(tmp_path: Path) -> None:
     images = np.zeros((NUM_RECORDS, 20, 15, 3), np.uint8)
-    none, boxes = np.empty((0, 2), np.int32), np.array([[0, 0, 9, 9], [0, 0, 21, 9], [0, 0, 9, 9]], np.int32)
-    zeros = np.zeros(3, np.float32)
-    maker = native().image_maker(
-        False, 3, 20, 15, boxes, np.full((3, 2), 6, np.int32), resampling.TABLES["linear"], 1.0, True,
-        np.empty((0, 0)), none, none, 0, 0, 0, none, none, 0, zeros, zeros, False, 6, 6,
-    )  # fmt: skip
+    boxes, visit = np.array([[0, 0, 9, 9], [0, 0, 21, 9], [0, 0, 9, 9]], np.int32), native().Visit(3, 3)
+    visit.resize(boxes, np.full((3, 2), 6, np.int32), resampling.TABLES["linear"], 1.0, True)
+    maker = visit.maker(False, 20, 15, 6, 6)
     maps, plan = records_of(images, tmp_path / "records.bin"), native().Plan(ints(1, 2, 3))
     parts = [(HEAD_BYTES, 900, 0, maker)]
     plan.add(maps, ints(0, NUM_RECORDS), ints(0), ints(5), 905, np.arange(3), None, parts)

@@ -168,6 +168,11 @@ def num_calls() -> int:
     return int(_driver().emulated_calls())
 
 
+def num_pinned() -> int:
+    """Return how many pieces of host memory are pinned now."""
+    return int(_driver().emulated_pinned_pieces())
+
+
 def num_faults() -> int:
     """Return how many calls were refused that CUDA leaves undefined: they used what was destroyed, or wrong memory."""
     return int(_driver().emulated_faults())
@@ -213,7 +218,8 @@ def _driver() -> Any:
     if not library.exists():
         _compile(["g++", *flags, str(source), "-ldl"], library)
     driver = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-    driver.emulated_calls.restype = driver.emulated_faults.restype = ctypes.c_long
+    for name in ("calls", "faults", "pinned_pieces"):
+        getattr(driver, f"emulated_{name}").restype = ctypes.c_long
     driver.emulated_counts.restype = driver.emulated_launches.restype = ctypes.c_size_t
     return driver
 
@@ -288,7 +294,7 @@ def _compile_kernel(
     program = source if is_sanitizing() else casts.as_on_a_gpu(source)
     library = CACHE / "kernels" / f"{_digest(program, *flags, _prelude().parent.name)}.so"
     if not library.exists():
-        origin = library.with_suffix(f".{os.getpid()}-{threading.get_ident()}.cpp")
+        origin = library.with_suffix(f".{_writer()}.cpp")
         compiled = origin.with_suffix(".o")
         _write(origin, f'#include "kernel.h"\n#line 1 "{key[:8]}.cu"\n{program}{_entries(source)}')
         _compile(["g++", "-c", *flags, str(origin)], compiled)
@@ -367,9 +373,9 @@ def _cuda_headers() -> list[Path]:
 
 
 def _compile(command: list[str], target: Path) -> None:
-    """Run a compiler; several processes, and threads of them, may make the same file at once."""
+    """Run a compiler; several processes and threads may make the same file at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}")
+    part = target.with_name(f"{target.name}.{_writer()}")
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     process = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True, env=environment)
     if process.returncode:
@@ -377,9 +383,14 @@ def _compile(command: list[str], target: Path) -> None:
     part.rename(target)
 
 
+def _writer() -> str:
+    """Return a name for this thread, also among other processes: two may make the same file at once."""
+    return f"{os.getpid()}-{threading.get_native_id()}"
+
+
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    part = path.with_name(f"{path.name}.{_writer()}")
     part.write_text(text, encoding="utf-8")
     part.rename(path)
 

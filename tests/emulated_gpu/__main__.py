@@ -20,10 +20,11 @@ REPORT = emulated_gpu.HERE.parent.parent / "build" / "emulated-gpu-test"
 PLUGIN = "tests.emulated_gpu.plugin"
 SHORT = ("tests/test_lane.py", "tests/bridges/test_cupy.py")
 SANITIZED = (
-    "tests/ops", "tests/executors", "tests/pipeline/test_gpu.py", "tests/test_rawdecode.py", "tests/test_gpu_loader.py",
+    "tests/ops", "tests/executors/test_array.py", "tests/executors/test_cuda_kernels.py", "tests/test_gpu_loader.py",
+    "tests/executors/test_gpu_lane.py", "tests/pipeline/test_gpu.py", "tests/test_rawdecode.py",
     "--ignore-glob=*_torch.py", "--timeout", "1800",
 )  # fmt: skip
-SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot")
+SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot", "the same, Normalize", "images, decoded")
 SHORT_OPS = ("ColorJitter", "Erasing", "RandAugment")
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 import gpuload as gl
 from gpuload import device as devices
@@ -78,12 +79,14 @@ class Work:
         source: returns the source of a number of records, in a folder.
         ops: of the loader.
         take: what the consumer does with a batch.
+        stays: True if what comes before the first random op stays in the GPU's memory.
     """
 
     batch_size: int
     source: Callable[[Path, int], Any]
     ops: tuple[Any, ...] = ()
     take: Callable[[Any], Any] = lambda batch: None
+    stays: bool = False
 
 
 def rows(folder: Path, number: int) -> Any:
@@ -115,6 +118,15 @@ def images_of_many_sizes(folder: Path, number: int) -> Any:
     return gl.npy(folder / "*.npy", record="file", field="image")
 
 
+def files_of_images(folder: Path, number: int) -> Any:
+    """JPEG files of some sizes about 64 x 64 pixels."""
+    random = np.random.default_rng(0)
+    for i in range(number):
+        image = Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).resize((64 + i % 5, 60 + i % 7))
+        image.save(folder / f"{i:05}.jpg")
+    return gl.images(folder, labels=None)
+
+
 def labels(folder: Path, number: int) -> Any:
     """Class numbers."""
     return gl.arrays(label=np.arange(number) % 10)
@@ -142,15 +154,27 @@ CHAIN = (
     gl.ops.Transpose("HWC"), gl.ops.RandomCrop(32, 32, pad=4), gl.ops.RandomFlip(),
     gl.ops.Normalize((125.3, 123.0, 113.9), (63.0, 62.1, 66.7)),
 )  # fmt: skip
+SIZED = (gl.ops.Decode(), gl.ops.RandomResizedCrop(64, 64), gl.ops.RandomFlip())
+NORMALIZE = gl.ops.Normalize((123.7, 116.3, 103.5), (58.4, 57.1, 57.4))
+JITTER = gl.ops.ColorJitter(0.4, 0.4, 0.4)
 THE_NULL_STREAM = 1  # as torch names it in DLPack
 
 WORKS = {
     "rows of 3 KiB": Work(256, rows),
     "CIFAR-10 records": Work(256, cifar),
     "CIFAR-10 chain: transpose, crop, flip, normalise": Work(256, cifar, CHAIN),
+    "resident CIFAR chain: the records lie on the GPU": Work(256, cifar, CHAIN, stays=True),
     "Resize": Work(16, images, (gl.ops.Resize(24, 24),)),
     "RandomResizedCrop": Work(16, images, (gl.ops.RandomResizedCrop(24, 24),)),
     "Resize of images of many sizes": Work(16, images_of_many_sizes, (gl.ops.Resize(24, 24),)),
+    "files of images, decoded, cropped, flipped": Work(16, files_of_images, SIZED),
+    "the same, Normalize": Work(16, files_of_images, (*SIZED, NORMALIZE)),
+    "the same, ColorJitter, Normalize": Work(16, files_of_images, (*SIZED, JITTER, NORMALIZE)),
+    "the same, ColorJitter, RandAugment, Normalize": Work(
+        16, files_of_images, (*SIZED, JITTER, gl.ops.RandAugment(), NORMALIZE)
+    ),
+    "files of images, decoded": Work(16, files_of_images, (gl.ops.Decode(),)),
+    "files of images, decoded, ColorJitter": Work(16, files_of_images, (gl.ops.Decode(), JITTER)),
     "OneHot, a checked op": Work(256, labels, (gl.ops.OneHot(10, on="label"),)),
     "values of varying length": Work(256, sentences),
     "rows, handed over by DLPack that names a stream (torch)": Work(256, rows, take=by_stream),
@@ -221,7 +245,8 @@ def host_us(work: Work) -> float:
 
 def _loader(work: Work, folder: Path) -> Any:
     source = work.source(folder, work.batch_size * NUM_BATCHES)
-    return gl.Loader(source, work.batch_size, ops=work.ops, shuffle=True, seed=1, device="gpu", executor="array")
+    loader = gl.Loader(source, work.batch_size, ops=work.ops, shuffle=True, seed=1, device="gpu", executor="array")
+    return loader.cache(device=True) if work.stays else loader
 
 
 def _run(work: Work, loader: Any) -> None:

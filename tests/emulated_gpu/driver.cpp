@@ -350,6 +350,9 @@ extern "C" void emulated_configure(int num_devices, int late_us, size_t memory_b
 // Lets the `call`-th call from now on return `failure`; with `stays`, all behind it, too. 0 repairs the device.
 extern "C" void emulated_fail(long call, int failure, int stays) {
   Lock lock(state.mutex);
+  // What was queued on a broken device is dropped to its end: a kernel must not run without the copies before it.
+  if (state.broken)
+    for (Stream* stream : state.streams) wait_until(lock, stream, stream->num_queued);
   state.failing_call = call ? state.num_calls + call : 0;
   state.failure = static_cast<cudaError_t>(failure);
   state.failure_stays = stays;
@@ -366,6 +369,11 @@ extern "C" void emulated_failed(char* name, size_t num_bytes) {
 extern "C" long emulated_faults() {
   Lock lock(state.mutex);
   return state.num_faults;
+}
+
+extern "C" long emulated_pinned_pieces() {
+  Lock lock(state.mutex);
+  return static_cast<long>(state.pinned_blocks.size());
 }
 
 extern "C" long emulated_calls() {

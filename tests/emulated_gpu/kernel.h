@@ -39,7 +39,8 @@
 #define __host__
 #define __launch_bounds__(...)
 #define __restrict__
-#define __shared__ thread_local  // one block at a time runs on a thread of the host
+// One block at a time runs on a thread of the host. Arrays of bytes begin where any number may, as CuPy takes for granted.
+#define __shared__ thread_local __attribute__((aligned(16)))
 
 namespace emulated {
 

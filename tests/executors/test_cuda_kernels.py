@@ -7,11 +7,14 @@ import pytest
 
 from gpuload import device as devices
 from gpuload import ops
-from gpuload.errors import RowError
+from gpuload.errors import RowError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor
 from gpuload.executors.checks import Checks
+from gpuload.ops import cuda, walk
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ops.levels import CheckLevels
+from gpuload.ops.pixels import move
+from gpuload.ops.resampling import resize_batch
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import array_form, assert_identical, numbers, uniform, varying
@@ -164,3 +167,24 @@ def test_the_first_row_that_is_wrong_is_named_of_all_that_is_asked():
     right.ask(ops.OneHot(10), cupy.asarray(labels[:2000]))
     right.send()
     right.answer()
+
+
+HUGE = 70000  # pixels of a side: 4.9 billion, more than 32 bits count
+
+
+def test_an_image_of_more_numbers_than_a_kernel_counts_is_refused_before_memory_is_taken():
+    cupy = devices.cupy()
+    pixel = cupy.zeros((1, 1, 1, 1), np.uint8)
+    image = cupy.broadcast_to(pixel, (1, HUGE, HUGE, 1))
+    field = Field("image", np.dtype(np.uint8), (HUGE, HUGE, 1), axes="HWC")
+
+    with pytest.raises(SpecError, match="an image of 4900000000 numbers on a GPU"):
+        walk.walk_on_device(cupy, walk.begin(field, 1), image)
+    with pytest.raises(SpecError, match="4900000000 numbers"):
+        resize_batch(cupy, pixel, np.array([[0, 0, 1, 1]]), np.array([[HUGE, HUGE]]), "linear", True)
+    with pytest.raises(SpecError, match="4900000000 numbers"):
+        move(cupy, pixel, size=np.array([[HUGE, HUGE]]))
+    with pytest.raises(SpecError, match="take a batch_size of at most 255"):
+        cuda.blocks(1 << 31, 256)
+    assert cuda.blocks(1 << 31, 255) == 1 << 23
+    assert cuda.blocks((1 << 32) - 1, 1) == 1 << 24

@@ -67,6 +67,47 @@ CHAINS = {
     "resized bytes": [gl.ops.Decode(), gl.ops.Resize(17, 23), gl.ops.AutoContrast(), gl.ops.RandomFlip()],
     "two runs": [gl.ops.Decode(), gl.ops.Resize(17, 23), gl.ops.Hue(-0.1, 0.1), gl.ops.Rotate(30), gl.ops.Invert()],
     "sizes": [gl.ops.Decode(), gl.ops.Hue(-0.1, 0.1), gl.ops.Resize(17, 23), gl.ops.Grayscale(1)],
+    "gray": [
+        gl.ops.Decode("GRAY"), gl.ops.RandomResizedCrop(24, 20), gl.ops.RandomFlip(vertical=True),
+        gl.ops.Normalize(120.0, 60.0),
+    ],
+    "gray planes": [
+        gl.ops.Decode("GRAY"), gl.ops.RandAugment(2), gl.ops.Resize(shorter=30), gl.ops.RandomCrop(24, pad=9, fill=7),
+        gl.ops.Transpose("CHW"),
+    ],
+    "alpha": [gl.ops.Decode("RGBA"), gl.ops.RandomFlip(), gl.ops.RandomResizedCrop(11, 9), gl.ops.Pad(20, 20)],
+    "policy first": [
+        gl.ops.Decode(), gl.ops.RandAugment(3), gl.ops.RandomResizedCrop(24, 20), gl.ops.RandomFlip(),
+        gl.ops.Normalize(MEAN, STD),
+    ],
+    "colours first": [
+        gl.ops.Decode(), gl.ops.ColorJitter(0.4, 0.4, 0.4, 0.1), gl.ops.GaussianBlur(5), gl.ops.Equalize(p=0.5),
+        gl.ops.Resize(shorter=30), gl.ops.CenterCrop(24),
+    ],
+    "flip, then box": [
+        gl.ops.Decode(), gl.ops.RandomFlip(vertical=True), gl.ops.RandomResizedCrop(24, 20),
+        gl.ops.Normalize(MEAN, STD),
+    ],
+    "flip, then size": [gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.Resize(shorter=20), gl.ops.RandomCrop(16, pad=3)],
+    "padded box": [
+        gl.ops.Decode(), gl.ops.Pad(margin=40, fill=9), gl.ops.RandomFlip(), gl.ops.RandomResizedCrop(12),
+        gl.ops.RandomCrop(12, pad=3), gl.ops.Pad(20, 20), gl.ops.RandomCrop(16, 18), gl.ops.Transpose("CHW"),
+    ],
+    "nearest": [
+        gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.Resize(shorter=21, interpolation="nearest"),
+        gl.ops.RandomResizedCrop(31, 17, interpolation="nearest"), gl.ops.Normalize(MEAN, STD),
+    ],
+    "resized three times": [
+        gl.ops.Decode(), gl.ops.Resize(shorter=40), gl.ops.RandomFlip(), gl.ops.Resize(37, 50, interpolation="nearest"),
+        gl.ops.Hue(-0.1, 0.1), gl.ops.RandomResizedCrop(9, interpolation="lanczos"),
+    ],
+    "everything": [
+        gl.ops.Decode(), gl.ops.Sharpness(0, 2), gl.ops.RandomResize(30, 60), gl.ops.Solarize(99), gl.ops.RandomFlip(),
+        gl.ops.RandomCrop(30, 34, pad=4), gl.ops.AutoContrast(), gl.ops.Resize(20, 30),
+        gl.ops.RandomFlip(vertical=True), gl.ops.Equalize(), gl.ops.Normalize(MEAN, STD), gl.ops.Transpose("CHW"),
+    ],
+    "any size": [gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.Posterize(4), gl.ops.RandomResize(20, 40)],
+    "any size in floats": [gl.ops.Decode("GRAY"), gl.ops.RandomFlip(), gl.ops.Normalize(9.0, 3.0)],
     "python": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9), gl.ops.Python(lambda x: 255 - x), gl.ops.RandomFlip()],
     "alone": [gl.ops.Decode()],
 }  # fmt: skip
@@ -86,9 +127,23 @@ JOINED = {  # what one call makes of each chain
     "padded bytes": "Decode RandomCrop Posterize RandomCrop Normalize",
     "resized bytes": "Decode Resize AutoContrast RandomFlip",
     "two runs": "Decode Resize Hue, kernel of Rotate, edit of Invert",
-    "sizes": "",
+    "sizes": "Decode Hue Resize, kernel of Grayscale",
+    "gray": "Decode RandomResizedCrop RandomFlip Normalize",
+    "gray planes": "Decode RandAugment Resize RandomCrop Transpose",
+    "alpha": "Decode RandomFlip RandomResizedCrop Pad",
+    "policy first": "Decode RandAugment RandomResizedCrop RandomFlip Normalize",
+    "colours first": "Decode ColorJitter GaussianBlur Equalize Resize CenterCrop",
+    "flip, then box": "Decode RandomFlip RandomResizedCrop Normalize",
+    "flip, then size": "Decode RandomFlip Resize RandomCrop",
+    "padded box": "Decode Pad RandomFlip RandomResizedCrop RandomCrop Pad RandomCrop Transpose",
+    "nearest": "Decode RandomFlip Resize RandomResizedCrop Normalize",
+    "resized three times": "Decode Resize RandomFlip Resize Hue RandomResizedCrop",
+    "everything": "Decode Sharpness RandomResize Solarize RandomFlip RandomCrop AutoContrast Resize RandomFlip "
+    "Equalize Normalize Transpose",
+    "any size": "Decode RandomFlip Posterize RandomResize",
+    "any size in floats": "Decode RandomFlip Normalize",
     "python": "Decode RandomResizedCrop, array of Python, walk of RandomFlip",
-    "alone": "",
+    "alone": "Decode",
 }
 
 if native.codec() is None:
@@ -138,13 +193,22 @@ def by_python(monkeypatch):
     monkeypatch.setattr(native, "codec", lambda: None)
 
 
+def array_forms(graph, values, draws, row):
+    """Return what the ops mean: the image of a row after their array forms, or what is said about it."""
+    image = values[row]
+    try:
+        for place, draw in enumerate(draws):
+            image = graph.op_on(place, "image").array(np, image, {name: column[row] for name, column in draw.items()})
+    except RowError as error:
+        return error.row, str(error)
+    return {"image": image[None]}
+
+
 def assert_same(executor, values, draws, monkeypatch):
-    """Assert that the core makes of each file what Python makes of it; return how many are no images."""
+    """Assert that the core makes of each file what the ops mean; return how many are no images."""
     rows = range(len(values))
     by_core = [outcome(executor, values, draws, row) for row in rows]
-    with monkeypatch.context() as patch:
-        by_python(patch)
-        reference = [outcome(executor, values, draws, row) for row in rows]
+    reference = [array_forms(executor.graph, values, draws, row) for row in rows]
     for result, other in zip(by_core, reference, strict=True):
         if isinstance(result, tuple) or isinstance(other, tuple):
             assert result == other
@@ -174,10 +238,8 @@ def test_ops_from_files_to_images_of_one_size_are_one_call(name):
 @pytest.mark.parametrize(
     "chain",
     [
-        [gl.ops.Decode(), gl.ops.Resize(shorter=9)],
-        [gl.ops.Decode("GRAY"), gl.ops.Resize(9, 9)],
         [gl.ops.Decode(dtype="uint16"), gl.ops.CenterCrop(9)],
-        [gl.ops.Decode(), gl.ops.RandomFlip()],
+        [gl.ops.Decode(), gl.ops.Python(lambda x: 255 - x), gl.ops.Resize(9, 9)],
     ],
 )
 def test_what_the_core_does_not_make_goes_op_by_op(chain):
@@ -186,14 +248,14 @@ def test_what_the_core_does_not_make_goes_op_by_op(chain):
 
 def test_images_of_sizes_of_their_own_are_decoded_some_in_one_call(monkeypatch):
     graph, values, draws = batch([array(imagefiles.jpeg(40 + n, 50)) for n in range(11)], [gl.ops.Decode()])
-    executor, runs, run = ArrayRowExecutor(graph), [], stages.DecodeStage.run
+    executor, runs, run = ArrayRowExecutor(graph), [], stages.ImageStage.run
     monkeypatch.setattr(
-        stages.DecodeStage, "run", lambda stage, x, *arguments: runs.append(len(x)) or run(stage, x, *arguments)
+        stages.ImageStage, "run", lambda stage, x, *arguments: runs.append(len(x)) or run(stage, x, *arguments)
     )
 
     images = executor.run({"image": values}, draws, {})["image"]
 
-    assert executor.describe()["stages"] == "image: decode of Decode"
+    assert executor.describe()["stages"] == "image: image of Decode"
     assert runs == [8, 3]
     assert [image.shape for image in images] == [(40 + n, 50, 3) for n in range(11)]
     assert all(image.base is None for image in images)  # to hold one of them does not hold the others
@@ -240,16 +302,18 @@ def test_memory_of_images_that_become_views_is_used_again_and_no_result_lies_in_
 
 def test_it_is_said_whether_the_core_decodes():
     turned = [gl.ops.Decode(), gl.ops.RandomFlip()]
-    chains = [CHAINS["training"], CHAINS["alone"], turned, [gl.ops.Decode(mode="GRAY"), gl.ops.Resize(9, 9)]]
+    chains = [
+        CHAINS["training"], CHAINS["alone"], turned, [gl.ops.Decode(mode="GRAY"), gl.ops.Resize(9, 9)],
+        [gl.ops.Decode(), gl.ops.Python(lambda x: x)], [gl.ops.Decode("LABELS"), gl.ops.CenterCrop(9)],
+    ]  # fmt: skip
 
-    training, alone, any_size, gray = (
+    *by_core, python, labels = (
         ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["codec"] for chain in chains
     )
 
-    assert training.endswith(", called by the core")
-    assert alone.endswith(", called by the core")
-    assert "called by Python: the core decodes to RGB" in any_size
-    assert "called by Python: the core decodes to RGB" in gray
+    assert [text.endswith(", called by the core") for text in by_core] == [True] * 4
+    assert "called by Python: the core decodes to 8 bits, RGB, GRAY or RGBA" in python
+    assert "called by Python: the core decodes to 8 bits, RGB, GRAY or RGBA" in labels
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -387,30 +451,41 @@ def test_arrays_that_do_not_fit_the_files_are_refused_or_nothing_is_written_to_t
     begins, ends, none = np.array([0]), np.array([len(file)]), np.empty((0, 4), np.int32)
     head, declined = heads.read_heads(Ragged.of([file], np.dtype(np.uint8))), np.zeros(1, np.int8)
 
-    def decode(images, begins=begins, ends=ends, head=head, declined=declined):
-        native.codec().decode(file, begins, ends, head, none, images, declined)
+    def decode(images, begins=begins, ends=ends, head=head, declined=declined, regions=none, visit=(1, 3)):
+        native.codec().make_rows(file, begins, ends, head, regions, core.native.Visit(*visit), images, declined)
         return declined[0]
 
     image = np.empty((8, 9, 3), np.uint8)
     assert decode([image]) == 0
+    assert decode([np.empty((8, 9, 1), np.uint8)], visit=(1, 1)) == 0
     for other in (image[:7].copy(), np.empty((9, 9, 3), np.uint8), np.empty((0, 0, 3), np.uint8)):
         other[...] = 7
         assert decode([other]) == 1
         assert (other == 7).all()
+    assert decode([np.empty((8, 9, 2), np.uint8)], visit=(1, 2)) == 1
     assert decode([image], head=head * 0) == 1
     assert decode([image], head=-head) == 1
-    for images in ([], [image, image], [image[0]], [image.astype(np.int8)], [image[:, ::2]], [None]):
-        with pytest.raises(ValueError, match="decode"):
+    assert decode([image], regions=np.array([[0, 0, 9, 9]], np.int32)) == 1
+    for images in (
+        [], [image, image], [image[0]], [image.astype(np.int8)], [image[:, ::2]], [None], [image[..., :2].copy()],
+        [image.astype(np.float32)],
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="make_rows"):
             decode(images)
     for wrong in (
         {"ends": ends + 1},
         {"begins": begins - 1},
         {"head": head[:, :5].copy()},
         {"head": np.repeat(head, 2, 0)},
+        {"visit": (2, 3)},
+        {"visit": (1, 4)},
+        {"visit": (-1, 3)},
+        {"visit": (1, 0)},
+        {"regions": np.zeros((2, 4), np.int32)},
     ):
         with pytest.raises((ValueError, IndexError)):
             decode([image], **wrong)
-    with pytest.raises(ValueError, match="decode"):
+    with pytest.raises(ValueError, match="make_rows"):
         decode([image], declined=np.zeros(2, np.int8))
 
 

@@ -16,6 +16,7 @@ import pytest
 import gpuload as gl
 from gpuload.executors import choose, trials
 from gpuload.executors.trials import Failure
+from gpuload.ops.graph import compile_ops
 from gpuload.storage import derivedfiles
 from tests.codeblocks import ROOT
 
@@ -135,6 +136,18 @@ def test_no_region_is_decoded_where_regions_fail(photos, monkeypatch):
         sum(1 for _ in loader)
 
     assert [region for region in regions if region is not None] == []
+
+
+@pytest.mark.parametrize(("decode", "is_cut"), [("host", True), ("device", False)])
+def test_for_a_gpu_regions_of_the_cpu_count_where_the_host_decodes(decode, is_cut):
+    trials.save([REGION])
+    spec = gl.Spec((gl.Field("image", np.dtype(np.uint8), (None,), encoded=True),))
+    graph = compile_ops(spec, [gl.ops.Decode(), gl.ops.RandomCrop(20, 20)])
+
+    changed_graph, text = choose.heed_failures(graph, choose.Choice("array", decode, ""), "gpu:0")
+
+    assert (changed_graph.crops == (None, None)) == is_cut
+    assert bool(text) == is_cut
 
 
 def test_auto_leaves_an_executor_that_fails_where_the_other_does_not(photos, caplog):

@@ -15,6 +15,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, RowError
+from gpuload.ops import boxes
 from gpuload.ops.graph import compile_ops
 from tests.opexamples import DTYPES, ELSE, NAMES, PAGE, example, example_arguments
 from tests.ops.test_arguments import BOXES, CASES, FILES, IMAGES
@@ -321,3 +322,16 @@ def test_the_remedy_for_whole_numbers_makes_parts_of_white_where_an_op_takes_the
     assert batch["x"].min() < 0.1
     assert batch["x"].max() > 0.8
     assert 0.3 < batch["x"].mean() < 0.7
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_point_of_whole_numbers_that_is_moved_beyond_them_is_the_nearest_that_there_is(dtype):
+    points = np.array([[np.inf, -np.inf], [1e30, -1e30], [np.nan, 2.5], [-0.5, 3.5]])
+    values, sizes = np.zeros((4, 3), dtype), np.full((4, 2), 10, np.int32)
+
+    x, y, _ = boxes.from_pixels(points, "xy", sizes, values).T
+
+    limits = np.iinfo(dtype)
+    most = 2**31 - 1 if dtype == "int32" else 2**63 - 1024  # the greatest float64 that fits
+    assert x.tolist() == [most, most, 0, 0]
+    assert y.tolist() == [limits.min, limits.min, 2, 4]

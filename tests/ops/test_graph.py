@@ -76,6 +76,9 @@ def in_cupy(image):
         ([ops.Decode(), CROP, BLUR, ops.RandomFlip()], (0, 1)),
         ([ops.Decode(), ops.Python(in_cupy, out={}, on_device=True), CROP], (0,)),
         ([ops.Decode(), ops.Python(in_cupy, out={}), CROP], (0, 1, 2)),
+        # An operator of DALI on one image: the other one comes to its size, unless one op gives both theirs.
+        ([ops.Decode(on=BOTH), BLUR, CROP, ops.Resize(8, 8, on="mask")], (0, 3)),
+        ([ops.Decode(on=BOTH), BLUR, ops.RandomResizedCrop(8, 8, on=BOTH)], (0,)),
         ([ops.OneHot(3)], ()),
     ],
 )

@@ -349,3 +349,29 @@ def test_a_marked_mask_is_refused_for_labels_have_no_colours(op):
 
     with pytest.raises(gl.GpuloadError, match="beside the mask 'mask'"):
         gl.Loader(source, 1, ops=[op], device="cpu")
+
+
+POLICIES = (
+    ops.RandAugment(3, 20, interpolation="cubic", fill=FILL), ops.TrivialAugmentWide(1000), ops.AutoAugment("svhn"),
+    ops.TimmAugment("rand-m9-n4-mstd3-inc1-p1"), ops.TimmAugment("rand-mmax15-m14-mstd1"), ops.TimmAugment("v0"),
+    ops.TimmAugment("originalr"), ops.TimmAugment("3a-mstd0.5"), ops.TimmAugment("rand-t3aw-n3-p1"), ops.AugMix(10, 2),
+)  # fmt: skip
+
+
+@pytest.mark.skipif(core.native is None, reason=core.problem)
+@pytest.mark.filterwarnings("ignore:divide by zero")  # mmax15 leads to fewer than no bits
+@pytest.mark.parametrize("count", [0, 1, 300])
+@pytest.mark.parametrize("op", POLICIES, ids=str)
+def test_the_core_makes_the_edits_of_numpy(op, count, monkeypatch):
+    random = np.random.default_rng(count)
+    size = random.integers(1, 400, (count, 2)).astype(np.int32)
+    size[::3, 1] = size[::3, 0]  # squares, which are turned by quarters
+    u = random.random((count, op.num_uniforms))
+    u[: count // 4] = 0.0
+    draw = op.draw(u, size)
+    draw["level"][count // 2 : count // 2 + 30] = 90.0
+
+    edits_of_core = op.edit_form(draw, size, 3)
+    monkeypatch.setattr(core, "native", None)
+
+    np.testing.assert_array_equal(edits_of_core.view(np.int64), op.edit_form(draw, size, 3).view(np.int64))

@@ -79,11 +79,11 @@ def test_encoded_files_are_copied_too(executor):
 
 
 def test_a_file_is_decoded_once_whatever_the_number_of_views(monkeypatch):
-    calls, real, run = [], image_decode.decode, stages.DecodeStage.run  # by Python or by the core
+    calls, real, run = [], image_decode.decode, stages.ImageStage.run  # by Python or by the core
     monkeypatch.setattr(image_decode, "decode", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs))
     if native.codec() is not None:
         monkeypatch.setattr(
-            stages.DecodeStage, "run", lambda stage, x, *arguments: calls.append(len(x)) or run(stage, x, *arguments)
+            stages.ImageStage, "run", lambda stage, x, *arguments: calls.append(len(x)) or run(stage, x, *arguments)
         )
     crops = tuple(f"crop_{number}" for number in range(10))
     ops = [gl.ops.Decode(), gl.ops.Copy("image", to=crops),

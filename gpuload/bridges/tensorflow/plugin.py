@@ -64,7 +64,7 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
         return DeviceError(
             "a loader with executor='array'",
             cause="the plugin runs the ops in DALI",
-            remedy="leave executor= out, or write via='generator'",
+            remedy=f"{_in_place_of_array(loader)}, or write via='generator'",
         )
     if loader.on_error != "raise" and any(op.codec for op in graph.ops):
         return _no_form(
@@ -78,6 +78,11 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
     except MissingPackageError as error:
         return error
     return None
+
+
+def _in_place_of_array(loader: Loader) -> str:
+    decodes = any(op.codec for op in loader.graph.ops)
+    return "write decode='host' in place of executor='array'" if decodes else "leave executor= out"
 
 
 def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Begin, *, counts: bool) -> Any:

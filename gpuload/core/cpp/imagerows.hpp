@@ -1,9 +1,13 @@
-// Rows of images: each is decoded, resized, edited, and walked over while it lies in the cache, into its row of a batch.
-// `executors.array.stages.ImageStage` is the meaning of each step; codec, resize, edit and walk have files of their own.
+// Rows of images: each is decoded, and goes through all steps while it lies in the cache, into its row of a batch.
+//
+// `executors.array.stages.ImageStage` is the meaning of each step; codec, resize, edit and walk have files of their own. Sizes
+// and places of one image are compared with each other before they are used: an image whose numbers do not fit is declined.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <variant>
+#include <vector>
 
 #include "codec.hpp"
 #include "edit.hpp"
@@ -20,65 +24,63 @@ struct Files {
     int64_t count;
 };
 
-struct Pixels {  // of an image of three channels, side by side
+struct Pixels {  // of an image, channels side by side
     const uint8_t* data;
     int64_t height, width;
 };
 
-struct Resizing {
-    const int32_t* boxes;  // [count, 4]: in each image, or in its decoded region; nullptr: nothing is resized
-    const int32_t* sizes;  // [count, 2]: height and width of the result
-    Filter filter;
+struct Resizing {                       // of a box of each image
+    std::vector<int32_t> boxes, sizes;  // [count, 4]: top, left, height, width; [count, 2]: height and width of the result
+    std::vector<float> table;           // of the filter, see `Filter`; empty: the nearest pixels are taken
+    float width;
+    bool antialias;
 };
 
-template <class Out>
-struct Walking {
-    const int32_t *start, *mirror;  // [count, 2]; see `Walk`. nullptr: there is no walk, and Out is uint8_t
-    uint8_t fill;
-    const float *mean, *scale;  // of three channels; they do not change uint8_t
-    bool out_planes;
-    int64_t height, width;  // of the result
-};
-
-struct Editing {  // edits of the result of a walk, before a second walk
-    const double* numbers;  // [count, num_numbers]; nullptr: there are none
+struct Editing {
+    std::vector<double> numbers;  // [count, num_numbers], see edit.hpp
     int64_t num_numbers;
-    Walking<uint8_t> window;
+};
+
+struct Walking {
+    std::vector<int32_t> start, mirror;  // [count, 2], see `Walk`
+    std::vector<int32_t> sizes;          // [count, 2]: height and width of each window, or [2]: of all
+    uint8_t fill;
+
+    const int32_t* size(int64_t i) const { return sizes.data() + (sizes.size() == 2 ? 0 : 2 * i); }
+};
+
+using Step = std::variant<Resizing, Editing, Walking>;
+
+struct Visit {  // what becomes of images of bytes, step by step
+    int64_t count, channels;
+    std::vector<Step> steps;
+    // Of each channel: what the last step, a walk, does to values where it writes floats: (value - mean) * scale.
+    std::vector<float> mean, scale;
+    bool out_planes = false;  // the last step, a walk, writes CHW, else HWC
 };
 
 template <class Out>
-struct Making {  // the work on images, in this order; the edits begin with a walk of their own
-    Resizing resizing;
-    Editing editing;
-    Walking<Out> walking;
+struct Room {  // memory for an image
+    Out* data;
+    int64_t height, width;
 };
 
-struct Room {  // memory for the pixels of an image
-    uint8_t* data;
-    int64_t size;
-};
-
-// Writes the pixels of image i to `rooms[i]` and 0 to `declined[i]`, or nothing and 1. Returns the time that decoding took, ns.
+// Writes image i to `rooms[i]` and 0 to `declined[i]`, or anything and 1. Returns the time that decoding took, ns. Images have
+// the channels of the visit: one are the grays of red, green and blue, and of four the last is opaque.
 //
-// Assumes: the bytes of each file can be read. An image that does not fill its room is declined.
-int64_t decode_rows(Codec& codec, const Files& files, const Room* rooms, int8_t* declined);
-
-// Writes image i to `out + i * height * width * 3` and 0 to `declined[i]`, or nothing and 1. Returns the time that decoding
-// took, ns.
-//
-// Assumes: the bytes of each file can be read, and the edits are edits of images as large as the window before them. Heads,
-// regions, boxes and sizes are compared with each other, with the files and with the result: a row is declined if they do not
-// fit.
+// Assumes: the bytes of each file can be read; the visit is of `files.count` images, and its last step is a walk if Out is float
+// or the result has planes. Heads, regions, boxes, sizes and edits are compared with each other, with the files and with the
+// rooms.
 template <class Out>
-int64_t make_rows(Codec& codec, const Files& files, const Making<Out>& making, Out* out, int8_t* declined);
+int64_t make_rows(Codec& codec, const Files& files, const Visit& visit, const Room<Out>* rooms, int8_t* declined);
 
 // The same of images that are decoded, without a time.
 template <class Out>
-void make_rows(const Pixels* images, int64_t count, const Making<Out>& making, Out* out, int8_t* declined);
+void make_rows(const Pixels* images, const Visit& visit, const Room<Out>* rooms, int8_t* declined);
 
-// Returns what does the same while images are read that are `height` high and `width` wide: image i for row i. It copies all
-// numbers of `making`, which are those of `count` images.
+// Returns what does the same while images are read that have the height and width of `image`: image i for row i, which is as
+// large as `row`.
 template <class Out>
-std::unique_ptr<Maker> image_maker(const Making<Out>& making, int64_t count, int64_t height, int64_t width);
+std::unique_ptr<Maker> image_maker(Visit visit, const Box& image, const Box& row);
 
 }  // namespace core

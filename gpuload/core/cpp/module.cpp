@@ -38,6 +38,7 @@
 #include "maps.hpp"
 #include "pages.hpp"
 #include "pilresize.hpp"
+#include "policies.hpp"
 #include "queue.hpp"
 #include "random.hpp"
 #include "resize.hpp"
@@ -655,6 +656,34 @@ void edit(const Array<const uint8_t, 4>& images, const Array<const double, 2>& e
         editor.edit(images.data() + i * size.bytes(), size, edits_of(i), out.data() + i * size.bytes());
 }
 
+void policy_edits(const Array<const int32_t, 2>& numbers, const Array<const float, 2>& levels,
+                  const Array<const int32_t, 2>& cubic, const Array<const int32_t, 2>& sizes,
+                  const Array<const double, 2>& rules, const Array<const double, 1>& moves,
+                  const Array<double, 3>& out) {
+    const int64_t count = numbers.shape(0), layers = numbers.shape(1);
+    const auto is_of = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == layers; };
+    require(is_of(levels) && (cubic.size() == 0 || is_of(cubic)), "policy_edits: a level, and a mark, for each operation");
+    require(sizes.shape(0) == count && sizes.shape(1) == 2 && moves.size() == 5, "policy_edits: a size for each image");
+    require(out.shape(0) == count && out.shape(1) == layers && out.shape(2) == core::EDIT_NUMBERS, "policy_edits: out");
+    require(rules.shape(1) == 5 && rules.shape(0) <= MOST_SIDE, "policy_edits: rules of five numbers");
+    for (int64_t i = 0; i < rules.shape(0); ++i) {
+        const double* rule = rules.data() + 5 * i;
+        const auto is_number = [&](int place, double least, double most) {
+            return rule[place] >= least && rule[place] <= most && rule[place] == std::floor(rule[place]);
+        };
+        const bool has_numbers = std::fabs(rule[2]) <= core::MOST_LEVEL && std::fabs(rule[3]) <= core::MOST_LEVEL;
+        require(has_numbers && is_number(0, 0, 19) && is_number(1, 0, core::NUM_FORMS - 1) && is_number(4, -1, 5),
+                "policy_edits: rules");
+    }
+    for (int64_t i = 0; i < numbers.size(); ++i) {
+        require(numbers.data()[i] >= 0 && numbers.data()[i] < rules.shape(0), "policy_edits: operations without a rule");
+        require(std::fabs(levels.data()[i]) <= core::MOST_LEVEL, "policy_edits: levels");
+    }
+    const core::Drawn drawn{count, layers, numbers.data(), levels.data(), cubic.size() == 0 ? nullptr : cubic.data(), sizes.data()};
+    const core::Policy policy{reinterpret_cast<const core::Rule*>(rules.data()), rules.shape(0), moves.data(), moves.data() + 2};
+    unlocked_if_long(out.size(), [&] { core::write_edits(drawn, policy, out.data()); });
+}
+
 std::unique_ptr<core::Maker> edit_maker(int64_t height, int64_t width, int64_t channels, const Array<const double, 2>& edits) {
     const core::Size size{height, width, channels};
     const int64_t num_numbers = edits.shape(1);
@@ -806,128 +835,167 @@ void resize_as_pillow(const Array<const uint8_t, 1>& image, int64_t offset, int6
 
 using Numbers = Array<const int32_t, 2>;
 
-const int32_t* each_or_none(const Numbers& numbers, int64_t count, int64_t columns) {
-    require(numbers.shape(1) == columns && (numbers.shape(0) == count || numbers.shape(0) == 0), "make_rows: numbers an image");
-    return numbers.shape(0) == 0 ? nullptr : numbers.data();
+template <class T, int N>
+std::vector<T> copy_of(const Array<const T, N>& array) {  // others may write to the array meanwhile
+    return {array.data(), array.data() + array.size()};
 }
 
-// Checks the work on so many images.
-template <class Out>
-core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
-                            float width, bool antialias, const Array<const double, 2>& edits, const Numbers& edit_start,
-                            const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
-                            const Numbers& start, const Numbers& mirror, int fill, const Array<const float, 1>& mean,
-                            const Array<const float, 1>& scale, bool out_planes, int64_t out_height, int64_t out_width) {
-    const bool has_edits = edits.shape(0) > 0;
-    const core::Walking<uint8_t> window{each_or_none(edit_start, count, 2), each_or_none(edit_mirror, count, 2),
-                                        uint8_t(edit_fill), mean.data(), scale.data(), false, edit_height, edit_width};
-    const core::Resizing resizing{each_or_none(boxes, count, 4), each_or_none(sizes, count, 2),
-                                  {table.data(), table.size(), width, antialias}};
-    const core::Walking<Out> walking{each_or_none(start, count, 2), each_or_none(mirror, count, 2), uint8_t(fill),
-                                     mean.data(), scale.data(), out_planes, out_height, out_width};
-    require((resizing.boxes == nullptr) == (resizing.sizes == nullptr), "make_rows: a size a box");
-    require(resizing.boxes == nullptr || (table.size() > 1 && width >= 1 && width <= 16), "make_rows: a filter");
-    require((walking.start == nullptr) == (walking.mirror == nullptr) && fill >= 0 && fill <= 255, "make_rows: a walk");
-    require((window.start == nullptr) == (window.mirror == nullptr) && edit_fill >= 0 && edit_fill <= 255, "make_rows: a walk");
-    require(mean.size() == 3 && scale.size() == 3, "make_rows: a mean and a scale a channel");
-    require(walking.start != nullptr || (std::is_same_v<Out, uint8_t> && !out_planes), "make_rows: what is not walked over");
-    require(is_image(out_height, out_width, 3), "make_rows: sizes");
-    require(has_edits ? edits.shape(0) == count : window.start == nullptr, "make_rows: edits of each image");
-    if (has_edits) {
-        require(edit_height > 0 && edit_width > 0 && edit_height <= MOST_SIDE && edit_width <= MOST_SIDE, "make_rows: sizes");
-        for (int64_t i = 0; i < count; ++i)
-            require(core::are_edits({edits.data() + i * edits.shape(1), edits.shape(1)}, {edit_height, edit_width, 3}),
-                    "make_rows: numbers that are no edits");
+// Visit for Python. Once images go through it, it is not changed.
+class PyVisit {
+  public:
+    PyVisit(int64_t count, int64_t channels) : visit_{count, channels, {}, {}, {}} {
+        require(count >= 0 && is_side(channels), "Visit: sizes");
     }
-    return {resizing, {has_edits ? edits.data() : nullptr, edits.shape(1), window}, walking};
-}
+    PyVisit(const PyVisit&) = delete;
 
-template <class Out>
-void check_result(int64_t count, const core::Making<Out>& making, const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
-    const int64_t height = making.walking.height, width = making.walking.width;
-    require(declined.size() == count, "make_rows: a row an image");
-    require(out.size() % count == 0 && out.size() / count % 3 == 0 && out.size() / count / 3 % height == 0 &&
-                out.size() / count / 3 / height == width,
-            "make_rows: the result has another size");
-}
-
-double decode_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
-                    const Numbers& regions, const nb::sequence& images, const Array<int8_t, 1>& declined) {
-    const int64_t count = begins.size();
-    check_rows(raw, begins, ends, 0, 0);
-    std::list<Result> memory;
-    std::vector<core::Room> rooms;
-    for (nb::handle image : images) {
-        require(memory.emplace_back().take(image.ptr()), "decode: images are uint8 [height, width, 3]");
-        rooms.push_back({memory.back().data(), memory.back().size()});
+    void resize(const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table, float width, bool antialias) {
+        require(each(boxes, 4) && each(sizes, 2), "Visit: a box and a size an image");
+        require(table.size() == 0 || (table.size() > 1 && width >= 1 && width <= 16), "Visit: a filter");
+        add(core::Resizing{copy_of(boxes), copy_of(sizes), copy_of(table), width, antialias});
     }
-    const bool fits = heads.shape(0) == count && heads.shape(1) == 6 && int64_t(rooms.size()) == count;
-    require(fits && declined.size() == count, "decode: a head and a result an image");
-    if (count == 0) return 0;
-    const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
-    Release lock;
-    return double(core::decode_rows(codec, files, rooms.data(), declined.data())) / 1e9;
-}
 
-template <class Out>
-double make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
-                        const Numbers& regions, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
-                        float width, bool antialias, const Array<const double, 2>& edits, const Numbers& edit_start,
-                        const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
-                        const Numbers& start, const Numbers& mirror, int fill, const Array<const float, 1>& mean,
-                        const Array<const float, 1>& scale, bool out_planes, int64_t out_height, int64_t out_width,
-                        const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
-    const int64_t count = begins.size();
-    check_rows(raw, begins, ends, 0, 0);
-    require(heads.shape(0) == count && heads.shape(1) == 6, "make_rows: a head an image");
-    if (count == 0) return 0;
-    const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
-    const core::Making<Out> making =
-        making_of<Out>(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
-                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width);
-    check_result(count, making, out, declined);
-    Release lock;
-    return double(core::make_rows(codec, files, making, out.data(), declined.data())) / 1e9;
-}
-
-template <class Out>
-void make_rows_of_images(const nb::sequence& images, const Numbers& boxes, const Numbers& sizes,
-                         const Array<const float, 1>& table, float width, bool antialias,
-                         const Array<const double, 2>& edits, const Numbers& edit_start, const Numbers& edit_mirror,
-                         int edit_fill, int64_t edit_height, int64_t edit_width, const Numbers& start, const Numbers& mirror,
-                         int fill, const Array<const float, 1>& mean, const Array<const float, 1>& scale, bool out_planes,
-                         int64_t out_height, int64_t out_width, const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
-    std::list<Image> memory;
-    std::vector<core::Pixels> pixels;
-    for (nb::handle image : images) {
-        const bool is_taken = memory.emplace_back().take(image.ptr());
-        require(is_taken && memory.back().shape(2) == 3, "make_rows: images are uint8 of three channels");
-        pixels.push_back({memory.back().data(), memory.back().shape(0), memory.back().shape(1)});
+    void edit(const Array<const double, 2>& edits) {
+        require(edits.shape(0) == visit_.count, "Visit: edits of each image");
+        add(core::Editing{copy_of(edits), edits.shape(1)});
     }
-    const auto count = int64_t(pixels.size());
-    if (count == 0) return;
-    const core::Making<Out> making =
-        making_of<Out>(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
-                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width);
-    check_result(count, making, out, declined);
-    Release lock;
-    core::make_rows(pixels.data(), count, making, out.data(), declined.data());
-}
 
-std::unique_ptr<core::Maker> image_maker(
-    bool writes_floats, int64_t count, int64_t image_height, int64_t image_width, const Numbers& boxes, const Numbers& sizes,
-    const Array<const float, 1>& table, float width, bool antialias, const Array<const double, 2>& edits,
-    const Numbers& edit_start, const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
-    const Numbers& start, const Numbers& mirror, int fill, const Array<const float, 1>& mean, const Array<const float, 1>& scale,
-    bool out_planes, int64_t out_height, int64_t out_width) {
-    require(count > 0 && is_image(image_height, image_width, 3), "make_rows: sizes");
-    const auto make = [&]<class Out>(Out) {
-        const core::Making<Out> making =
-            making_of<Out>(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
-                           edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width);
-        return core::image_maker(making, count, image_height, image_width);
+    void walk(const Numbers& start, const Numbers& mirror, const Numbers& sizes, int fill) {
+        require(each(start, 2) && each(mirror, 2), "Visit: a window an image");
+        require(sizes.shape(1) == 2 && (sizes.shape(0) == 1 || sizes.shape(0) == visit_.count), "Visit: sizes of windows");
+        require(fill >= 0 && fill <= 255, "Visit: fill is no uint8");
+        add(core::Walking{copy_of(start), copy_of(mirror), copy_of(sizes), uint8_t(fill)});
+    }
+
+    void finish(const Array<const float, 1>& mean, const Array<const float, 1>& scale, bool out_planes) {
+        require(ends_in_walk(), "Visit: the last step is a walk");
+        require(mean.size() == visit_.channels && scale.size() == visit_.channels, "Visit: a mean and a scale a channel");
+        require(!is_ready_, "Visit: it has its last step");
+        is_ready_ = true;
+        visit_.mean = copy_of(mean);
+        visit_.scale = copy_of(scale);
+        visit_.out_planes = out_planes;
+    }
+
+    const core::Visit& use() {
+        is_ready_ = true;
+        return visit_;
+    }
+    bool ends_in_walk() const {
+        return !visit_.steps.empty() && std::holds_alternative<core::Walking>(visit_.steps.back());
+    }
+
+  private:
+    bool each(const Numbers& numbers, int64_t columns) const {
+        return numbers.shape(0) == visit_.count && numbers.shape(1) == columns;
+    }
+    void add(core::Step step) {
+        require(!is_ready_, "Visit: it has its last step");
+        visit_.steps.push_back(std::move(step));
+    }
+
+    core::Visit visit_;
+    bool is_ready_ = false;
+};
+
+// Images for Python: an array of four axes, or arrays of three axes in a sequence, whose memory is held.
+template <class T>
+class Images {
+  public:
+    // Returns false if the first is of another dtype. Throws if others are.
+    bool take(nb::handle images) {
+        if (all_.take(images.ptr())) {
+            const int64_t size = all_.shape(1) * all_.shape(2) * all_.shape(3);
+            for (int64_t i = 0; i < all_.shape(0); ++i) items_.push_back({all_.data() + i * size, all_.shape(1), all_.shape(2), all_.shape(3)});
+            return true;
+        }
+        nb::sequence sequence;
+        require(nb::try_cast(images, sequence), "make_rows: images");
+        for (nb::handle image : sequence) {
+            Array<T, 3>& memory = memory_.emplace_back();
+            const bool is_taken = memory.take(image.ptr());
+            if (!is_taken && items_.empty()) return false;
+            require(is_taken, "make_rows: images of one dtype, of three axes");
+            items_.push_back({memory.data(), memory.shape(0), memory.shape(1), memory.shape(2)});
+        }
+        return true;
+    }
+
+    struct Item {
+        T* data;
+        int64_t first, second, third;  // axes
     };
-    return writes_floats ? make(float()) : make(uint8_t());
+    const std::vector<Item>& items() const { return items_; }
+
+  private:
+    Array<T, 4> all_;
+    std::list<Array<T, 3>> memory_;
+    std::vector<Item> items_;
+};
+
+template <class Out>
+std::vector<core::Room<Out>> rooms_of(const Images<Out>& images, const PyVisit& visit, const core::Visit& steps) {
+    require((std::is_same_v<Out, uint8_t> && !steps.out_planes) || visit.ends_in_walk(), "make_rows: the last step is a walk");
+    std::vector<core::Room<Out>> rooms;
+    for (const auto& item : images.items()) {
+        require((steps.out_planes ? item.first : item.third) == steps.channels, "make_rows: channels");
+        rooms.push_back(steps.out_planes ? core::Room<Out>{item.data, item.second, item.third} : core::Room<Out>{item.data, item.first, item.second});
+    }
+    require(int64_t(rooms.size()) == steps.count, "make_rows: a result an image");
+    return rooms;
+}
+
+// Calls `use(rooms)` for results of uint8 or of float32.
+template <class Use>
+void with_rooms(nb::handle images, const PyVisit& visit, const core::Visit& steps, const Use& use) {
+    Images<uint8_t> bytes;
+    if (bytes.take(images)) return use(rooms_of(bytes, visit, steps));
+    Images<float> floats;
+    require(floats.take(images), "make_rows: results are uint8 or float32, of three axes");
+    use(rooms_of(floats, visit, steps));
+}
+
+double make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
+                          const Numbers& regions, PyVisit& visit, nb::handle out, const Array<int8_t, 1>& declined) {
+    const int64_t count = begins.size();
+    check_rows(raw, begins, ends, 0, 0);
+    const core::Visit& steps = visit.use();
+    require(heads.shape(0) == count && heads.shape(1) == 6, "make_rows: a head an image");
+    require(regions.shape(1) == 4 && (regions.shape(0) == count || regions.shape(0) == 0), "make_rows: a region an image");
+    require(steps.count == count && declined.size() == count, "make_rows: a row an image");
+    const int32_t* const boxes = regions.shape(0) == 0 ? nullptr : regions.data();
+    const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), boxes, count};
+    int64_t time_ns = 0;
+    with_rooms(out, visit, steps, [&](const auto& rooms) {
+        Release lock;
+        time_ns = core::make_rows(codec, files, steps, rooms.data(), declined.data());
+    });
+    return double(time_ns) / 1e9;
+}
+
+void make_rows_of_images(PyVisit& visit, nb::handle images, nb::handle out, const Array<int8_t, 1>& declined) {
+    const core::Visit& steps = visit.use();
+    Images<const uint8_t> memory;
+    require(memory.take(images), "make_rows: images are uint8, of three axes");
+    std::vector<core::Pixels> pixels;
+    for (const auto& item : memory.items()) {
+        require(item.third == steps.channels, "make_rows: channels");
+        pixels.push_back({item.data, item.first, item.second});
+    }
+    require(steps.count == int64_t(pixels.size()) && declined.size() == steps.count, "make_rows: a row an image");
+    with_rooms(out, visit, steps, [&](const auto& rooms) {
+        Release lock;
+        core::make_rows(pixels.data(), steps, rooms.data(), declined.data());
+    });
+}
+
+std::unique_ptr<core::Maker> image_maker(PyVisit& visit, bool writes_floats, int64_t image_height, int64_t image_width,
+                                         int64_t out_height, int64_t out_width) {
+    const core::Visit& steps = visit.use();
+    require(steps.count > 0 && is_image(image_height, image_width, steps.channels), "maker: sizes");
+    require(is_image(out_height, out_width, steps.channels), "maker: sizes");
+    require((!writes_floats && !steps.out_planes) || visit.ends_in_walk(), "maker: the last step is a walk");
+    const auto make = writes_floats ? core::image_maker<float> : core::image_maker<uint8_t>;
+    return make(steps, {0, 0, image_height, image_width}, {0, 0, out_height, out_width});
 }
 
 void taps(const Array<const float, 1>& table, float width, bool antialias, int64_t from, const Array<int32_t, 1>& first,
@@ -1015,12 +1083,18 @@ NB_MODULE(_native, module) {
     module.def("resize", resize<float>);
     module.def("taps", taps);
     module.def("edit", edit);
+    module.def("policy_edits", policy_edits);
     module.def("walk_maker", walk_maker);
     module.def("edit_maker", edit_maker);
-    module.def("image_maker", image_maker);
     module.def("make_gray", make_gray);
-    module.def("make_rows", make_rows_of_images<uint8_t>);
-    module.def("make_rows", make_rows_of_images<float>);
+    nb::class_<PyVisit>(module, "Visit")
+        .def(nb::init<int64_t, int64_t>())
+        .def("resize", &PyVisit::resize)
+        .def("edit", &PyVisit::edit)
+        .def("walk", &PyVisit::walk)
+        .def("finish", &PyVisit::finish)
+        .def("make_rows", make_rows_of_images)
+        .def("maker", image_maker);
     module.def("warp_nearest", warp_nearest);
     module.def("sample_nearest", sample_nearest);
     module.def("sample_linear", sample_linear<uint8_t>);
@@ -1037,7 +1111,5 @@ NB_MODULE(_native, module) {
     nb::class_<core::Codec>(module, "Codec")
         .def(nb::init<const std::string&, const std::string&>())
         .def_prop_ro("version", &core::Codec::version)
-        .def("decode", decode_files)
-        .def("make_rows", make_rows_of_files<uint8_t>)
-        .def("make_rows", make_rows_of_files<float>);
+        .def("make_rows", make_rows_of_files);
 }

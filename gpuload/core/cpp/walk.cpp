@@ -227,7 +227,8 @@ Walker<In, Out>::Walker(const Walk<In, Out>& walk)
       scale(walk.scale, walk.scale + channels) {
     const auto length = size_t(channels * window_width);
     means.resize(length), scales.resize(length), edge.resize(length);
-    for (size_t i = 0; i < length; ++i) {
+    if constexpr (std::is_same_v<Out, uint8_t>) std::fill(edge.begin(), edge.end(), fill);  // nothing is computed
+    for (size_t i = 0; i < length && !std::is_same_v<Out, uint8_t>; ++i) {
         const size_t channel = out_planes ? i / size_t(window_width) : i % size_t(channels);
         means[i] = mean[channel];
         scales[i] = scale[channel];

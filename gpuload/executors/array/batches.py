@@ -3,8 +3,9 @@
 Ops that make a walk are one kernel, for any number of images. The other ops are run in their array forms on CuPy;
 some of these launch kernels of their own (`Resize`).
 
-Nothing here waits for the device but the answer to ``Checks``, in ``finish``: CuPy copies draws to the device through
-pinned memory of its own, without waiting (CuPy 13, ``cupy.array``), and frees memory in the order of the stream.
+Nothing here waits for the device but the answer to ``Checks``, in ``finish``: draws go there with the batch, in the
+same upload (`device.Bundle`), or CuPy copies them through pinned memory of its own, without waiting (CuPy 13,
+``cupy.array``); and it frees memory in the order of the stream.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class ArrayBatchExecutor:
     kind: Literal["batches"] = "batches"
     name = "array"
     any_length = True
+    bundles = True
 
     def __init__(self, graph: Graph, *, device: str) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]
@@ -76,6 +78,7 @@ class ArrayBatchExecutor:
         for run in self._runs:
             if isinstance(run, int):
                 now |= {name: _in_place(self._xp, now[name]) for name in self.graph.targets[run]}
+                devices.settle()
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
                 now |= {
                     # Only fields that are handed out: a later op reads its field and writes to memory of its own.
@@ -85,7 +88,11 @@ class ArrayBatchExecutor:
                 continue
             name, piece = run
             piece_draws = [draws[place] for place in piece.places]
-            now[name] = as_values(self._xp, piece.after, self._run_piece(piece, now[name], piece_draws, checks))
+            values = self._run_piece(piece, now[name], piece_draws, checks)
+            if piece.after.ragged or (piece.after.uniform and isinstance(values, list)):
+                devices.settle()  # CuPy puts them together
+            now[name] = as_values(self._xp, piece.after, values)
+        devices.settle()
         # Behind all questions: one event covers them, and the host asks for it when the batch is handed out.
         checks.send()
         return now, checks
@@ -93,9 +100,14 @@ class ArrayBatchExecutor:
     def _run_piece(self, piece: Piece, x: Values, draws: list[Draw], checks: Checks) -> Any:
         """Return a field after the ops of a piece."""
         if piece.is_walk and len(x):
+            devices.open_bundle()
             return piece.walk_batch(self._xp, x, draws)
         x = _in_place(self._xp, x)
         for op, draw in zip(piece.ops, draws, strict=True):
+            if op.checks or not devices.can_wait(op.array_batch):
+                devices.settle()
+            else:
+                devices.open_bundle()
             if op.checks:
                 checks.ask(op, x)
             x = op.array_batch(self._xp, x, draw)

@@ -56,14 +56,15 @@ class ArrayRowExecutor:
         self._copies_images = _copies_images(graph) and not graph.mixes  # which takes rows from one another
 
     def run(
-        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any], names: Collection[str] | None = None
-    ) -> Fields:
+        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any], names: Collection[str] | None = None,
+        memory: Memory | None = None,
+    ) -> Fields:  # fmt: skip
         """Return the fields of ``graph.results`` after all ops; see ``RowExecutor``."""
         result_names = self.graph.results if names is None else self.graph.results.intersection((*names, *out))
         count = len(next(iter(fields.values()), ()))
         size = _copied_rows(fields, count) if self._copies_images else count
         if count <= size:
-            return self._run(fields, draws, out, result_names)
+            return self._run(fields, draws, out, result_names, memory)
         pieces = []
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
@@ -71,7 +72,7 @@ class ArrayRowExecutor:
             parts = {name: values[rows] for name, values in out.items()}
             try:
                 row_fields = {name: values[rows] for name, values in fields.items()}
-                pieces.append(self._run(row_fields, row_draws, parts, result_names))
+                pieces.append(self._run(row_fields, row_draws, parts, result_names, memory))
             except RowError as error:
                 raise error.shift_rows(begin) from None
         return {
@@ -79,12 +80,13 @@ class ArrayRowExecutor:
         }
 
     def _run(
-        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]
-    ) -> Fields:
+        self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str],
+        memory: Memory | None,
+    ) -> Fields:  # fmt: skip
         """Return the fields of these names after all ops, for all rows at once."""
         now = dict(fields)
         for run in self._runs:
-            run.run(now, draws, out, result_names)
+            run.run(now, draws, out, result_names, memory)
         return {name: now[name] for name in now if name in result_names}
 
     @cached_property
@@ -118,7 +120,7 @@ class ArrayRowExecutor:
     def _decoding(self) -> list[bool]:
         """Whether the core takes the files, for each stage that decodes."""
         stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
-        return [stage.takes_list for stage in stages if any(op.codec for op in stage.ops)]
+        return [stage.calls_codec for stage in stages if any(op.codec for op in stage.ops)]
 
     def close(self) -> None:
         """Give back memory: that of a thread ends with the thread."""
@@ -152,7 +154,10 @@ class _JointRun:
         before = {name: op for op, names in zip(graph.ops[:place], graph.outputs, strict=False) for name in names}
         self._private_names = {name for name in graph.targets[place] if name in before and not before[name].joint}
 
-    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]) -> None:
+    def run(
+        self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str],
+        memory: Memory | None,
+    ) -> None:  # fmt: skip
         """Bring the fields from before the op to behind it.
 
         Fields that no later op acts on get memory of their own. Other results may share theirs: no op writes to its
@@ -209,14 +214,25 @@ class _FieldRun:
         (stage,) = self.stages
         return stage.maker([draws[place] for place in stage.places], count)
 
-    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str]) -> None:
-        """Bring the field from before the ops to behind them."""
+    def run(
+        self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any], result_names: Collection[str],
+        memory: Memory | None,
+    ) -> None:  # fmt: skip
+        """Bring the field from before the ops to behind them; ``memory`` is for images that are results."""
         result = out.get(self.name) if self._is_last else None
         # Memory that this thread uses again must not be handed out: so not for a field that is a result.
-        now[self.name] = self._run_tiles(now[self.name], draws, result, reuses=self.name not in result_names)
+        is_result = self.name in result_names
+        writes_results = is_result and self._is_last and len(self.stages) == 1 and not self._ragged
+        memory = memory if writes_results else None
+        now[self.name] = self._run_tiles(now[self.name], draws, result, memory, reuses=not is_result)
 
-    def _run_tiles(self, x: Values, draws: Sequence[Draw], out: Array | None, *, reuses: bool) -> Values:
-        """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of ``_image_memory``."""
+    def _run_tiles(
+        self, x: Values, draws: Sequence[Draw], out: Array | None, new_memory: Memory | None, *, reuses: bool
+    ) -> Values:
+        """Return the field after all ops, in ``out`` if that is given; ``reuses`` as of ``_image_memory``.
+
+        ``new_memory``: gives that of images of sizes of their own; None: new memory.
+        """
         count = len(x)
         if self.after.uniform and out is None:
             out = np.empty((count, *self.after.fixed_shape), self.after.dtype)
@@ -231,7 +247,9 @@ class _FieldRun:
             joined_rows = self._uniform or self._ragged or self._takes_list or isinstance(x, np.ndarray)
             tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
             try:
-                memory = _image_memory(self.name, begin) if self._makes_list and reuses else np.empty
+                memory = new_memory or np.empty
+                if self._makes_list and reuses:
+                    memory = _image_memory(self.name, begin)
                 result = self._tile(tile, plans, rows, None if out is None else out[rows], memory, watch)
             except RowError as error:
                 raise error.shift_rows(begin) from None

@@ -1,13 +1,12 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
-    decode    files to images of sizes of their own, some of them in one call of the core
-    image     files, or images, to one size and through the ops behind that, in one call of the core
+    image     files, or images, through ops that the core does in one visit of each image, some of them in one call
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one kernel on a GPU
     edit      a run of ops that change uint8 images whose shape stays, an image after the other, in one call of the core
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is no core
 
-The forms that an op has decide (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``, ``Op.row_form``,
+The forms that an op has decide (``Op.makes_bytes``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``, ``Op.row_form``,
 ``Op.array``); no code here asks for its class.
 """
 
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from gpuload import core, stats
 from gpuload import device as devices
-from gpuload.core.face import Maker
+from gpuload.core.face import Maker, Visit
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
@@ -45,13 +44,8 @@ from gpuload.stats import Watch
 
 Array = NDArray[Any]
 RGB = 3  # channels
-MOST_PARTS = 5  # of an `ImageStage`
-# Arguments of the core that mean nothing: no boxes, no places, no filter, no edits; and a mean that changes no value.
-NO_BOXES, NO_PLACES, NO_TABLE = np.empty((0, 4), np.int32), np.empty((0, 2), np.int32), np.empty(0, np.float32)
-NO_WALK = (NO_PLACES, NO_PLACES, 0)
-NO_RESIZING, NO_EDITING = (NO_BOXES, NO_PLACES, NO_TABLE, 1.0, False), (np.empty((0, 0)), *NO_WALK, 0, 0)
-NO_CHANGE = np.zeros(RGB, np.float32)
-NO_PIXELS = np.empty((0, 0, RGB), np.uint8)
+NO_REGIONS = np.empty((0, 4), np.int32)  # no regions
+NO_PLACES, NEAREST = np.empty((0, 2), np.int32), np.empty(0, np.float32)  # no sizes; no filter
 
 
 @dataclass(frozen=True)
@@ -71,6 +65,9 @@ class Stage(ABC):
     takes_list: ClassVar[bool] = False
     """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an array."""
 
+    calls_codec: ClassVar[bool] = False
+    """True if the core decodes files."""
+
     ops: tuple[Op, ...]
     places: tuple[int, ...]
     before: Field
@@ -84,6 +81,31 @@ class Stage(ABC):
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """Return values that are the same for all rows of a call, made once; ``draws`` are those of the ops."""
         return draws
+
+    def can_join(self, empty_draws: Sequence[Draw]) -> bool:
+        """Return True if the core can do the ops as a step of its visit of an image: here a resize.
+
+        Args:
+            empty_draws: of all ops of the graph.
+        """
+        resamples = self.ops[0].resample(empty_draws[self.places[0]], NO_PLACES) is not None
+        return resamples and _are_bytes(self.before)
+
+    def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
+        """Add the ops to the steps of a visit, and return the sizes of the images behind them.
+
+        Args:
+            visit: of N images.
+            draws: of the ops.
+            size: int32 ``[N, 2]``, height and width of each image before the ops.
+        """
+        resample = self.ops[0].resample(draws[0], size)
+        if resample is None:
+            raise RuntimeError(f"{self} resizes without records and does not with them")
+        sizes, kind = np.ascontiguousarray(resample.sizes), resample.interpolation
+        table, width = resampling.TABLES.get(kind, NEAREST), resampling.WIDTHS.get(kind, 1.0)
+        visit.resize(np.ascontiguousarray(resample.boxes), sizes, table, width, resample.antialias)
+        return resample.sizes
 
     @property
     def has_maker(self) -> bool:
@@ -119,6 +141,37 @@ class WalkStage(Stage):
 
     word = "walk"
 
+    def can_join(self, empty_draws: Sequence[Draw]) -> bool:
+        """See ``Stage``."""
+        return _are_bytes(self.before) and self.after.dtype in walk.DTYPES
+
+    def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
+        """See ``Stage``.
+
+        Where sizes vary the walk over the images of each size is folded by itself: a window may begin at the far end of
+        its image. All else is the same for all images.
+        """
+        paths = []
+        for shape, rows, count in _by_size(size):
+            begin = walk.begin(self.before, count, (*shape, _channels(self.before)))
+            paths.append((rows, _fold_ops(begin, self.ops, _rows(draws, rows))))
+        path = paths[0][1]
+        if len(paths) == 1:
+            start, mirror = (np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror))
+            windows = np.array([path.window], np.int32)
+        else:
+            start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
+            for rows, part in paths:
+                start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
+            windows = windows[:1] if (windows == windows[0]).all() else windows
+        visit.walk(start, mirror, windows, int(path.fill))
+        if path.mean is not None and path.scale is not None:
+            visit.finish(path.mean, path.scale, path.out_axes == "CHW")
+        elif path.out_axes == "CHW":
+            zeros = np.zeros(path.channels, np.float32)
+            visit.finish(zeros, zeros + 1, True)
+        return np.broadcast_to(windows, size.shape)
+
     @property
     def has_maker(self) -> bool:
         """See ``Stage``; float16 is made of the core's float32 by NumPy."""
@@ -146,67 +199,23 @@ class WalkStage(Stage):
         return out
 
 
-class DecodeStage(Stage):
-    """Files to images of sizes of their own, in one call of the core.
-
-    A file that the core declines is decoded by the op's array form, which raises the error.
-    """
-
-    word = "decode"
-    takes_list = True
-
-    @cached_property
-    def label(self) -> str:
-        """See ``Stage``: the core says how much of the time is decoding."""
-        return "ops"
-
-    def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
-        """See ``Stage``; the images are a list, ``memory`` is asked for that of each."""
-        (draw,), codec, files = _rows(plan, rows), native.codec(), x
-        if not isinstance(files, Ragged):
-            files = Ragged.of(files, self.before.dtype)
-        # Ones: without a codec the core is not called, and each file goes through the array form.
-        declined = np.ones(len(files), np.int8)
-        images: list[Array] = [NO_PIXELS] * len(files)
-        if codec is not None:
-            source, size = _files(self.ops[0], files, draw)
-            count_images(stats.watch(), size)
-            # Memory is taken here, with the interpreter's lock, because the core makes no arrays while it works without
-            # it.
-            images = [memory((height, width, RGB), np.dtype(np.uint8)) for height, width in size.tolist()]
-            decode: Callable[..., float] = codec.decode
-            stats.watch().move("decode_images", decode(*source, images, declined))
-        for row in np.flatnonzero(declined).tolist():
-            try:
-                images[row] = self.ops[0].array(np, files[row], {name: values[row] for name, values in draw.items()})
-            except RowError as error:
-                raise error.shift_rows(row) from None
-        return images
-
-
 @dataclass(frozen=True)
 class ImageStage(Stage):
-    """Files, or images, to images of one size in one call of the core: each of them goes all the way at once.
+    """Files, or images, through steps that the core does to each of them while it lies in the cache, in one call.
 
-    The parts are stages of their own, None where there is no such, and are done in this order. A row that the core
-    declines goes through them one by one, which makes its pixels or raises the error.
+    A row that the core declines goes through the stages one by one, which makes its pixels or raises the error. Files
+    that it does not decode are decoded by the op's array form, and their images go through the core's steps.
 
     Attributes:
-        decoding: of files; None for images of bytes in red, green and blue.
-        resizing: of all of each, or of a box.
-        window: a walk before the edits.
-        editing: the edits.
-        walking: a walk, the last.
+        decoding: of files; None for images.
+        steps: the stages behind it, in their order.
     """
 
     word = "image"
     takes_list = True
 
     decoding: Stage | None
-    resizing: Stage | None
-    window: WalkStage | None
-    editing: EditStage | None
-    walking: WalkStage | None
+    steps: tuple[Stage, ...]
 
     @cached_property
     def label(self) -> str:
@@ -214,27 +223,30 @@ class ImageStage(Stage):
         return "ops"
 
     @property
-    def parts(self) -> list[Stage]:
-        """Those that there are, in their order."""
-        parts = (self.decoding, self.resizing, self.window, self.editing, self.walking)
-        return [part for part in parts if part is not None]
+    def calls_codec(self) -> bool:  # type: ignore[override]  # a constant of other stages
+        """See ``Stage``."""
+        return self.decoding is not None and self.decoding.ops[0].makes_bytes
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
-        """See ``Stage``."""
-        draws = _rows(plan, rows)
-        out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
-        if self.decoding is None:
+        """See ``Stage``; images of sizes of their own are a list, ``memory`` is asked for that of each."""
+        draws, out = _rows(plan, rows), None
+        if self.after.uniform:
+            out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
+        if self.decoding is not None:
+            x = x if isinstance(x, Ragged) else Ragged.of(x, self.before.dtype)
+        elif isinstance(x, np.ndarray):
             # The core reads rows without gaps; an op before may have given a view of a larger image.
+            x = np.ascontiguousarray(x)
+        else:
             x = [np.ascontiguousarray(image) for image in x]
-        elif not isinstance(x, Ragged):
-            x = Ragged.of(x, self.before.dtype)
+        images, declined = self._write_rows(x, draws, out, memory)
         # The core only says no; Python's forms decode what it cannot, or find the words of the error.
-        for row in self._write_rows(x, draws, out):
+        for row in declined:
             try:
-                out[row] = self._single(x[row], _rows(draws, slice(row, row + 1)))
+                images[row] = self._single(x[row], _rows(draws, slice(row, row + 1)))
             except RowError as error:
                 raise error.shift_rows(row) from None
-        return out
+        return images
 
     @property
     def has_maker(self) -> bool:
@@ -246,90 +258,93 @@ class ImageStage(Stage):
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
         height, width, _ = self.before.fixed_shape
-        arguments = self._arguments(np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws)
-        return core.native.image_maker(self.after.dtype == np.float32, count, height, width, *arguments)
+        visit, size = self._visit(np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws)
+        writes_floats = self.after.dtype == np.float32
+        return visit.maker(writes_floats, height, width, *size[0].tolist())
 
-    def _write_rows(self, x: Any, draws: Sequence[Draw], out: Array) -> Sequence[int]:
-        """Write the rows of the result; return those that were not made."""
-        if core.native is None:
-            raise RuntimeError(f"rows of images: {core.problem}")
-        declined, source = np.empty(len(x), np.int8), (x,)
-        make_rows: Callable[..., float | None] = core.native.make_rows
-        if self.decoding is None:
+    def _write_rows(
+        self, x: Any, draws: Sequence[Draw], out: Array | None, memory: Memory
+    ) -> tuple[Any, Sequence[int]]:
+        """Return the rows of the result, and the numbers of those that were not made.
+
+        Args:
+            x: files or images.
+            draws: of the ops.
+            out: the rows; None where their images have sizes of their own, and are a list.
+            memory: gives memory for these.
+        """
+        codec = native.codec() if self.calls_codec else None
+        if core.native is None or (self.decoding is not None and codec is None):
+            return [None] * len(x) if out is None else out, range(len(x))
+        source: tuple[Any, ...] = ()
+        if isinstance(x, np.ndarray):
+            size = np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2))
+        elif codec is None or self.decoding is None:
             size = np.array([image.shape[:2] for image in x], np.int32)
         else:
-            codec = native.codec()
-            # Every row goes through the parts: Pillow decodes there.
-            if codec is None:
-                return range(len(x))
-            make_rows = codec.make_rows
             source, size = _files(self.ops[0], x, self._draws_of(self.decoding, draws)[0])
             count_images(stats.watch(), size)
-        arguments = *source, *self._arguments(size, draws), out.reshape(-1), declined
-        if (decoding_s := make_rows(*arguments)) is not None:
-            stats.watch().move("decode_images", decoding_s)
-        return np.flatnonzero(declined).tolist()
+        visit, size_after = self._visit(size, draws)
+        images: Any = out
+        if out is None:
+            # Memory is taken here, with the interpreter's lock: the core makes no arrays while it works without it.
+            images = [memory(self._shape(pixels), self.after.dtype) for pixels in size_after]
+        declined = np.empty(len(x), np.int8)
+        if codec is None:
+            visit.make_rows(x, images, declined)
+        else:
+            make_rows: Callable[..., float] = codec.make_rows
+            stats.watch().move("decode_images", make_rows(*source, visit, images, declined))
+        return images, np.flatnonzero(declined).tolist()
 
-    def _arguments(self, size: Sizes, draws: Sequence[Draw]) -> tuple[Any, ...]:
-        """Return the arguments of the core that say what becomes of images; ``size`` is height and width of each."""
-        resizing, count = NO_RESIZING, len(size)
-        if self.resizing is not None:
-            resample = self.resizing.ops[0].resample(self._draws_of(self.resizing, draws)[0], size)
-            if resample is None:
-                raise RuntimeError(f"{self.resizing} resizes without records and does not with them")
-            size = np.ascontiguousarray(resample.sizes)
-            table, width = resampling.TABLES[resample.interpolation], resampling.WIDTHS[resample.interpolation]
-            resizing = (resample.boxes, size, table, width, resample.antialias)
-        editing = NO_EDITING
-        if self.editing is not None:
-            window, _ = self._windows(self.window, size, draws)
-            size = np.broadcast_to(np.array(self.editing.before.fixed_shape[:2], np.int32), (count, 2))
-            edits = self.editing.plan(self._draws_of(self.editing, draws), count)
-            editing = (edits, *window, *self.editing.before.fixed_shape[:2])
-        window, path = self._windows(self.walking, size, draws)
-        is_planar, mean, scale = path is not None and path.out_axes == "CHW", NO_CHANGE, NO_CHANGE + 1
-        if path is not None and path.mean is not None and path.scale is not None:
-            mean, scale = path.mean, path.scale
-        shape = self.after.fixed_shape
-        size_after = shape[1:] if is_planar else shape[:2]
-        return *resizing, *editing, *window, mean, scale, is_planar, *size_after
+    def _visit(self, size: Sizes, draws: Sequence[Draw]) -> tuple[Visit, Sizes]:
+        """Return what becomes of images of these sizes, and their sizes behind it."""
+        if core.native is None:
+            raise RuntimeError(f"rows of images: {core.problem}")
+        first = self.before if self.decoding is None else self.decoding.after
+        visit = core.native.Visit(len(size), _channels(first))
+        for step in self.steps:
+            size = step.add_step(visit, self._draws_of(step, draws), size)
+        return visit, size
 
     def _draws_of(self, part: Stage, draws: Sequence[Draw]) -> Sequence[Draw]:
         """Return the draws of the ops of a part."""
         begin = self.places.index(part.places[0])
         return draws[begin : begin + len(part.ops)]
 
-    def _windows(
-        self, stage: WalkStage | None, size: Sizes, draws: Sequence[Draw]
-    ) -> tuple[tuple[Array, Array, int], Walk | None]:
-        """Return where each window of a walk begins, whether it is mirrored, and the fill; and the walk.
-
-        The walk is else the same for all images. Where sizes vary the walk over each image is folded by itself: a
-        window may begin at the far end of its image.
-        """
-        if stage is None:
-            return NO_WALK, None
-        draws = self._draws_of(stage, draws)
-        if stage.before.uniform:
-            paths = [_fold_ops(walk.begin(stage.before, len(size)), stage.ops, draws)]
-        else:
-            shapes = [(height, width, RGB) for height, width in size.tolist()]
-            begins = ((walk.begin(stage.before, 1, shape), slice(row, row + 1)) for row, shape in enumerate(shapes))
-            paths = [_fold_ops(begin, stage.ops, _rows(draws, row)) for begin, row in begins]
-        start, mirror = (
-            np.concatenate(numbers).astype(np.int32)
-            for numbers in ([path.start for path in paths], [path.mirror for path in paths])
-        )
-        return (start, mirror, int(paths[0].fill)), paths[0]
-
     def _single(self, x: Array, draws: Sequence[Draw]) -> Array:
-        """Return a file or an image after the ops, one after the other; ``draws`` are of its row alone."""
+        """Return a file or an image after the ops; ``draws`` are of its row alone."""
         now = np.asarray(x)[None]
-        for part in self.parts:
-            stats.watch().enter(part.label)
-            now = part.run(now, part.plan(self._draws_of(part, draws), 1), slice(0, 1), np.empty)
-        row: Array = now[0]
-        return row
+        if self.decoding is not None:
+            now = self._run_part(self.decoding, now, draws)
+            if (row := self._step_through(now[0], draws)) is not None:
+                return row
+        for step in self.steps:
+            now = self._run_part(step, now, draws)
+        last: Array = now[0]
+        return last
+
+    def _step_through(self, image: Array, draws: Sequence[Draw]) -> Array | None:
+        """Return an image that was decoded by Python after the steps of the core; None if it declines them."""
+        if core.native is None or not self.steps:
+            return None
+        stats.watch().enter(self.label)
+        visit, size = self._visit(np.array([image.shape[:2]], np.int32), draws)
+        out, declined = np.empty(self._shape(size[0]), self.after.dtype), np.zeros(1, np.int8)
+        visit.make_rows([np.ascontiguousarray(image)], [out], declined)
+        return None if declined[0] else out
+
+    def _shape(self, size: NDArray[np.int32]) -> tuple[int, ...]:
+        """Return the shape of an image behind the ops, of a size."""
+        if self.after.uniform:
+            return self.after.fixed_shape
+        height, width = size.tolist()
+        return height, width, _channels(self.after)
+
+    def _run_part(self, part: Stage, x: Any, draws: Sequence[Draw]) -> Any:
+        """Return an image, ``[1, ...]``, after one of the stages."""
+        stats.watch().enter(part.label)
+        return part.run(x, part.plan(self._draws_of(part, draws), 1), slice(0, 1), np.empty)
 
 
 @dataclass(frozen=True)
@@ -360,6 +375,15 @@ class EditStage(Stage):
     """Ops that change uint8 images whose shape stays: all of them on one image after the other."""
 
     word = "edit"
+
+    def can_join(self, empty_draws: Sequence[Draw]) -> bool:
+        """See ``Stage``."""
+        return _are_bytes(self.before)
+
+    def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
+        """See ``Stage``."""
+        visit.edit(self._edits(draws, size))
+        return size
 
     @property
     def has_maker(self) -> bool:
@@ -560,7 +584,7 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
             return Ragged.of(values, field.dtype, shape)
         lengths = np.array([len(value) for value in values], np.int64)
         return Ragged(xp.concatenate(values) if values else xp.empty((0, *shape), field.dtype), offsets_of(lengths))
-    return x if field.ragged else list(x)
+    return x if field.ragged or isinstance(x, list) else list(x)
 
 
 def count_images(watch: Watch, size: Any) -> None:
@@ -585,54 +609,80 @@ def last_outputs(graph: Graph) -> list[frozenset[str]]:
     return [frozenset(name for name in names if last[name] == place) for place, names in enumerate(graph.outputs)]
 
 
-def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> tuple[Stage, ...]:
-    """Return the stages with the first ones as one `ImageStage`: as many as can be, where one size follows."""
-    # The longest first: each stage more in the one call spares a pass over the images.
-    for count in range(min(len(stages), MOST_PARTS), 0, -1):
-        joined_stage, rest = _image_stage(stages[:count], empty_draws), stages[count:]
-        if joined_stage is not None and all(stage.after.uniform for stage in (joined_stage, *rest)):
+def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_first: bool = True) -> tuple[Stage, ...]:
+    """Return the stages with those that follow one another, and can be one visit of the core, as one `ImageStage`.
+
+    Where the first takes files, or images of sizes of their own, as a list, those behind it take images of one size.
+    """
+    if not stages:
+        return ()
+    # The longest first: each stage more in the one visit spares a pass over the images.
+    for count in range(_num_joining(stages, empty_draws), 0, -1):
+        joined_stage = _image_stage(stages[:count])
+        if joined_stage is None:
+            continue
+        rest = _with_images(stages[count:], empty_draws, are_first=False)
+        is_last = are_first and not rest
+        has_size = joined_stage.after.uniform and (not are_first or all(stage.after.uniform for stage in rest))
+        if has_size or is_last:
             return joined_stage, *rest
-    if len(stages) == 1 and core.native is not None and _decodes_to_rgb(stages[0]) and not stages[0].after.uniform:
-        (first,) = stages
-        return (DecodeStage(first.ops, first.places, first.before, first.after),)
-    return tuple(stages)
+    return stages[0], *_with_images(stages[1:], empty_draws, are_first=False)
 
 
-def _decodes_to_rgb(stage: Stage) -> bool:
-    """Return True if a stage decodes files to RGB pixels of uint8."""
-    return stage.before.ragged and stage.before.dtype == np.uint8 and stage.ops[0].makes_rgb
+def _num_joining(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> int:
+    """Return how many stages, from the first on, can be one visit of the core; the first may decode."""
+    if core.native is None:
+        return 0
+    count = int(_decodes(stages[0]))
+    while count < len(stages) and stages[count].can_join(empty_draws):
+        count += 1
+    return count
 
 
-def _image_stage(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> ImageStage | None:
-    """Return stages as one, or None where the core cannot do them in one call, or does so without that."""
-    first, rest = stages[0], list(stages)
-    decoding = resizing = window = editing = walking = None
-    if _decodes_to_rgb(first):
-        decoding = rest.pop(0)
-    elif not _is_rgb(first.before):
-        return None
-    if rest and rest[0].ops[0].resample(empty_draws[rest[0].places[0]], NO_PLACES) is not None:
-        resizing = rest.pop(0)
-    if rest and isinstance(rest[0], WalkStage):
-        walking = rest.pop(0)
-    if rest and isinstance(rest[0], EditStage) and rest[0].before.uniform and _is_rgb(rest[0].before):
-        window, editing, walking = walking, rest.pop(0), None
-        if rest and isinstance(rest[0], WalkStage):
-            walking = rest.pop(0)
-    is_single = len(stages) == 1 and (walking is not None or editing is not None)
-    # A walk alone, or edits alone, are one pass in their own stages already.
-    if core.native is None or rest or is_single or stages[-1].after.dtype not in walk.DTYPES:
+def _decodes(stage: Stage) -> bool:
+    """Return True if a stage decodes files."""
+    return stage.before.ragged and stage.ops[0].codec
+
+
+def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
+    """Return stages as one, or None where that spares nothing: a walk, or edits, alone are one pass already."""
+    first, last = stages[0], stages[-1]
+    decoding = first if _decodes(first) else None
+    steps = tuple(stages if decoding is None else stages[1:])
+    is_one_pass = isinstance(first, WalkStage | EditStage) if decoding is None else not first.ops[0].makes_bytes
+    if len(stages) == 1 and is_one_pass:
         return None
     ops, places = sum((stage.ops for stage in stages), ()), sum((stage.places for stage in stages), ())
-    parts = (decoding, resizing, window, editing, walking)
-    return ImageStage(ops, places, first.before, stages[-1].after, *parts)  # type: ignore[arg-type]  # of their kinds
+    return ImageStage(ops, places, first.before, last.after, decoding, steps)
 
 
-def _is_rgb(field: Field) -> bool:
-    """Return True if a field has images of bytes in three channels, which lie side by side."""
+def _are_bytes(field: Field) -> bool:
+    """Return True if a field has images of bytes whose channels, so many for all, lie side by side."""
     shape = field.shape or ()
-    are_pixels = field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and shape[2] == RGB
+    are_pixels = field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and bool(shape[2])
     return are_pixels and not field.is_channels_first
+
+
+def _channels(field: Field) -> int:
+    """Return the channels of images of ``_are_bytes``, or of a walk over them."""
+    shape = field.shape or ()
+    channels = shape[2]
+    if channels is None:
+        raise RuntimeError(f"{field} has images of varying channels")
+    return channels
+
+
+def _by_size(size: Sizes) -> Iterator[tuple[tuple[int, int], Any, int]]:
+    """Yield each height and width, the rows that have it, and how many they are."""
+    if size.strides[0] == 0 or len(size) == 1:  # one for all
+        height, width = size[0].tolist()
+        yield (height, width), slice(None), len(size)
+        return
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row, (height, width) in enumerate(size.tolist()):
+        groups.setdefault((height, width), []).append(row)
+    for shape, rows in groups.items():
+        yield shape, slice(None) if len(rows) == len(size) else np.array(rows), len(rows)
 
 
 def _have_values(*fields: Field) -> bool:
@@ -674,13 +724,13 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
         heads = read_heads(files)
         heads = heads if turns_upright(op) else without_orientation(heads)
         op.check_heads(heads[:, :3])
-    regions, size = NO_BOXES, heads[:, :2]
+    regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
     return (np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions), size
 
 
-def _rows(draws: Sequence[Draw], rows: slice) -> list[Draw]:
+def _rows(draws: Sequence[Draw], rows: Any) -> list[Draw]:
     return [{name: values[rows] for name, values in draw.items()} for draw in draws]
 
 

@@ -38,7 +38,7 @@ class Chain:
 
     kind: Literal["batches"] = "batches"
     name = "dali"
-    any_length = False
+    any_length = bundles = False
 
     def __init__(self, graph: Graph, places: Sequence[int], *, device: str, batch_size: int, num_threads: int) -> None:
         self.graph = graph

@@ -51,7 +51,7 @@ class DaliExecutor:
 
     kind: Literal["batches"] = "batches"
     name = "dali"
-    any_length = False
+    any_length = bundles = False
 
     def __init__(self, graph: Graph, *, device: str = "cpu", batch_size: int, num_threads: int) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]

@@ -173,7 +173,7 @@ class Feeding:
     """A ``BatchExecutor`` that runs nothing: it returns the inputs of a pipeline elsewhere."""
 
     kind: Literal["batches"] = "batches"
-    name, device, any_length = "dali", "cpu", False
+    name, device, any_length, bundles = "dali", "cpu", False, False
 
     def __init__(self, program: Program, batch_size: int) -> None:
         self._program, self._batch_size, self.graph = program, batch_size, program.graph

@@ -49,6 +49,7 @@ from gpuload.storage.extents import Storage
 from gpuload.storage.files import (
     Files,
     Paths,
+    any_is_remote,
     as_folder,
     by_chunks,
     expand,
@@ -209,7 +210,7 @@ class ImagesSource(FileSource):
 
     def __init__(self, content: Content, opening: Opening) -> None:
         files, bad = content.files, content.bad
-        storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None)]
+        storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None, not any_is_remote(files.paths))]
         if bad:
             names = tuple(below(content.root, path) for path in files.paths)
             bad = BadFiles(replace(files, names=names), bad.errors, behind="")

@@ -37,6 +37,7 @@ constexpr Target TARGETS[] = {
     {"scans", fuzz::scans},
     {"steps", fuzz::steps},
     {"taps", fuzz::taps},
+    {"visits", fuzz::visits},
     {"walks", fuzz::walks},
     {"warps", fuzz::warps},
     {"windows", fuzz::windows},

@@ -18,8 +18,8 @@ ROWS = bytes([*bytes(24), 0, 2, 0, 1, 0, 0, 0, 3, 2])  # two rows of all bytes; 
 LISTS = bytes([*bytes(24), 1, 2, 1, 0, 0, 0, 0, 3, 2])  # "i" of a context, and the lists "i" and "b"
 ALL_BYTES = b"\xc4"  # are made of LZW data
 HEADER = bytes(21)  # the places of scans are read from the file
-NUM_CHOICES = 107  # bytes that say what becomes of an image
-WHOLE = bytes([*bytes(102), 0, 0, 1, 0, 0])  # a walk over all of it
+NUM_CHOICES = 205  # bytes that say what becomes of an image
+WHOLE = bytes([*bytes(201), 1, 0, 0, 0])  # red, green and blue of all of it
 
 
 def _numbers() -> Iterator[bytes]:
@@ -91,7 +91,7 @@ def _rows() -> Iterator[bytes]:
 
 NUMBERS = (  # targets whose inputs are numbers alone
     "blurs", "colours", "copies", "edits", "maps", "permutations", "pillow_resizes", "resizes", "roundings", "steps",
-    "taps", "walks", "warps", "windows",
+    "taps", "visits", "walks", "warps", "windows",
 )  # fmt: skip
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "checksums": _checksums, "examples": _examples, "frames": _frames, "heads": _heads, "lzw": _lzw, "rows": _rows,

@@ -104,6 +104,7 @@ void rows(Input input);
 void scans(Input input);
 void steps(Input input);
 void taps(Input input);
+void visits(Input input);
 void walks(Input input);
 void warps(Input input);
 void windows(Input input);

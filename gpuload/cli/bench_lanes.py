@@ -1,0 +1,159 @@
+"""The lanes of images to a GPU, measured beside one another, and which of them to write.
+
+Lanes     `LANES`: arguments of a loader, as a user writes them. A lane that is not for these ops, or whose package is
+          not installed, is a line with the reason and its remedy.
+Measured  in turns, ``ROUNDS`` times each, half of the time each: a machine that is busier for a while slows down all of
+          them. The faster turn counts.
+Choice    the lane with the most records/s. Among those that are within ``NOISE`` of it, as all are beside a slow step,
+          the one that takes the least processor time: it leaves the most to the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import gpuload as gl
+from gpuload import device as devices
+from gpuload.errors import GpuloadError
+
+LANES: tuple[Mapping[str, str], ...] = (
+    {"executor": "array"},
+    {"executor": "dali", "decode": "host"},
+    {"executor": "dali"},
+)
+MEANINGS = (
+    'executor="array" and decode="host" make the CPU\'s pixels. executor="dali" decodes on the GPU, by nvJPEG, whose '
+    "pixels differ by a level here and there."
+)
+DECODING = "decoding:"  # a line of ``describe()``
+ROUNDS = 2
+NOISE = 0.97  # of the fastest one: a smaller difference is noise
+
+Figures = tuple[float, float]  # records/s; milliseconds of processor time for a record, of all threads
+Measure = Callable[[gl.Loader, float], Figures]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane and what was measured of it.
+
+    Attributes:
+        words: the arguments of a loader, ``executor="array"``.
+        records_per_s: 0 where it was not measured.
+        core_ms: processor time of all threads for a record, milliseconds.
+        why_not: why it was not measured, and what to do about it.
+    """
+
+    words: str
+    records_per_s: float = 0.0
+    core_ms: float = 0.0
+    why_not: str = ""
+
+    def line(self) -> str:
+        """Return a line of the table."""
+        if self.why_not:
+            return f"{self.words:<32} {self.why_not}"
+        return f"{self.words:<32} {self.records_per_s:>10,.0f} {self.core_ms:>12.2f}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The lanes beside one another.
+
+    Attributes:
+        lanes: in the order of ``LANES``; none where there was nothing to measure.
+        why_not: why there was not.
+        auto: where a loader without these arguments decodes, as it describes it.
+    """
+
+    lanes: tuple[Lane, ...] = ()
+    why_not: str = ""
+    auto: str = ""
+
+    @property
+    def _rated(self) -> list[Lane]:
+        """The lanes that were measured."""
+        return [lane for lane in self.lanes if not lane.why_not]
+
+    @property
+    def best(self) -> Lane | None:
+        """The lane to write; None where none could be measured."""
+        top_rate = max((lane.records_per_s for lane in self._rated), default=0.0)
+        fast = [lane for lane in self._rated if lane.records_per_s >= NOISE * top_rate]
+        return min(fast, key=lambda lane: lane.core_ms, default=None)
+
+    def reason(self) -> str:
+        """Return in a sentence why it is the best one."""
+        best = self.best
+        if best is None:
+            return "No lane could be measured."
+        rest = [lane for lane in self._rated if lane != best]
+        if not rest:
+            return f"{best.words} is the only lane that could be measured here."
+        second = max(rest, key=lambda lane: lane.records_per_s)
+        if second.records_per_s < NOISE * best.records_per_s:
+            times = best.records_per_s / second.records_per_s
+            return f"{best.words} is {times:.2f} times as fast as {second.words}."
+        times = second.core_ms / best.core_ms if best.core_ms else 1.0
+        return f"{best.words} is as fast as {second.words}, which takes {times:.2f} times its processor time."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        return {
+            "lanes": [asdict(lane) for lane in self.lanes],
+            "best_lane": None if self.best is None else self.best.words,
+            "lanes_why_not": self.why_not,
+            "auto_lane": self.auto,
+        }
+
+
+def compare_lanes(
+    make_loader: Callable[..., gl.Loader], loader: gl.Loader, measure: Measure, seconds: float
+) -> Comparison | None:
+    """Return the lanes beside one another; None where the loader decodes no images, or has a CPU by the user's wish.
+
+    Args:
+        make_loader: makes a loader from the arguments of a lane.
+        loader: of the same source and ops, in the lane that it chose by itself.
+        measure: returns the figures of a loader in so many seconds.
+        seconds: for each lane.
+    """
+    if not any(op.codec for op in loader.ops):
+        return None
+    if loader.device == "cpu":
+        device, reason = devices.choose("auto")
+        # There is a GPU, and the user wrote device="cpu".
+        return None if device != "cpu" else Comparison(why_not=f"there is no GPU to measure them on: {reason}")
+    turns: dict[str, list[Lane]] = {}
+    for _ in range(ROUNDS):
+        for arguments in LANES:
+            words = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
+            lanes = turns.setdefault(words, [])
+            if not any(lane.why_not for lane in lanes):
+                lanes.append(_measure_lane(words, arguments, make_loader, measure, seconds / ROUNDS))
+    return Comparison(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_decoding(loader))
+
+
+def _decoding(loader: gl.Loader) -> str:
+    """Return where a loader decodes images, and why, as it describes it."""
+    lines = [line for line in loader.describe().splitlines() if line.startswith(DECODING)]
+    return "".join(lines).removeprefix(DECODING).strip()
+
+
+def _measure_lane(
+    words: str, arguments: Mapping[str, str], make_loader: Callable[..., gl.Loader], measure: Measure, seconds: float
+) -> Lane:
+    try:
+        with make_loader(**arguments) as loader:
+            return Lane(words, *measure(loader, seconds))
+    except GpuloadError as error:
+        return Lane(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
+    except RuntimeError as error:  # of DALI or CUDA, which this card or this version of them does not like
+        return Lane(words, why_not=f"failed: {' '.join(str(error).split())}")
+
+
+def _best_turn(turns: list[Lane]) -> Lane:
+    """Return a lane that was not measured, or its faster turn."""
+    return next((lane for lane in turns if lane.why_not), max(turns, key=lambda lane: lane.records_per_s))

@@ -1,0 +1,188 @@
+"""Bundles: what a batch needs on a GPU goes there in one upload, and kernels wait for it.
+
+Each op whose form for a batch is marked by `device.waits` is called while its images are not there yet: it must launch
+nothing but kernels that wait, or settle the bundle before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import device, threads
+from gpuload.errors import SpecError
+from gpuload.ops.base import RowError
+from gpuload.spec import Field
+from tests import emulated_gpu, opexamples
+from tests.emulated_gpu import opcounts
+
+pytestmark = pytest.mark.gpu
+
+ROOM_BYTES = 1 << 22
+WAITING_OPS = [
+    name
+    for name in opexamples.NAMES
+    if opcounts.runs_on_a_gpu(opexamples.example(name)) and device.can_wait(opexamples.example(name).array_batch)
+]
+NEVER_WAITING = ("Cast", "OneOf", "RandomIoUCrop", "Sometimes", "Shuffle")  # as they stand in their examples
+COUNT = 6
+
+
+class CountingBundle(device.Bundle):
+    """A bundle that notes which calls were made when it was settled last.
+
+    Attributes:
+        calls: of CUDA, by their names.
+    """
+
+    def __init__(self, lane: device.Lane) -> None:
+        super().__init__(lane)
+        self.calls = emulated_gpu.calls()
+
+    def settle(self) -> None:
+        super().settle()
+        self.calls = emulated_gpu.calls()
+
+
+def images_of(dtype: str, channels: int, *, are_alike: bool) -> list[Any]:
+    random = np.random.default_rng(3)
+    sides = [(40, 36)] * COUNT if are_alike else [(40 + row % 3, 36 - row) for row in range(COUNT)]
+    levels = [random.integers(0, 256, (*side, channels)) for side in sides]
+    return [(level / 255 if dtype.startswith("f") else level).astype(dtype) for level in levels]
+
+
+def bundle_of(
+    lane: device.Lane, images: list[Any], *, room_bytes: int = ROOM_BYTES
+) -> tuple[CountingBundle, list[Any]]:
+    """Return a bundle that holds images, and the images on the GPU, which are not there yet."""
+    num_bytes = sum(image.nbytes for image in images)
+    memory = device.pinned(num_bytes + room_bytes)
+    on_host: list[Any] = []
+    end = 0
+    for image in images:
+        on_host.append(memory[end : end + image.nbytes].view(image.dtype).reshape(image.shape))
+        on_host[-1][...] = image
+        end += image.nbytes
+    bundle = CountingBundle(lane)
+    bundle.hold(memory, end)
+    return bundle, [bundle.upload(image) for image in on_host]
+
+
+def values_of(result: Any) -> list[Any]:
+    return [image.get() for image in result]
+
+
+@pytest.fixture
+def lane() -> Any:
+    lane = device.Lane("gpu:0")
+    with lane:
+        yield lane
+    lane.close()
+
+
+def test_most_ops_wait():
+    assert len(WAITING_OPS) >= 35
+
+
+@pytest.mark.parametrize("are_alike", [True, False], ids=["of one size", "of many sizes"])
+@pytest.mark.parametrize("name", WAITING_OPS)
+def test_an_op_launches_nothing_before_its_images_are_there_and_makes_the_same_pixels(lane, name, are_alike):
+    op, xp = opexamples.example(name).of("image"), device.cupy()
+    num_waiting = 0
+    for dtype, channels in [
+        ("uint8", 3),
+        ("float32", 3),
+        *([("float64", 17)] if are_alike else []),
+    ]:  # no kernel reads the last
+        images = images_of(dtype, channels, are_alike=are_alike)
+        sizes = np.array([image.shape[:2] for image in images], np.int32)
+        values: Any = np.stack(images) if are_alike else images
+        field = Field("image", np.dtype(dtype), values.shape[1:] if are_alike else (None, None, channels), axes="HWC")
+        try:
+            op.field_after(field)
+            draw = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), sizes)
+        except (SpecError, RowError, KeyError):
+            continue  # it takes no such images
+        right = values_of(op.array_batch(xp, on_device(xp, values), draw))
+        bundle, waiting = bundle_of(lane, [values] if are_alike else values)
+
+        with bundle:
+            device.open_bundle()
+            result = op.array_batch(xp, waiting[0] if are_alike else waiting, draw)
+        since = emulated_gpu.since(bundle.calls)
+        num_waiting += not bundle.is_settled
+        if not bundle.is_settled:
+            assert (since.get("cuLaunchKernel", 0), since.get("uploads", 0)) == (0, 0), dtype
+        bundle.settle()
+        for image, meaning in zip(values_of(result), right, strict=True):
+            np.testing.assert_array_equal(image, meaning)
+    assert num_waiting or not are_alike or name in NEVER_WAITING
+
+
+def on_device(xp: Any, values: Any) -> Any:
+    return [xp.asarray(value) for value in values] if isinstance(values, list) else xp.asarray(values)
+
+
+def test_draws_and_images_are_one_upload(lane):
+    xp, op = device.cupy(), gl.ops.RandomFlip()
+    images = np.stack(images_of("uint8", 3, are_alike=True))
+    draw = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), np.full((COUNT, 2), 36, np.int32))
+    bundle, (batch,) = bundle_of(lane, [images])
+    before = emulated_gpu.calls()
+
+    with bundle:
+        device.open_bundle()
+        op.array_batch(xp, batch, draw)
+        device.settle()
+
+    since = emulated_gpu.since(before)
+    assert (since["uploads"], since["cuLaunchKernel"]) == (1, 1)
+
+
+def test_parameters_without_room_are_uploads_of_their_own_and_right(lane):
+    xp, op = device.cupy(), gl.ops.RandomFlip(1.0)
+    images = np.stack(images_of("uint8", 3, are_alike=True))
+    draw = op.draw(np.zeros((COUNT, op.num_uniforms)), np.full((COUNT, 2), 36, np.int32))
+    bundle, (batch,) = bundle_of(lane, [images], room_bytes=8)
+    before = emulated_gpu.calls()
+
+    with bundle:
+        device.open_bundle()
+        result = op.array_batch(xp, batch, draw)
+        device.settle()
+
+    assert emulated_gpu.since(before)["uploads"] == 2
+    np.testing.assert_array_equal(result.get(), op.array_batch(np, images, draw))
+    assert bundle.parameter_bytes > 8  # later slots have room for them
+
+
+def test_what_is_added_behind_the_first_upload_is_a_second_one(lane):
+    images = np.stack(images_of("uint8", 3, are_alike=True))
+    bundle, (batch,) = bundle_of(lane, [images])
+    with bundle:
+        device.settle()
+        device.open_bundle()
+        numbers = device.parameters(np.arange(5))
+        device.settle()
+
+    assert numbers.get().tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(batch.get(), images)
+
+
+def test_a_bundle_of_one_thread_is_none_of_another(lane):
+    bundle, _ = bundle_of(lane, images_of("uint8", 3, are_alike=True))
+    seen: list[Any] = []
+
+    def look() -> None:
+        with lane:
+            seen.append(device.parameters(np.arange(3)).get().tolist())
+
+    with bundle:
+        device.open_bundle()
+        threads.join(threads.start(1, look, name="gpuload-test", stop=lambda: None))
+
+    assert seen == [[0, 1, 2]]
+    assert not bundle.parameter_bytes
