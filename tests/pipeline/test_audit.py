@@ -167,8 +167,8 @@ def core_fault(monkeypatch):
     """Have the executor on rows shift a channel of the record BAD."""
     run = ArrayRowExecutor.run
 
-    def faulty(self, fields, draws, out, names=None):
-        results = run(self, fields, draws, out, names)
+    def faulty(self, fields, draws, out, *words):
+        results = run(self, fields, draws, out, *words)
         for row in np.flatnonzero((np.asarray(fields["image"]) == PHOTOS[BAD]).all(axis=(1, 2, 3))):
             shift_channel(results["image"][row])
         return results
@@ -213,8 +213,8 @@ class TestADifference:
     def test_of_a_row_that_nobody_wrote_shows_the_pattern(self, monkeypatch):
         run = ArrayRowExecutor.run
 
-        def skip(self, fields, draws, out, names=None):
-            results = run(self, fields, draws, {}, {*out, *(names or ())})
+        def skip(self, fields, draws, out, names=None, *words):
+            results = run(self, fields, draws, {}, {*out, *(names or ())}, *words)
             is_bad = (np.asarray(fields["image"]) == PHOTOS[BAD]).all(axis=(1, 2, 3))
             for name, values in out.items():
                 values[~is_bad] = results[name][~is_bad]
