@@ -116,7 +116,7 @@ def bounds_of(graph: Graph, names: Collection[str], party_of: Callable[[int], st
             bound = stated_bound(op.bounds, party_of(place))
             if op.codec and graph.specs[place][name].dtype == np.uint16:
                 bound = scale_bound(bound, WIDE)
-            now[name] = join_bounds(now[name], _of_dtype(bound, graph.specs[place][name]))
+            now[name] = join_bounds(now[name], _of_record(bound, graph.specs[place][name]))
     return {name: now[name] for name in names}
 
 
@@ -127,9 +127,15 @@ def _worst(bounds: Sequence[Bound]) -> Bound:
     return result
 
 
-def _of_dtype(bound: Bound, field: Field) -> Bound:
-    """Return a bound for a field: levels are no unit of floating-point numbers."""
-    return replace(bound, largest=0.0) if field.dtype.kind == "f" and bound.relative else bound
+def _of_record(bound: Bound, field: Field) -> Bound:
+    """Return a bound for the values of a single record; levels are no unit of floating-point numbers.
+
+    How many values may differ is true of many images: of one that is smooth, half of all sums may be halves.
+    """
+    if bound == EXACT:
+        return bound
+    largest = 0.0 if field.dtype.kind == "f" and bound.relative else bound.largest
+    return replace(bound, largest=largest, share=1)
 
 
 def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:

@@ -6,8 +6,10 @@ kernels on a GPU.
 
 from __future__ import annotations
 
+import gc
 import pickle
 import re
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 import gpuload as gl
 from gpuload import device as devices
 from gpuload import rng
+from gpuload.cli import parity_ops
 from gpuload.errors import RowError
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
@@ -24,6 +27,7 @@ from gpuload.order import Position
 from gpuload.pipeline import audit
 from tests.ops.test_every_op import all_ops, png
 from tests.ops.test_every_op import source as source_of_all
+from tests.threads import until
 
 COUNT, SIDE = 24, 12
 PHOTOS = np.random.default_rng(5).integers(0, 256, (COUNT, SIDE, SIDE, 3), np.uint8)
@@ -125,6 +129,15 @@ def test_what_is_no_share_is_refused(value):
     assert "audit=0.001" in caught.value.remedy
 
 
+def test_batches_whose_ops_run_elsewhere_are_refused_and_zero_is_no_audit():
+    with loader(audit=0.1) as with_audit, pytest.raises(gl.GpuloadError, match=r"audit=0\.1") as caught:
+        with_audit.feed(lambda: None, ("image",))
+
+    assert 'via="generator"' in caught.value.remedy
+    with loader(ops=(), audit=0) as without:
+        without.feed(lambda: None, ("image",))
+
+
 def test_it_says_what_it_does():
     with loader(audit=1e-3) as raising, loader(audit="count") as counting, loader(audit=(0.01, "count")) as more:
         assert "audit:     0.1 % of the records are made again on the CPU and compared; a difference is a Pixel" in (
@@ -154,8 +167,8 @@ def core_fault(monkeypatch):
     """Have the executor on rows shift a channel of the record BAD."""
     run = ArrayRowExecutor.run
 
-    def faulty(self, fields, draws, out, names=None):
-        results = run(self, fields, draws, out, names)
+    def faulty(self, fields, draws, out, *words):
+        results = run(self, fields, draws, out, *words)
         for row in np.flatnonzero((np.asarray(fields["image"]) == PHOTOS[BAD]).all(axis=(1, 2, 3))):
             shift_channel(results["image"][row])
         return results
@@ -196,6 +209,23 @@ class TestADifference:
         assert "executor 'array' on cpu made it by RandomFlip Normalize" in error.cause
         assert f"loader.replace(audit=0).batch_at({step}, 0)" in error.remedy
         assert state_step == 1
+
+    def test_of_a_row_that_nobody_wrote_shows_the_pattern(self, monkeypatch):
+        run = ArrayRowExecutor.run
+
+        def skip(self, fields, draws, out, names=None, *words):
+            results = run(self, fields, draws, {}, {*out, *(names or ())}, *words)
+            is_bad = (np.asarray(fields["image"]) == PHOTOS[BAD]).all(axis=(1, 2, 3))
+            for name, values in out.items():
+                values[~is_bad] = results[name][~is_bad]
+            return results | out
+
+        monkeypatch.setattr(ArrayRowExecutor, "run", skip)
+        monkeypatch.setattr(ArrayRowExecutor, "has_makers", False)
+        with loader(ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
+            errors = epoch_of(with_audit)[1]
+
+        assert f"the one at [0, 0, 0] is {audit.PATTERN}, and should be" in errors[0].what
 
     def test_is_of_the_batch_that_is_made_anew(self, core_fault):
         with loader() as with_audit, pytest.raises(gl.PixelError):
@@ -253,7 +283,18 @@ def test_other_seeds_choose_other_records():
     assert audited(audit=0.3, seed=4) == chosen(0.3, seed=4)
 
 
-def test_a_loader_that_is_dropped_or_closed_in_mid_epoch_ends_its_threads():
+def test_an_iterator_that_is_dropped_ends_the_thread_that_audits():
+    with loader(batch_size=2) as with_audit:
+        batches = iter(with_audit)
+        next(batches)
+        assert any(thread.name.startswith("gpuload-audit") for thread in threading.enumerate())
+        del batches
+        gc.collect()
+
+        assert until(lambda: not any(thread.name.startswith("gpuload-audit") for thread in threading.enumerate()))
+
+
+def test_a_loader_that_is_closed_in_mid_epoch_says_so():
     with loader(batch_size=1) as with_audit:
         batches = iter(with_audit)
         next(batches)
@@ -349,13 +390,35 @@ class TestAFaultOnAGpu:
             with pytest.raises(gl.PixelError, match=expected):
                 next(batches)
 
-    def test_memory_that_was_not_written_has_the_pattern(self, monkeypatch):
-        devices.cupy().get_default_memory_pool().free_all_blocks()  # of lanes of other tests
-        with_fault(monkeypatch, skip_image)
-        with loader(device="gpu", ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
-            _, errors = epoch_of(with_audit)
+    def test_memory_that_was_not_written_has_the_pattern(self):
+        cupy = devices.cupy()
+        cupy.get_default_memory_pool().free_all_blocks()  # of lanes of other tests
+        lane, sizes = devices.Lane("gpu:0"), [5000, 70_000, 5000]
+        with lane:
+            before = [cupy.full(size, 7, np.uint8) for size in sizes]
+            del before
 
-        assert f"is {audit.PATTERN}, and should be" in errors[0].what
+        lane.fill_free_memory(sizes, audit.PATTERN)
+
+        with lane:
+            memory = [cupy.empty(size, np.uint8) for size in sizes]
+            assert all((array.get() == audit.PATTERN).all() for array in memory)
+        lane.close()
+
+    def test_has_the_memory_of_the_first_batches_filled_once(self, monkeypatch):
+        calls = []
+        fill = devices.Lane.fill_free_memory
+        monkeypatch.setattr(
+            devices.Lane, "fill_free_memory", lambda lane, sizes, byte: (calls.append(sizes), fill(lane, sizes, byte))
+        )
+        with loader(device="gpu", ops=[gl.ops.RandomFlip()], batch_size=COUNT) as with_audit:
+            list(with_audit)
+            list(with_audit)
+        with loader(device="gpu", audit=None) as without:
+            list(without)
+
+        assert len(calls) == 1
+        assert PHOTOS.nbytes in calls[0]
 
     def test_is_found_in_steps_that_are_done_together(self, monkeypatch):
         with_fault(monkeypatch, shift_channel_on_gpu)
@@ -476,13 +539,14 @@ class TestRowsOfManyKinds:
 
             assert with_audit.stats()["records_audited"] == with_audit.stats()["records"]
 
-    def test_texts_rows_and_drawn_parameters_stand_beside(self):
+    @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+    def test_texts_rows_and_drawn_parameters_stand_beside(self, device):
         def read(rows):
             return {"text": [f"n{n}" for n in rows], "rows": [np.full((n % 4, 2), n, np.float32) for n in rows]}
 
         beside = gl.records(COUNT, read, fields={"text": (str, ()), "rows": ("float32", (None, 2))})
         with gl.Loader(
-            gl.zip(source(), beside), 5, ops=OPS, audit=1.0, drawn=True, device="cpu", shuffle=True
+            gl.zip(source(), beside), 5, ops=OPS, audit=1.0, drawn=True, device=device, shuffle=True
         ) as with_audit:
             batches = list(with_audit)
 
@@ -665,6 +729,15 @@ class TestASoundLoader:
     def test_of_all_ops_has_no_difference(self):
         assert differences(device="cpu") == (6, 0)
 
+    def test_of_images_has_no_difference_behind_dali(self):
+        pytest.importorskip("nvidia.dali")
+        ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip(), gl.ops.Normalize(127.0, 60.0)]
+        with gl.Loader(files(), 5, ops=ops, executor="dali", device="cpu", audit=1.0, num_threads=1) as with_audit:
+            list(with_audit)
+
+            assert with_audit.stats()["records_audited"] == COUNT
+
+    @pytest.mark.slow
     def test_of_all_ops_has_no_difference_behind_dali(self):
         pytest.importorskip("nvidia.dali")
 
@@ -673,6 +746,39 @@ class TestASoundLoader:
     @pytest.mark.gpu
     def test_of_all_ops_has_no_difference_on_a_gpu(self):
         assert differences(device="gpu", executor="array") == (6, 0)
+
+
+SIZES = (gl.ops.RandomResizedCrop(40, 40), gl.ops.Resize(16, 16))  # the last one halves the sides: many sums are halves
+PLACES = [("array", "cpu"), ("dali", "cpu"), pytest.param("array", "gpu", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.slow  # some 300 loaders, each for a second of processor time or less
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("executor", "device"), PLACES)
+def test_sound_loaders_of_each_op_by_itself_and_behind_a_resize_have_no_difference(executor, device):
+    if executor == "dali":
+        pytest.importorskip("nvidia.dali")
+    num_audited, wrong = 0, []
+    for call in parity_ops.calls():
+        op = parity_ops.op_of(call)
+        images = parity_ops.source_for(op)
+        chains = [[op]]
+        if "image" in images.spec and "boxes" not in images.spec:
+            chains += [[size, op, *more] for size in SIZES for more in ([], [gl.ops.Normalize(120.0, 60.0)])]
+        for ops in chains:
+            try:
+                words = {"executor": executor, "device": device, "num_threads": 2, "audit": (1.0, "count")}
+                with_audit = gl.Loader(images, 16, ops=ops, seed=3, shuffle=True, **words)
+            except gl.GpuloadError:  # the ops do not fit one another, or none of them has a form in DALI
+                continue
+            with with_audit:
+                list(with_audit)
+                stats = with_audit.stats()
+            num_audited += stats["records_audited"]
+            wrong += [ops] * (stats["records_differing"] > 0)
+
+    assert wrong == []
+    assert num_audited > 10_000
 
 
 def differences(**settings):
