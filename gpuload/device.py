@@ -451,6 +451,16 @@ def parameters(array: NDArray[Any]) -> Any:
     return cupy().asarray(array) if bundle is None or not bundle.is_open else bundle.add(array)
 
 
+def zeros(shape: tuple[int, ...] | int, dtype: Any) -> Any:
+    """Return an array of zeros on the current GPU, for kernels of `kernel`; in an open `Bundle` it waits as they do."""
+    array, bundle = cupy().empty(shape, dtype), _current.bundle
+    if bundle is None or not bundle.is_open:
+        array.fill(0)
+    else:
+        bundle.launch(array.fill, 0)
+    return array
+
+
 def settle() -> None:
     """Upload the current `Bundle`, launch the kernels that wait for it, and close it; without one do nothing.
 
@@ -520,6 +530,7 @@ def constant(make: Callable[[], NDArray[Any]]) -> Any:
 
 @cache
 def _constant(make: Callable[[], NDArray[Any]], number: int) -> Any:
+    settle()  # see `Bundle.launch`
     array = cupy().asarray(make())
     cupy().cuda.get_current_stream().synchronize()  # work on other streams reads it, too
     return array
@@ -814,6 +825,9 @@ class Bundle:
         end = begin + array.nbytes
         self.parameter_bytes += array.nbytes + PARAMETER_ALIGN_BYTES
         if end > self._host.size or not array.nbytes:
+            # First what waits: memory that only its kernels know by an address is free for this array otherwise.
+            self.settle()
+            self.is_open = True
             return cupy().asarray(array)
         np.copyto(self._host[begin:end].view(array.dtype).reshape(array.shape), array)
         self._end = end
@@ -821,7 +835,11 @@ class Bundle:
         return self._memory[begin:end].view(array.dtype).reshape(array.shape)
 
     def launch(self, raw: Any, *arguments: Any) -> None:
-        """Have a kernel wait; its arguments are kept until it is launched."""
+        """Have a kernel wait; its arguments are kept until it is launched.
+
+        Arrays of which it has only the address are not: memory that is taken meanwhile may be theirs, and only what
+        waits as well may write to it.
+        """
         self._launches.append((raw, arguments))
 
     def settle(self) -> None:

@@ -188,7 +188,7 @@ def equalize(
         return [image for part in parts for image in part] if has_lists else xp.concatenate(parts)
     words = np.zeros((len(x), 4), np.int32)
     words[:, :2], words[:, 2] = grid, apply
-    counts = xp.zeros((len(x), num_tables * LEVELS), np.int32)
+    counts = device.zeros((len(x), num_tables * LEVELS), np.int32)
     tiles = tile_sizes(sizes, grid)
     Pixels(xp, x, words, size=num_tiles * tiles).change(COUNT, stats=counts, step=counts.shape[1])
     images = np.zeros(len(x), IMAGE)

@@ -360,7 +360,7 @@ def equalize(xp: ModuleType, x: Any, apply: Numbers) -> Any:
     """See `colour.equalize`; three launches: histograms, tables, and the look-up."""
     images = Pixels(xp, x, apply.astype(np.int32))
     entries = 256 * images.channels
-    counts = xp.zeros((images.count, entries), np.int32)
+    counts = device.zeros((images.count, entries), np.int32)
     images.change(COUNT_LEVELS, stats=counts, step=entries)
     even_tables = xp.empty((images.count, entries), np.uint8)
     device.kernel(EVEN_TABLES, "even")((images.count * images.channels,), (256,), (counts, even_tables))

@@ -506,7 +506,7 @@ class _Run:
         """Upload the edits and what the turns say, and queue the kernels."""
         parts = [self._numbers, *(turn.images for turn in self._turns)]
         # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
-        upload = self._xp.asarray(np.concatenate([part.view(np.uint8) for part in parts]))
+        upload = device.parameters(np.concatenate([part.view(np.uint8) for part in parts]))
         begin = self._numbers.nbytes
         for turn in self._turns:
             self._launch(turn, upload[begin:], upload)
@@ -525,7 +525,8 @@ class _Run:
             num_tiles = (1 if channels == RGB else channels) * int(tiles.prod(axis=1).max())
         num_tables, tables, counts, step = max(channels, num_tiles), 0, 0, 256 * max(channels + 1, num_tiles)
         if has_tiles or not present.isdisjoint(COUNTING):
-            counts, blocks = xp.zeros(count * step, np.int32), max(-(-turn.num_pixels // COUNTED_PIXELS), num_tiles)
+            counts = device.zeros(count * step, np.int32)
+            blocks = max(-(-turn.num_pixels // COUNTED_PIXELS), num_tiles)
             self._kernel(COUNT, "count")(
                 (blocks * count,), (cuda.THREADS,),
                 (images, numbers, constants, counts, np.int64(step), np.int32(blocks)),

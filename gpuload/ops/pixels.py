@@ -197,7 +197,7 @@ class Pixels:
         Args:
             test: the text that tells of one number.
         """
-        marks = self._xp.zeros(self.count, bool)
+        marks = device.zeros(self.count, bool)
         blocks = cuda.blocks(int(self._lengths.max()), self.count)
         if blocks:
             device.kernel(cuda.mark(self._type, self.channels, test), "mark")(
