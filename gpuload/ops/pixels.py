@@ -66,6 +66,7 @@ class Places(NamedTuple):
         if isinstance(x, (list, Ragged)):
             table = walk.tabulate(x)
             return cls(table[:, 6], table[:, :3], table[:, 3:5], int(table[0, 5]), np.dtype(first.dtype))
+        device.hold(x)
         address = x.data.ptr + x.strides[0] * np.arange(count, dtype=np.int64)
         strides, size = (
             np.broadcast_to(np.array(row, np.int64), (count, len(row))) for row in (x.strides[1:], x.shape[1:3])

@@ -269,6 +269,7 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
         table, item = tabulate(images), images[0].itemsize
         down, across, deep = (table[:, axes.index(axis)] // item for axis in "HWC")
         return table[:, 6], down, across, deep, table[:, 3 + axes.index("C")]
+    device.hold(images)
     item, next_image = images.itemsize, images.strides[0]
     addresses = images.data.ptr + next_image * np.arange(len(images), dtype=np.int64)
     strides = (images.strides[1 + axes.index(axis)] // item for axis in "HWC")
@@ -285,6 +286,7 @@ def sizes(images: Any) -> NDArray[np.int32]:
 
 def tabulate(images: Any) -> NDArray[np.int64]:
     """Return strides in bytes, shape and address of each of some arrays of three axes on a GPU, int64 ``[N, 7]``."""
+    device.hold(images)
     if isinstance(images, device.Views):
         return images.table
     rows = [(*image.strides, *image.shape, image.data.ptr) for image in images]
