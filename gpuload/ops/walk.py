@@ -280,7 +280,9 @@ def sizes(images: Any) -> NDArray[np.int32]:
     """Return height and width of images ``[height, width, channels]``, int32 ``[N, 2]``; of an array a single row."""
     if isinstance(images, device.Views):
         return images.table[:, 3:5].astype(np.int32)
-    shapes = [image.shape[:2] for image in images] if isinstance(images, (list, Ragged)) else [images.shape[1:3]]
+    if isinstance(images, Ragged):
+        return np.stack([images.lengths, np.full(len(images), images.payload.shape[1])], axis=1).astype(np.int32)
+    shapes = [image.shape[:2] for image in images] if isinstance(images, list) else [images.shape[1:3]]
     return np.array(shapes, np.int32).reshape(len(shapes), 2)
 
 
@@ -289,6 +291,11 @@ def tabulate(images: Any) -> NDArray[np.int64]:
     device.hold(images)
     if isinstance(images, device.Views):
         return images.table
+    if isinstance(images, Ragged):  # to make an array of each takes longer
+        payload, table = images.payload, np.empty((len(images), 7), np.int64)
+        table[:, :3], table[:, 3], table[:, 4:6] = payload.strides, images.lengths, payload.shape[1:]
+        table[:, 6] = payload.data.ptr + images.offsets[:-1] * payload.strides[0]
+        return table
     rows = [(*image.strides, *image.shape, image.data.ptr) for image in images]
     return np.array(rows, np.int64).reshape(len(rows), 7)
 

@@ -14,9 +14,10 @@ import pytest
 import gpuload as gl
 from gpuload import device, threads
 from gpuload.errors import SpecError
-from gpuload.ops import pixels
+from gpuload.ops import pixels, walk
 from gpuload.ops.addresses import AddressTable, RowAddresses
 from gpuload.ops.base import RowError
+from gpuload.ragged import Ragged
 from gpuload.spec import Field
 from tests import emulated_gpu, opexamples
 from tests.emulated_gpu import opcounts
@@ -227,3 +228,16 @@ def test_memory_that_a_waiting_kernel_has_by_its_address_is_no_other_arrays_befo
 
         assert memory.data.ptr != address == later.data.ptr  # it is free behind the kernels
         np.testing.assert_array_equal(copy.get(), numbers)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, 3)])
+def test_images_in_a_ragged_lie_where_each_of_them_does(part):
+    payload = device.cupy().arange(9 * 14 * 4, dtype=np.int16).reshape(9, 14, 4)[:, 2:, :3]
+    images = Ragged(payload, np.array([1, 3, 4, 9]))[part]
+
+    np.testing.assert_array_equal(walk.tabulate(images), walk.tabulate(list(images)))
+    np.testing.assert_array_equal(walk.sizes(images), walk.sizes(list(images)))
+    assert pixels.reads(device.cupy(), images)
+    assert not pixels.reads(device.cupy(), Ragged(payload[..., 0], images.offsets))
+    for image, copy in zip(images, pixels.move(device.cupy(), images), strict=True):
+        np.testing.assert_array_equal(copy.get(), image.get())
