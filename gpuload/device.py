@@ -461,6 +461,16 @@ def zeros(shape: tuple[int, ...] | int, dtype: Any) -> Any:
     return array
 
 
+def hold(images: Any) -> None:
+    """Keep arrays of which kernels get only the addresses until the kernels that wait have been launched.
+
+    Memory that nobody refers to is another array's next, which may be written while these kernels still wait.
+    """
+    bundle = _current.bundle
+    if bundle is not None and bundle.is_open:
+        bundle.owners.append(images)
+
+
 def settle() -> None:
     """Upload the current `Bundle`, launch the kernels that wait for it, and close it; without one do nothing.
 
@@ -530,7 +540,6 @@ def constant(make: Callable[[], NDArray[Any]]) -> Any:
 
 @cache
 def _constant(make: Callable[[], NDArray[Any]], number: int) -> Any:
-    settle()  # see `Bundle.launch`
     array = cupy().asarray(make())
     cupy().cuda.get_current_stream().synchronize()  # work on other streams reads it, too
     return array
@@ -782,6 +791,7 @@ class Bundle:
 
     Attributes:
         is_open: True if kernels wait: from `open_bundle` to `settle`.
+        owners: arrays of which kernels that wait have the addresses, see the function `hold`.
         parameter_bytes: of all parameters, whether they had room or not.
     """
 
@@ -793,6 +803,7 @@ class Bundle:
         self._ranges: list[tuple[int, int]] = []  # of bytes that wait
         self._launches: list[tuple[Any, tuple[Any, ...]]] = []
         self._outer: list[Bundle | None] = []
+        self.owners: list[Any] = []
         self.is_open, self.parameter_bytes = False, 0
 
     @property
@@ -825,9 +836,6 @@ class Bundle:
         end = begin + array.nbytes
         self.parameter_bytes += array.nbytes + PARAMETER_ALIGN_BYTES
         if end > self._host.size or not array.nbytes:
-            # First what waits: memory that only its kernels know by an address is free for this array otherwise.
-            self.settle()
-            self.is_open = True
             return cupy().asarray(array)
         np.copyto(self._host[begin:end].view(array.dtype).reshape(array.shape), array)
         self._end = end
@@ -835,11 +843,7 @@ class Bundle:
         return self._memory[begin:end].view(array.dtype).reshape(array.shape)
 
     def launch(self, raw: Any, *arguments: Any) -> None:
-        """Have a kernel wait; its arguments are kept until it is launched.
-
-        Arrays of which it has only the address are not: memory that is taken meanwhile may be theirs, and only what
-        waits as well may write to it.
-        """
+        """Have a kernel wait; its arguments are kept until it is launched, and so is what `hold` was given."""
         self._launches.append((raw, arguments))
 
     def settle(self) -> None:
@@ -856,6 +860,7 @@ class Bundle:
         launches, self._launches = self._launches, []
         for raw, arguments in launches:
             raw(*arguments)
+        self.owners.clear()
 
     def __enter__(self) -> Bundle:
         """Make it the one that `parameters` and `kernel` of this thread wait for."""

@@ -688,6 +688,9 @@ class MemoryPointer:
     def __init__(self, mem: Any, offset: int) -> None:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, 0
 
+    def __add__(self, num_bytes: int) -> MemoryPointer:
+        return MemoryPointer(self.mem, self.ptr + num_bytes - self.mem.ptr)
+
 
 class PooledMemory:
     """Memory out of the pool of the stream that is current, which goes back there when it is dropped."""

@@ -38,6 +38,7 @@ class AddressTable:
 
     def upload(self) -> Any:
         """Return the addresses on the GPU, int32 words; they go there once."""
+        device.hold(self._owners)
         if self._on_device is None:
             self._on_device = device.parameters(self.addresses.reshape(-1).view(np.int32))
         return self._on_device

@@ -34,8 +34,10 @@ def reads(xp: ModuleType, x: Any) -> bool:
         return False
     if isinstance(x, device.Views):
         shapes = set(map(tuple, x.table[:, 3:6].tolist()))
+    elif isinstance(x, Ragged):
+        shapes = {(length, *x.payload.shape[1:]) for length in set(x.lengths.tolist())}
     else:
-        shapes = {image.shape for image in x} if isinstance(x, (list, Ragged)) else {x.shape[1:]}
+        shapes = {image.shape for image in x} if isinstance(x, list) else {x.shape[1:]}
     if any(len(shape) != 3 for shape in shapes) or len({shape[2] for shape in shapes}) != 1:
         return False
     is_known = x[0].dtype.name in cuda.TYPES and 1 <= next(iter(shapes))[2] <= MOST_CHANNELS
@@ -66,6 +68,7 @@ class Places(NamedTuple):
         if isinstance(x, (list, Ragged)):
             table = walk.tabulate(x)
             return cls(table[:, 6], table[:, :3], table[:, 3:5], int(table[0, 5]), np.dtype(first.dtype))
+        device.hold(x)
         address = x.data.ptr + x.strides[0] * np.arange(count, dtype=np.int64)
         strides, size = (
             np.broadcast_to(np.array(row, np.int64), (count, len(row))) for row in (x.strides[1:], x.shape[1:3])
@@ -164,10 +167,10 @@ class Pixels:
         self, xp: ModuleType, x: Any, *words: Array, boxes: Boxes | None = None, size: Boxes | None = None,
         raw: bool = False,
     ) -> None:  # fmt: skip
-        self._xp, self._images = xp, list(x) if isinstance(x, Ragged) else x
-        self.count, self.channels, self.dtype = len(x), int(self._images[0].shape[2]), np.dtype(self._images[0].dtype)
+        self._xp, first = xp, x[0]
+        self.count, self.channels, self.dtype = len(x), int(first.shape[2]), np.dtype(first.dtype)
         self._type = cuda.RAW_TYPES[self.dtype.itemsize] if raw else cuda.TYPES[self.dtype.name]
-        places = Places.of(self._images)
+        places = Places.of(x)
         self._table = table = places.table(IMAGE)
         before: Boxes = places.size
         if boxes is not None:

@@ -269,6 +269,7 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
         table, item = tabulate(images), images[0].itemsize
         down, across, deep = (table[:, axes.index(axis)] // item for axis in "HWC")
         return table[:, 6], down, across, deep, table[:, 3 + axes.index("C")]
+    device.hold(images)
     item, next_image = images.itemsize, images.strides[0]
     addresses = images.data.ptr + next_image * np.arange(len(images), dtype=np.int64)
     strides = (images.strides[1 + axes.index(axis)] // item for axis in "HWC")
@@ -279,14 +280,22 @@ def sizes(images: Any) -> NDArray[np.int32]:
     """Return height and width of images ``[height, width, channels]``, int32 ``[N, 2]``; of an array a single row."""
     if isinstance(images, device.Views):
         return images.table[:, 3:5].astype(np.int32)
-    shapes = [image.shape[:2] for image in images] if isinstance(images, (list, Ragged)) else [images.shape[1:3]]
+    if isinstance(images, Ragged):
+        return np.stack([images.lengths, np.full(len(images), images.payload.shape[1])], axis=1).astype(np.int32)
+    shapes = [image.shape[:2] for image in images] if isinstance(images, list) else [images.shape[1:3]]
     return np.array(shapes, np.int32).reshape(len(shapes), 2)
 
 
 def tabulate(images: Any) -> NDArray[np.int64]:
     """Return strides in bytes, shape and address of each of some arrays of three axes on a GPU, int64 ``[N, 7]``."""
+    device.hold(images)
     if isinstance(images, device.Views):
         return images.table
+    if isinstance(images, Ragged):  # to make an array of each takes longer
+        payload, table = images.payload, np.empty((len(images), 7), np.int64)
+        table[:, :3], table[:, 3], table[:, 4:6] = payload.strides, images.lengths, payload.shape[1:]
+        table[:, 6] = payload.data.ptr + images.offsets[:-1] * payload.strides[0]
+        return table
     rows = [(*image.strides, *image.shape, image.data.ptr) for image in images]
     return np.array(rows, np.int64).reshape(len(rows), 7)
 

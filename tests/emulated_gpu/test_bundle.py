@@ -14,8 +14,10 @@ import pytest
 import gpuload as gl
 from gpuload import device, threads
 from gpuload.errors import SpecError
+from gpuload.ops import pixels, walk
 from gpuload.ops.addresses import AddressTable, RowAddresses
 from gpuload.ops.base import RowError
+from gpuload.ragged import Ragged
 from gpuload.spec import Field
 from tests import emulated_gpu, opexamples
 from tests.emulated_gpu import opcounts
@@ -30,6 +32,7 @@ WAITING_OPS = [
 ]
 NEVER_WAITING = ("Cast", "OneOf", "RandomIoUCrop", "Sometimes", "Shuffle")  # as they stand in their examples
 COUNT = 6
+WORK = frozenset({"cuLaunchKernel", "uploads", "downloads", "device copies", "cudaMemset", "cudaMemsetAsync"})
 
 
 class CountingBundle(device.Bundle):
@@ -88,35 +91,38 @@ def test_most_ops_wait():
     assert len(WAITING_OPS) >= 35
 
 
-@pytest.mark.parametrize("are_alike", [True, False], ids=["of one size", "of many sizes"])
+@pytest.mark.parametrize("form", ["of one size", "of many sizes", "windows of one size"])
 @pytest.mark.parametrize("name", WAITING_OPS)
-def test_an_op_launches_nothing_before_its_images_are_there_and_makes_the_same_pixels(lane, name, are_alike):
+def test_an_op_launches_nothing_before_its_images_are_there_and_makes_the_same_pixels(lane, name, form):
+    are_alike, part = form != "of many sizes", slice(1 if form.startswith("windows") else 0, None)
     op, xp = opexamples.example(name).of("image"), device.cupy()
     num_waiting = 0
     for dtype, channels in [
         ("uint8", 3),
         ("float32", 3),
-        *([("float64", 17)] if are_alike else []),
+        *([("float64", 17)] if form == "of one size" else []),
     ]:  # no kernel reads the last
         images = images_of(dtype, channels, are_alike=are_alike)
-        sizes = np.array([image.shape[:2] for image in images], np.int32)
+        sizes = np.array([image[part, part].shape[:2] for image in images], np.int32)
         values: Any = np.stack(images) if are_alike else images
-        field = Field("image", np.dtype(dtype), values.shape[1:] if are_alike else (None, None, channels), axes="HWC")
+        shape = values[:, part, part].shape[1:] if are_alike else ()
+        field = Field("image", np.dtype(dtype), shape if are_alike else (None, None, channels), axes="HWC")
         try:
             op.field_after(field)
             draw = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), sizes)
         except (SpecError, RowError, KeyError):
             continue  # it takes no such images
-        right = values_of(op.array_batch(xp, on_device(xp, values), draw))
+        whole = on_device(xp, values)
+        right = values_of(op.array_batch(xp, whole[:, part, part] if are_alike else whole, draw))
         bundle, waiting = bundle_of(lane, [values] if are_alike else values)
 
         with bundle:
             device.open_bundle()
-            result = op.array_batch(xp, waiting[0] if are_alike else waiting, draw)
+            result = op.array_batch(xp, waiting[0][:, part, part] if are_alike else waiting, draw)
         since = emulated_gpu.since(bundle.calls)
         num_waiting += not bundle.is_settled
         if not bundle.is_settled:
-            assert (since.get("cuLaunchKernel", 0), since.get("uploads", 0)) == (0, 0), dtype
+            assert not WORK.intersection(since), dtype
         bundle.settle()
         for image, meaning in zip(values_of(result), right, strict=True):
             np.testing.assert_array_equal(image, meaning)
@@ -189,18 +195,49 @@ def test_a_bundle_of_one_thread_is_none_of_another(lane):
     assert not bundle.parameter_bytes
 
 
-@pytest.mark.parametrize("write", ["zeros", "parameters"])
-def test_memory_that_a_waiting_kernel_has_by_its_address_is_not_written_before_it_runs(lane, write):
-    cupy, size = device.cupy(), 1 << 12
+def copy_rows(rows: Any) -> Any:
+    addresses = rows.data.ptr + rows.strides[0] * np.arange(len(rows))[None]
+    return RowAddresses(AddressTable(addresses, rows), 0, rows.dtype, rows.shape[1:]).gather(device.cupy())
+
+
+def copy_array(images: Any) -> Any:
+    return pixels.move(device.cupy(), images)
+
+
+def copy_list(images: Any) -> Any:
+    return pixels.move(device.cupy(), list(images))
+
+
+def resize_array(images: Any) -> Any:
+    return gl.ops.Resize(*images.shape[1:3]).array_batch(device.cupy(), images, {})
+
+
+@pytest.mark.parametrize("read", [copy_rows, copy_array, copy_list, resize_array])
+def test_memory_that_a_waiting_kernel_has_by_its_address_is_no_other_arrays_before_it_runs(lane, read):
+    numbers = (np.arange(1 << 12) % 251).astype(np.uint8).reshape(2, 32, 64, 1)
     with lane, device.Bundle(lane) as bundle:
-        rows = cupy.arange(size, dtype=np.uint8).reshape(2, size // 2)
-        addresses = rows.data.ptr + np.array([[0, size // 2]], np.int64)
-        copy = RowAddresses(AddressTable(addresses), 0, rows.dtype, rows.shape[1:]).gather(cupy)
-        del rows
+        images = device.cupy().asarray(numbers)
+        device.open_bundle()
+        copy = read(images)
+        address = images.data.ptr
+        del images
 
-        sevens = np.full(size, 7, np.uint8)
-        memory = device.zeros(size, np.uint8) if write == "zeros" else device.parameters(sevens)
+        memory = device.cupy().full(numbers.size, 7, np.uint8)  # at once
         bundle.settle()
+        later = device.cupy().empty(numbers.size, np.uint8)
 
-        assert memory.data.ptr == addresses[0, 0]  # it is that memory
-        np.testing.assert_array_equal(copy.get().reshape(-1), np.arange(size) % 256)
+        assert memory.data.ptr != address == later.data.ptr  # it is free behind the kernels
+        np.testing.assert_array_equal(copy.get(), numbers)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, 3)])
+def test_images_in_a_ragged_lie_where_each_of_them_does(part):
+    payload = device.cupy().arange(9 * 14 * 4, dtype=np.int16).reshape(9, 14, 4)[:, 2:, :3]
+    images = Ragged(payload, np.array([1, 3, 4, 9]))[part]
+
+    np.testing.assert_array_equal(walk.tabulate(images), walk.tabulate(list(images)))
+    np.testing.assert_array_equal(walk.sizes(images), walk.sizes(list(images)))
+    assert pixels.reads(device.cupy(), images)
+    assert not pixels.reads(device.cupy(), Ragged(payload[..., 0], images.offsets))
+    for image, copy in zip(images, pixels.move(device.cupy(), images), strict=True):
+        np.testing.assert_array_equal(copy.get(), image.get())
