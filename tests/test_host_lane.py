@@ -425,6 +425,12 @@ def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dal
     assert on_device == "on gpu:0, by DALI (2 of the 3 cores for each GPU that the host needs to decode)"
 
 
+def test_where_the_host_does_all_ops_describe_says_that_none_is_left(dali):
+    dali(16)
+    with auto_loader(ops=[DECODE, CROP, FLIP]) as loader:
+        assert line_of(loader, "stages") == "none: no op runs on whole batches"
+
+
 def test_images_that_the_host_gives_another_shape_are_counted(dali):
     chain = [DECODE, CROP, ops.Copy("image", to="view"), ops.Python(np.ravel, out={"shape": (1440,)})]
 
