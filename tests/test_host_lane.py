@@ -82,6 +82,7 @@ def mirror_image(image: Any) -> Any:
 
 DECODE, CROP = ops.Decode(), ops.RandomResizedCrop(24, 20)
 FLIP, NORMALIZE = ops.RandomFlip(), ops.Normalize(120.0, 60.0)
+BORDER, SHIFT = ops.Pad(margin=3, fill=9), ops.RandomCrop(28, 28, pad=3, fill=(9, 80, 200))
 BOTH = ("image", "mask")
 LISTS: dict[str, tuple[list[Any], Any]] = {  # ops, output
     "a crop": ([DECODE, CROP], "image"),
@@ -93,6 +94,13 @@ LISTS: dict[str, tuple[list[Any], Any]] = {  # ops, output
     "resized and cut": ([DECODE, ops.Resize(shorter=32), ops.CenterCrop(24, 24), NORMALIZE], "image"),
     "padded and cut": ([DECODE, ops.Resize(30, 30), ops.RandomCrop(28, 28, pad=4), FLIP], "image"),
     "padded": ([DECODE, ops.Resize(20, 20), ops.Pad(margin=2), FLIP], "image"),
+    "padded, then cut": ([DECODE, ops.Resize(28, 28), BORDER, ops.RandomCrop(28, 28), FLIP, NORMALIZE], "image"),
+    "a border of a colour in a crop": ([DECODE, ops.Resize(28, 28), SHIFT, NORMALIZE], "image"),
+    "moved with its mask": (
+        [DECODE, ops.Decode("LABELS", on="mask"), ops.Resize(28, 28), BORDER, ops.RandomCrop(24, 24), FLIP, NORMALIZE],
+        BOTH,
+    ),
+    "moved with its boxes": ([DECODE, ops.Resize(28, 28), BORDER, ops.RandomCrop(26, 26), FLIP], ("image", "boxes")),
     "a flip before the crop": ([DECODE, FLIP, CROP], "image"),
     "gray": ([ops.Decode("GRAY"), CROP, NORMALIZE], "image"),
     "16 bits": ([ops.Decode(dtype="uint16"), ops.RandomCrop(20, 20, pad_if_needed=True), FLIP], "image"),
@@ -126,6 +134,7 @@ LISTS: dict[str, tuple[list[Any], Any]] = {  # ops, output
     "boxes in rows": ([DECODE, CROP, ops.CleanBoxes(min_size=2), ops.PadTo(4, on="boxes")], ("image", "boxes")),
 }  # fmt: skip
 QUICK = ("normalised", "no size", "a mosaic", "a mask of labels", "boxes", "Python in the middle", "two images")
+QUICK += ("moved with its mask",)
 
 
 def loaders(name: str, **settings: Any) -> list[gl.Loader]:
@@ -414,6 +423,12 @@ def test_describe_says_where_images_are_decoded_by_whom_and_what_is_uploaded(dal
     assert stages == "image: array of ColorJitter"
     assert executor == "array, cupy (images are decoded on the host)"
     assert on_device == "on gpu:0, by DALI (2 of the 3 cores for each GPU that the host needs to decode)"
+
+
+def test_where_the_host_does_all_ops_describe_says_that_none_is_left(dali):
+    dali(16)
+    with auto_loader(ops=[DECODE, CROP, FLIP]) as loader:
+        assert line_of(loader, "stages") == "none: no op runs on whole batches"
 
 
 def test_images_that_the_host_gives_another_shape_are_counted(dali):

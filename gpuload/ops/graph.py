@@ -196,9 +196,12 @@ class Graph:
     def to_one_size(self) -> tuple[int, ...]:
         """The places of the ops that decode images, and of those behind them up to the one that gives one size.
 
-        Crops and flips of bytes directly behind are among them, where they make no more bytes; and all ops before these
-        on the same fields. An op on the way that needs a device, an operator of DALI say, ends it: then, as where no op
-        gives one size, decoding alone is among them.
+        Borders, crops and flips of bytes directly behind are among them, up to the last one that leaves no more bytes
+        than there were: Pad and then RandomCrop, but no Pad by itself; of several fields where all are done here. So
+        are all ops before these on the same fields.
+
+        An op on the way to one size that needs a device, an operator of DALI say, ends it: then, as where no op gives
+        one size, decoding alone is among them.
         """
         decoding = [place for place, op in enumerate(self.ops) if op.codec]
         places = self.with_ops_before(self._places_to_size())
@@ -210,14 +213,11 @@ class Graph:
         """Return the places of ``to_one_size``, without the ops before them."""
         places: set[int] = set()
         waiting: dict[str, list[int]] = {}  # images of varying size: the ops on them since they were decoded
-        sized: set[str] = set()  # images of bytes, of one size
+        moves = _Moves()
         for place, (op, names) in enumerate(zip(self.ops, self.outputs, strict=True)):
             sources = {op.original(name, self.targets[place]) for name in names}.union(names)
             if not op.codec and sources.isdisjoint(waiting):
-                if sized.issuperset(names) and self._only_moves(place):
-                    places.add(place)
-                else:
-                    sized.difference_update(names)
+                places.update(moves.add(place, self._moved_bytes(place)))
                 continue
             chain = list(dict.fromkeys([*(earlier for name in sources for earlier in waiting.get(name, ())), place]))
             if op.codec:
@@ -225,6 +225,7 @@ class Graph:
             for name in names:
                 field = self.specs[place][name]
                 waiting.pop(name, None)
+                moves.end(name)
                 if _needs_device(op):
                     continue
                 if not field.uniform:
@@ -232,20 +233,25 @@ class Graph:
                     continue
                 places.update(chain)
                 if field.dtype == np.uint8:
-                    sized.add(name)
+                    moves.begin(name, prod(field.fixed_shape))
         return places
 
-    def _only_moves(self, place: int) -> bool:
-        """Return True if an op on one field of one size only moves its bytes, and makes no more of them."""
-        if len(self.outputs[place]) > 1 or self.ops[place].joint:
-            return False
-        (name,) = self.outputs[place]
-        op, before, after = self.op_on(place, name), self.before(place)[name], self.specs[place][name]
+    def _moved_bytes(self, place: int) -> dict[str, int | None]:
+        """Return for each field of an op how many bytes an image it leaves; None where it does more than move them."""
+        return {name: self._bytes_moved_to(place, name) for name in self.outputs[place]}
+
+    def _bytes_moved_to(self, place: int, name: str) -> int | None:
+        spec = self.before(place)
+        if name not in spec or self.ops[place].joint:
+            return None
+        op, before, after = self.op_on(place, name), spec[name], self.specs[place][name]
         if not op.moves_pixels or not after.uniform or after.dtype != before.dtype:
-            return False
+            return None
         begin = walk.begin(before, 0)
-        is_walk = begin is not None and op.fold(begin, self.empty_draws[place]) is not None
-        return is_walk and prod(after.fixed_shape) <= prod(before.fixed_shape)
+        # The core's visit of an image has borders of a colour for each channel, too.
+        if begin is None or op.fold(begin.with_(colours=()), self.empty_draws[place]) is None:
+            return None
+        return prod(after.fixed_shape)
 
     @cached_property
     def behind_dali(self) -> frozenset[int]:
@@ -462,6 +468,49 @@ class Graph:
             for place in makers:
                 draws[place] = draws[place] | region
         return draws
+
+
+class _Moves:
+    """Ops behind those that gave images of bytes one size, as long as all of them only move these bytes.
+
+    An op that makes more bytes waits for one behind it that leaves no more than there were before both.
+    """
+
+    def __init__(self) -> None:
+        self._num_bytes: dict[str, int] = {}  # of an image that the host leaves, of each field that may go on
+        self._waiting: dict[int, frozenset[str]] = {}  # places of ops that wait, each with its fields
+
+    def begin(self, name: str, num_bytes: int) -> None:
+        """Let a field of one size go on."""
+        self._num_bytes[name] = num_bytes
+
+    def end(self, name: str) -> None:
+        """Let a field go no further: what waits on it stays where it is."""
+        self._num_bytes.pop(name, None)
+        self._waiting = {place: names for place, names in self._waiting.items() if name not in names}
+
+    def add(self, place: int, results: dict[str, int | None]) -> list[int]:
+        """Take the next op, and return the places that can now be done on the host.
+
+        Args:
+            place: the op's place.
+            results: its fields, each with the bytes of an image behind it; None where it does more than move them.
+        """
+        num_bytes = {name: count for name, count in results.items() if count is not None and name in self._num_bytes}
+        if len(num_bytes) < len(results):
+            for name in results:
+                self.end(name)
+            return []
+        names = frozenset(results)
+        waiting = [earlier for earlier, on in self._waiting.items() if on & names]
+        grows = any(count > self._num_bytes[name] for name, count in num_bytes.items())
+        if grows or any(not self._waiting[earlier] <= names for earlier in waiting):
+            self._waiting[place] = names
+            return []
+        self._num_bytes |= num_bytes
+        for earlier in waiting:
+            del self._waiting[earlier]
+        return [*waiting, place]
 
 
 def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Graph:

@@ -48,6 +48,8 @@ def test_a_crop_gives_its_region_to_the_decode_before_it(chain, crops):
 
 
 CROP = ops.RandomResizedCrop(8, 8)
+PAD = ops.Pad(margin=2)
+SIZED = (ops.Decode(on=BOTH), ops.RandomResizedCrop(8, 8, on=BOTH))
 BLUR = ops.Dali("gaussian_blur", sigma=1.5)
 
 
@@ -72,6 +74,20 @@ def in_cupy(image):
         ([ops.Decode(on=BOTH), ops.RandomResizedCrop(8, 8, on=BOTH), ops.Normalize(9, 3)], (0, 1)),
         ([ops.Decode(on=BOTH), CROP, ops.RandomFlip(on="mask")], (0, 1)),  # no size for the mask: decoding alone
         ([ops.Decode(), ops.Copy("image", to="view"), CROP, ops.Resize(4, 4, on="view")], (0, 1, 2, 3)),
+        # A border by itself makes more bytes; with a crop behind it, or a flip between them, it does not.
+        ([ops.Decode(), CROP, PAD, ops.RandomCrop(8), ops.Normalize(9, 3)], (0, 1, 2, 3)),
+        ([ops.Decode(), CROP, PAD, ops.RandomFlip(), ops.CenterCrop(8, 8), PAD], (0, 1, 2, 3, 4)),
+        ([ops.Decode(), CROP, PAD, ops.RandomCrop(9)], (0, 1)),
+        ([ops.Decode(), CROP, PAD, ops.ColorJitter(0.5), ops.RandomCrop(8)], (0, 1)),
+        ([ops.Decode(), CROP, PAD, ops.Copy("image", to="view"), ops.RandomCrop(8)], (0, 1)),
+        ([ops.Decode(), CROP, ops.Pad(margin=2, fill=(9, 8, 7)), ops.RandomCrop(8)], (0, 1, 2, 3)),
+        ([ops.Decode(), CROP, ops.RandomCrop(8, pad=2, fill=(9, 8, 7))], (0, 1, 2)),
+        ([*SIZED, ops.RandomFlip(on=BOTH), ops.Normalize(9, 3)], (0, 1, 2)),
+        ([*SIZED, ops.RandomCrop(4, on=BOTH), ops.RandomFlip()], (0, 1, 2, 3)),
+        ([*SIZED, ops.ColorJitter(0.5), ops.RandomFlip(on=BOTH), ops.RandomFlip(on="mask")], (0, 1)),
+        ([*SIZED, ops.Pad(margin=2, on=BOTH), ops.RandomCrop(8, on=BOTH)], (0, 1, 2, 3)),
+        ([*SIZED, ops.Pad(margin=2, on=BOTH), ops.RandomCrop(8)], (0, 1)),  # the mask would be larger
+        ([*SIZED, ops.Pad(margin=2), ops.RandomCrop(8), ops.RandomFlip(on="mask")], (0, 1, 2, 3, 4)),
         ([ops.Decode(), BLUR, CROP], (0,)),
         ([ops.Decode(), CROP, BLUR, ops.RandomFlip()], (0, 1)),
         ([ops.Decode(), ops.Python(in_cupy, out={}, on_device=True), CROP], (0,)),

@@ -134,7 +134,7 @@ class ArrayBatchExecutor:
         return {
             "executor": f"array, {self._xp.__name__}",
             "device": self.device,
-            "stages": "; ".join(map(self._line, self._runs)) or "none: there are no ops",
+            "stages": "; ".join(map(self._line, self._runs)) or "none: no op runs on whole batches",
         }
 
     def _line(self, run: int | tuple[str, Piece]) -> str:
