@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, SpecError
-from gpuload.ops.addresses import AddressTable, RowAddresses, move_rows, word_bytes
+from gpuload.ops.addresses import RowAddresses, move_rows, word_bytes
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.sources.card import CardCache, CardColumn, CardLeaf, leaves_on_card, row_bytes, stays_on_card
 from gpuload.sources.leaf import Share
@@ -62,6 +62,7 @@ class CardPlaces:
         for addresses in self.addresses.values():
             is_missing |= addresses == 0
         self.uploads: Indices = np.flatnonzero(is_missing)
+        self._rows = list[Any]()  # uploaded, of each field: kernels know them by their addresses alone
 
     def fields(self, uploads: Mapping[str, Any], recipe: Recipe, lane: devices.Lane) -> dict[str, RowAddresses]:
         """Return the fields of all rows; those that were uploaded are read where they are.
@@ -73,18 +74,19 @@ class CardPlaces:
         """
         for cache in self._caches:
             _wait_for_writers(cache, lane)
-        owners, names = [], list(self.addresses)
-        for name in names:
-            if self.uploads.size:
+        if self.uploads.size:
+            for name, addresses in self.addresses.items():
                 rows = _side_by_side(uploads[name])
-                owners.append(rows)
+                self._rows.append(rows)
                 places = rows.data.ptr + rows.strides[0] * np.arange(self.uploads.size, dtype=np.int64)
-                self.addresses[name][self.uploads] = places
-        table = AddressTable(np.stack([self.addresses[name] for name in names]), *owners)
-        fields = [recipe.on_card[name] for name in names]
+                addresses[self.uploads] = places
+        table = np.stack(list(self.addresses.values()))
+        devices.open_bundle()
+        on_device = devices.parameters(table.view(np.int32))
+        fields = [recipe.on_card[name] for name in self.addresses]
         return {
-            field.name: RowAddresses(table, number, field.dtype, field.fixed_shape)
-            for number, field in enumerate(fields)
+            field.name: RowAddresses(addresses, words, field.dtype, field.fixed_shape)
+            for field, addresses, words in zip(fields, table, on_device, strict=True)
         }
 
     def keep(self, shares: Sequence[CardShare], lane: devices.Lane) -> None:
@@ -111,6 +113,8 @@ class CardPlaces:
                 cache.events[_key(lane)] = lane.mark()
                 for column, numbers, _, targets in copies:
                     column.addresses[numbers] = targets
+        # Not before: the memory of rows that nobody holds would be taken for the addresses above, and written to.
+        self._rows.clear()
 
     def _copy(
         self, column: CardColumn, shares: Sequence[CardShare]

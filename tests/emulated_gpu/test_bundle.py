@@ -14,7 +14,7 @@ import pytest
 import gpuload as gl
 from gpuload import device, threads
 from gpuload.errors import SpecError
-from gpuload.ops.addresses import AddressTable, RowAddresses
+from gpuload.ops.addresses import RowAddresses
 from gpuload.ops.base import RowError
 from gpuload.spec import Field
 from tests import emulated_gpu, opexamples
@@ -194,13 +194,14 @@ def test_memory_that_a_waiting_kernel_has_by_its_address_is_not_written_before_i
     cupy, size = device.cupy(), 1 << 12
     with lane, device.Bundle(lane) as bundle:
         rows = cupy.arange(size, dtype=np.uint8).reshape(2, size // 2)
-        addresses = rows.data.ptr + np.array([[0, size // 2]], np.int64)
-        copy = RowAddresses(AddressTable(addresses), 0, rows.dtype, rows.shape[1:]).gather(cupy)
+        addresses = rows.data.ptr + np.array([0, size // 2], np.int64)
+        words = device.parameters(addresses.view(np.int32))
+        copy = RowAddresses(addresses, words, rows.dtype, rows.shape[1:]).gather(cupy)
         del rows
 
         sevens = np.full(size, 7, np.uint8)
         memory = device.zeros(size, np.uint8) if write == "zeros" else device.parameters(sevens)
         bundle.settle()
 
-        assert memory.data.ptr == addresses[0, 0]  # it is that memory
+        assert memory.data.ptr == addresses[0]  # it is that memory
         np.testing.assert_array_equal(copy.get().reshape(-1), np.arange(size) % 256)
