@@ -205,6 +205,10 @@ def test_fields_that_come_out_of_one_record_stay_on_the_gpu_together_or_not_at_a
     with pytest.raises(SpecError, match="x beside tags") as caught:
         on_gpu(tags, [], 4).cache(device=True)
     assert "gl.ops.PadTo(100, on=['tags'])" in caught.value.remedy
+    texts = gl.records(50, lambda numbers: {"x": IMAGES[numbers], "name": [f"n{i}" for i in numbers]})
+    with pytest.raises(SpecError, match="x beside name") as caught:
+        on_gpu(texts, [], 4).cache(device=True)
+    assert caught.value.remedy.startswith("leave name out, output=('x',)")  # no padding makes rows of texts
     padded = on_gpu(tags, [gl.ops.PadTo(100, on=["tags"])], 4)
     with padded, padded.cache(device=True) as loader:
         assert_same_epochs(loader, padded)

@@ -24,6 +24,7 @@ from gpuload.ops.addresses import RowAddresses, move_rows, word_bytes
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.sources.card import CardCache, CardColumn, CardLeaf, leaves_on_card, row_bytes, stays_on_card
 from gpuload.sources.leaf import Share
+from gpuload.spec import Field
 
 Indices = NDArray[np.int64]
 
@@ -154,7 +155,7 @@ def no_card(reason: str) -> DeviceError:
     return DeviceError(
         "cache(device=True) of a loader on the CPU",
         cause=f"batches are made on the CPU ({reason}), and records would stay in the memory of a GPU",
-        remedy='write cache(memory="8GB") for the memory of this machine, or make the loader with device="gpu"',
+        remedy='write cache(memory="8GB") in its place, or make the loader with device="gpu"',
     )
 
 
@@ -229,14 +230,21 @@ def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collec
             continue
         names = ", ".join(blockers)
         reason = f"ops on the host act on {names}" if on_host else f"{names} has no rows of one size"
-        remedy = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
+        can_pad = not on_host and all(_can_pad(route.spec[name]) for name in blockers)
+        padding = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
         raise SpecError(
             f"cache(device=True) of {', '.join(rows)} beside {names}",
             cause=f"{reason}, and comes out of the same record: that would be read, and its images decoded, again in "
             "each epoch",
-            remedy=f"{'' if on_host else remedy}leave {names} out, output={tuple(rows)!r}, or write "
+            remedy=f"{padding if can_pad else ''}leave {names} out, output={tuple(rows)!r}, or write "
             'cache(memory="8GB"), which keeps all fields',
         )
+
+
+def _can_pad(field: Field) -> bool:
+    """Return True if the first axis of a field alone may vary, so that ``PadTo`` gives it one length."""
+    shape = field.shape
+    return not field.encoded and shape is not None and len(shape) > 0 and None not in shape[1:]
 
 
 def card_line(recipe: Recipe, caches: Sequence[CardCache]) -> str:
