@@ -340,6 +340,7 @@ _copies: deque[tuple[NDArray[Any], Any]] = deque()  # host memory that a GPU may
 
 def card_bytes(device: str) -> tuple[int, int]:
     """Return how many bytes of a GPU's memory are free, and how many it has."""
+    _free_dropped_memory()  # it is free for whoever is told
     try:
         with cupy().cuda.Device(number(device)):
             free, total = cupy().cuda.runtime.memGetInfo()

@@ -1,11 +1,10 @@
 """Rows of a batch on a GPU that lie anywhere in its memory: only where each begins is known.
 
-    rows = RowAddresses(table, 0, field.dtype, shape)     nothing is copied yet
+    rows = RowAddresses(addresses, words, dtype, shape)   nothing is copied yet
     walk.walk_on_device(xp, walk, rows)                   the walk reads them where they lie
     rows.gather(xp)                                       an array ``[n, *shape]``, by one kernel
 
-A row has its elements side by side, in C order and native. The addresses of all fields of a batch are one
-`AddressTable`, which is uploaded once.
+A row has its elements side by side, in C order and native.
 """
 
 from __future__ import annotations
@@ -24,57 +23,26 @@ Addresses = NDArray[np.int64]
 WORD_BYTES = (8, 4, 2, 1)  # of what a thread copies; addresses and lengths are multiples of it
 
 
-class AddressTable:
-    """The addresses of the rows of some fields of a batch.
-
-    Args:
-        addresses: int64 ``[num_fields, n]``, in the memory of the GPU.
-        owners: what must not be freed before the work that reads these rows was queued.
-    """
-
-    def __init__(self, addresses: Addresses, *owners: Any) -> None:
-        self.addresses, self._owners = addresses, owners
-        self._on_device: Any = None
-
-    def upload(self) -> Any:
-        """Return the addresses on the GPU, int32 words; they go there once."""
-        device.hold(self._owners)
-        if self._on_device is None:
-            self._on_device = device.parameters(self.addresses.reshape(-1).view(np.int32))
-        return self._on_device
-
-
 class RowAddresses:
-    """The rows of one field of a batch.
+    """The rows of one field of a batch; whoever has made it keeps them until the work that reads them was queued.
 
     Args:
-        table: has their addresses.
-        number: of the field in the table.
+        addresses: int64 ``[n]``, where each row begins.
+        words: the same on the GPU, int32 ``[2 * n]``.
         dtype: of an element.
         shape: of a row.
     """
 
-    def __init__(self, table: AddressTable, number: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        self._table, self._number, self.dtype, self.row_shape = table, number, dtype, shape
-
-    @property
-    def addresses(self) -> Addresses:
-        """The address of each row, int64 ``[n]``."""
-        addresses: Addresses = self._table.addresses[self._number]
-        return addresses
+    def __init__(self, addresses: Addresses, words: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.addresses, self.words, self.dtype, self.row_shape = addresses, words, dtype, shape
 
     def __len__(self) -> int:
         return self.addresses.size
 
     def __getitem__(self, rows: slice) -> RowAddresses:
         """Return some of the rows, as a batch of their own."""
-        table = AddressTable(np.ascontiguousarray(self.addresses[None, rows]), self._table)
-        return RowAddresses(table, 0, self.dtype, self.row_shape)
-
-    def upload(self) -> Any:
-        """Return the addresses on the GPU, as words of int32."""
-        begin = 2 * self._number * len(self)
-        return self._table.upload()[begin : begin + 2 * len(self)]
+        begin, end, _ = rows.indices(len(self))
+        return RowAddresses(self.addresses[begin:end], self.words[2 * begin : 2 * end], self.dtype, self.row_shape)
 
     def gather(self, xp: ModuleType) -> Any:
         """Return the rows as an array ``[n, *shape]`` of their own."""
@@ -82,7 +50,7 @@ class RowAddresses:
         if out.size:
             row_bytes = self.dtype.itemsize * prod(self.row_shape)
             device.open_bundle()
-            _launch(self.upload(), 0, out, row_bytes, word_bytes(row_bytes, self.addresses), len(self))
+            _launch(self.words, 0, out, row_bytes, word_bytes(row_bytes, self.addresses), len(self))
         return out
 
 

@@ -237,7 +237,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]
-    images = ends.pop(0) if isinstance(x, list) else x.upload() if isinstance(x, RowAddresses) else 0
+    images = ends.pop(0) if isinstance(x, list) else x.words if isinstance(x, RowAddresses) else 0
     draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
     blocks = -(-cuda.num_strips(out) // cuda.THREADS)
     lengths = (walk.window[1], walk.window[0]) if planes else (walk.channels, walk.window[1])

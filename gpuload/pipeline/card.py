@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, SpecError
-from gpuload.ops.addresses import AddressTable, RowAddresses, move_rows, word_bytes
+from gpuload.ops.addresses import RowAddresses, move_rows, word_bytes
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.sources.card import CardCache, CardColumn, CardLeaf, leaves_on_card, row_bytes, stays_on_card
 from gpuload.sources.leaf import Share
+from gpuload.spec import Field
 
 Indices = NDArray[np.int64]
 
@@ -62,6 +63,7 @@ class CardPlaces:
         for addresses in self.addresses.values():
             is_missing |= addresses == 0
         self.uploads: Indices = np.flatnonzero(is_missing)
+        self._rows = list[Any]()  # uploaded, of each field: kernels know them by their addresses alone
 
     def fields(self, uploads: Mapping[str, Any], recipe: Recipe, lane: devices.Lane) -> dict[str, RowAddresses]:
         """Return the fields of all rows; those that were uploaded are read where they are.
@@ -73,18 +75,19 @@ class CardPlaces:
         """
         for cache in self._caches:
             _wait_for_writers(cache, lane)
-        owners, names = [], list(self.addresses)
-        for name in names:
-            if self.uploads.size:
+        if self.uploads.size:
+            for name, addresses in self.addresses.items():
                 rows = _side_by_side(uploads[name])
-                owners.append(rows)
+                self._rows.append(rows)
                 places = rows.data.ptr + rows.strides[0] * np.arange(self.uploads.size, dtype=np.int64)
-                self.addresses[name][self.uploads] = places
-        table = AddressTable(np.stack([self.addresses[name] for name in names]), *owners)
-        fields = [recipe.on_card[name] for name in names]
+                addresses[self.uploads] = places
+        table = np.stack(list(self.addresses.values()))
+        devices.open_bundle()
+        on_device = devices.parameters(table.view(np.int32))
+        fields = [recipe.on_card[name] for name in self.addresses]
         return {
-            field.name: RowAddresses(table, number, field.dtype, field.fixed_shape)
-            for number, field in enumerate(fields)
+            field.name: RowAddresses(addresses, words, field.dtype, field.fixed_shape)
+            for field, addresses, words in zip(fields, table, on_device, strict=True)
         }
 
     def keep(self, shares: Sequence[CardShare], lane: devices.Lane) -> None:
@@ -111,6 +114,8 @@ class CardPlaces:
                 cache.events[_key(lane)] = lane.mark()
                 for column, numbers, _, targets in copies:
                     column.addresses[numbers] = targets
+        # Not before: the memory of rows that nobody holds would be taken for the addresses above, and written to.
+        self._rows.clear()
 
     def _copy(
         self, column: CardColumn, shares: Sequence[CardShare]
@@ -150,7 +155,7 @@ def no_card(reason: str) -> DeviceError:
     return DeviceError(
         "cache(device=True) of a loader on the CPU",
         cause=f"batches are made on the CPU ({reason}), and records would stay in the memory of a GPU",
-        remedy='write cache(memory="8GB") for the memory of this machine, or make the loader with device="gpu"',
+        remedy='write cache(memory="8GB") in its place, or make the loader with device="gpu"',
     )
 
 
@@ -225,14 +230,21 @@ def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collec
             continue
         names = ", ".join(blockers)
         reason = f"ops on the host act on {names}" if on_host else f"{names} has no rows of one size"
-        remedy = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
+        can_pad = not on_host and all(_can_pad(route.spec[name]) for name in blockers)
+        padding = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
         raise SpecError(
             f"cache(device=True) of {', '.join(rows)} beside {names}",
             cause=f"{reason}, and comes out of the same record: that would be read, and its images decoded, again in "
             "each epoch",
-            remedy=f"{'' if on_host else remedy}leave {names} out, output={tuple(rows)!r}, or write "
+            remedy=f"{padding if can_pad else ''}leave {names} out, output={tuple(rows)!r}, or write "
             'cache(memory="8GB"), which keeps all fields',
         )
+
+
+def _can_pad(field: Field) -> bool:
+    """Return True if the first axis of a field alone may vary, so that ``PadTo`` gives it one length."""
+    shape = field.shape
+    return not field.encoded and shape is not None and len(shape) > 0 and None not in shape[1:]
 
 
 def card_line(recipe: Recipe, caches: Sequence[CardCache]) -> str:

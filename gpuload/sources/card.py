@@ -109,8 +109,8 @@ class CardCache:
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
                 cause=f"{free} of its {total} bytes are free",
-                remedy=f'write cache(device=True, memory="{max(1, int(free * FREE_PART) // 1_000_000)}MB"), or leave '
-                "memory= out for half of what is free",
+                remedy=f"write cache(device=True, memory={max(1, int(free * FREE_PART))}), or leave memory= out for "
+                "half of what is free",
             )
         self.most_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
         if num_records and not self.most_records:

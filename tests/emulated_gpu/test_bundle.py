@@ -15,7 +15,7 @@ import gpuload as gl
 from gpuload import device, threads
 from gpuload.errors import SpecError
 from gpuload.ops import pixels, walk
-from gpuload.ops.addresses import AddressTable, RowAddresses
+from gpuload.ops.addresses import RowAddresses
 from gpuload.ops.base import RowError
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
@@ -196,8 +196,10 @@ def test_a_bundle_of_one_thread_is_none_of_another(lane):
 
 
 def copy_rows(rows: Any) -> Any:
-    addresses = rows.data.ptr + rows.strides[0] * np.arange(len(rows))[None]
-    return RowAddresses(AddressTable(addresses, rows), 0, rows.dtype, rows.shape[1:]).gather(device.cupy())
+    addresses = rows.data.ptr + rows.strides[0] * np.arange(len(rows))
+    words = device.parameters(addresses.view(np.int32))
+    device.hold(rows)  # as the step does that has the rows
+    return RowAddresses(addresses, words, rows.dtype, rows.shape[1:]).gather(device.cupy())
 
 
 def copy_array(images: Any) -> Any:

@@ -403,6 +403,8 @@ def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():
     try:
         with pytest.raises(device.DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"):
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu"))
+        with pytest.raises(device.DeviceError, match=r"write a smaller memory= in cache[\s\S]*smaller batch_size"):
+            list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu").cache(device=True))
         assert len(list(make_loader("cpu"))) == NUM_BATCHES
     finally:
         emulated_gpu.configure()

@@ -9,6 +9,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import device
+from gpuload.pipeline.step import Step
 from tests import emulated_gpu
 
 pytestmark = pytest.mark.gpu
@@ -49,3 +50,17 @@ def test_the_memory_is_freed_behind_the_work_that_reads_it(late):
     del batch, batches
     device.cupy().get_default_memory_pool().free_all_blocks()
     assert device.card_bytes("gpu:0")[0] >= free
+
+
+def test_rows_that_are_converted_on_the_gpu_live_until_they_were_copied(monkeypatch):
+    rows = np.arange(96 * 9, dtype=">f4").reshape(96, 9)
+    keep = Step.keep_on_card
+
+    def keep_in_used_memory(step: Step, lane: device.Lane) -> None:
+        lane.fill_free_memory([512 * number for number in range(1, 9)] * 8, 0xA5)
+        keep(step, lane)
+
+    monkeypatch.setattr(Step, "keep_on_card", keep_in_used_memory)
+    with gl.Loader(gl.arrays(rows=rows), 16, device="gpu").cache(device=True) as loader:
+        for _ in range(2):
+            np.testing.assert_array_equal(np.concatenate([batch["rows"].get() for batch in loader]), rows)
