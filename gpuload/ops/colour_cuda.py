@@ -232,6 +232,7 @@ __device__ inline bool is_edge(const Image& image, int y, int x) {
 __device__ inline float smooth(const Image& image, int y, int x, int channel) {
     float total = 0.0f;
     int whole = 0;
+    #pragma unroll 1
     for (int place = 0; place < 9; ++place) {
         float part = (float)at(image, y + place / 3 - 1, x + place % 3 - 1, channel);
         whole += (place == 4 ? 5 : 1) * (IS_BYTES ? (int)part : 0);

@@ -8,6 +8,8 @@ Upload    One for a batch: the edits as they are, and for each turn where each i
           where its edit begins. The results of turns lie in memory that is there before, so that all this is known.
 Counting  A block counts a part of an image, or a tile of it, in shared memory, and then adds what it counted to the
           image's counts: 4 sums of the device's memory for each 8 pixels at most, in place of one for each value.
+Registers The kernel of pixels has all edits in it. Some loops are not unrolled, so that a thread
+          takes no more than 56 registers: the more it takes, the fewer are at work at a time.
 """
 
 from __future__ import annotations
@@ -233,6 +235,7 @@ __device__ inline void take_affine(const Image& image, const double* numbers, in
         }}
         int left = (int)floor(at_x), top = (int)floor(at_y);
         double lines[4], part = at_y - (double)top;
+        #pragma unroll 1
         for (int tap = 0; tap < 4; ++tap)
             lines[tap] = line(image, top + tap - 1, left, channel, at_x - (double)left, kind == 2);
         double value = lines[1] + (lines[2] - lines[1]) * part;
@@ -266,6 +269,7 @@ __device__ inline float blurred(const Image& image, const double* numbers, int y
     for (int i = 0; i < across; ++i) {{
         int column = mirrored(x + i - across / 2, image.width);
         float sum = 0.0f;
+        #pragma unroll 1
         for (int j = 0; j < down; ++j) {{
             int row = mirrored(y + j - down / 2, image.height);
             float part = (float)at(image, row, column, channel) * (float)numbers[2 + j];
@@ -305,6 +309,15 @@ __device__ inline float pillow_blurred(const Image& image, const double* numbers
     }}
     return (float)three_boxes(column, y, image.height, numbers);
 }}
+__device__ inline void take_blur(const Image& image, int code, const double* numbers, int y, int x,
+    Out* to)
+{{
+    #pragma unroll 1
+    for (int channel = 0; channel < CHANNELS; ++channel) {{
+        if (code == BLUR) to[channel] = (Out)blurred(image, numbers, y, x, channel);
+        else to[channel] = (Out)pillow_blurred(image, numbers, y, x, channel);
+    }}
+}}
 // The sum of chains: of each its weight, the count of its numbers, and these.
 __device__ inline float mixed(const Edited& image, const double* numbers, int y, int x, int channel) {{
     int count = (int)numbers[1];
@@ -334,6 +347,7 @@ __device__ inline void pixel(const Edited& image, const double* edits, int y, in
         for (int channel = 0; channel < CHANNELS; ++channel) to[channel] = at(image, row, column, channel);
         return;
     }}
+    if (code == BLUR || code == PIL_BLUR) return take_blur(image, code, numbers, y, x, to);
     float color[NUMBERS], factor = (float)numbers[0], base = 0.0f;
     read(image, y, x, color);
     if (code == HUE && CHANNELS == 3) turn_hue(color, factor);
@@ -348,8 +362,6 @@ __device__ inline void pixel(const Edited& image, const double* edits, int y, in
         if (code == PIL_SATURATION && CHANNELS == 3) value = pillow_blend(base, value, factor);
         if (code == SHARPNESS) value = sharpened(image, y, x, channel, factor);
         if (code == PIL_SHARPNESS && is_inside) value = pillow_blend(smooth(image, y, x, channel), value, factor);
-        if (code == BLUR) value = blurred(image, numbers, y, x, channel);
-        if (code == PIL_BLUR) value = pillow_blurred(image, numbers, y, x, channel);
         if (code == PIL_MIX) value = pillow_blend(value, mixed(image, numbers, y, x, channel), factor);
         to[channel] = (Out)value;
     }}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gpuload import device
+from gpuload.ops import cuda, edits_cuda
 from tests import emulated_gpu
 from tests.emulated_gpu import casts, nvrtc
 
@@ -211,8 +212,19 @@ def test_registers_and_spills_of_a_kernel_are_what_ptxas_says():
     assert 4 <= usage.registers <= 32
     assert spilling.spill_bytes > 0
     assert spilling.problem == f"{spilling.kernel} on sm_90: {spilling.spill_bytes} bytes of registers are spilled"
-    assert large.problem == f"{large.kernel} on sm_90: {large.registers} registers, at most 64"
+    assert large.problem == f"{large.kernel} on sm_90: {large.registers} registers, at most 56"
+    assert (nvrtc.most_registers(75), nvrtc.most_registers(80)) == (64, 56)
     assert nvrtc.most([usage, large]).startswith(f"at most {large.registers} registers a thread ({large})")
+
+
+@pytest.mark.parametrize("card", [80, 90, 100])
+def test_the_kernel_of_all_edits_takes_at_most_56_registers_and_spills_none(card):
+    source = cuda.pixels("unsigned char", "unsigned char", 3, edits_cuda.EDIT)
+    headers = [f"-I{folder}" for folder in emulated_gpu._cuda_headers()]
+
+    (usage,) = nvrtc.compile_kernel(source, ["--fmad=false", "-ftz=true", *headers], card)
+
+    assert usage.problem is None
 
 
 def test_a_kernel_that_does_not_compile_is_an_error_with_the_compilers_words():
