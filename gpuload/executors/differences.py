@@ -148,7 +148,7 @@ def _of_record(bound: Bound, field: Field) -> Bound:
     if bound == EXACT:
         return bound
     if field.dtype.kind == "f" and bound.relative:
-        return replace(bound, largest=0.0, share=1, shift=0.0 if bound.shift < inf else inf)
+        return replace(bound, largest=0.0, share=1, shift=inf)
     return replace(bound, share=1, mean=RECORD_MEAN * bound.mean)
 
 
@@ -225,11 +225,12 @@ def _mean_sentence(
         ("difference", distance, bound.mean),
         ("difference of a channel, with its sign,", np.where(is_larger, distance, -distance), bound.shift),
     ]
-    for what, values, most in parts:
-        means = np.abs(np.mean(values / gains, axis=inner))
-        if most < inf and float(means.max()) > most + rounding:
+    for subject, values, limit_of_mean in parts:
+        with np.errstate(invalid="ignore"):  # infinities of both signs, among the few values that may be anything
+            means = np.abs(np.mean(values / gains, axis=inner))
+        if limit_of_mean < inf and float(means.max()) > limit_of_mean + rounding:
             unit = "" if np.ndim(gains) == 0 else ", in units of the channel that may differ most"
-            return f"; the mean {what} is {float(means.max()):.3g}, and may be {most:.3g}{unit}"
+            return f"; the mean {subject} is {float(means.max()):.3g}, and may be {limit_of_mean:.3g}{unit}"
     return ""
 
 

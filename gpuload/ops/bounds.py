@@ -102,16 +102,16 @@ def stated_bound(bounds: Mapping[str, Bound], party: str) -> Bound:
     return next((bounds[key] for key in (party, executor, place) if key in bounds), EXACT)
 
 
-def scale_bound(bound: Bound, gain: float | NDArray[np.floating]) -> Bound:
+def scale_bound(bound: Bound, factor: float | NDArray[np.floating]) -> Bound:
     """Return the bound of values that were multiplied by a number, or each channel by one of its own."""
-    factors = np.abs(np.asarray(gain, np.float64)).ravel()
-    most = float(factors.max(initial=0))
+    factors = np.abs(np.asarray(factor, np.float64)).ravel()
+    gain = float(factors.max(initial=0))
     gains = bound.gains
-    if most and factors.size > 1 and len(gains) in (0, factors.size):
-        factors = factors / most * (gains or 1.0)
-        most, gains = most * float(factors.max()), tuple((factors / factors.max()).tolist())
+    if gain and factors.size > 1 and len(gains) in (0, factors.size):
+        factors = factors / gain * (gains or 1.0)
+        gain, gains = gain * float(factors.max()), tuple((factors / factors.max()).tolist())
     return replace(
-        bound, largest=bound.largest * most, mean=_times(bound.mean, most), shift=_times(bound.shift, most), gains=gains
+        bound, largest=bound.largest * gain, mean=_times(bound.mean, gain), shift=_times(bound.shift, gain), gains=gains
     )
 
 
@@ -124,7 +124,7 @@ def loosen_bound(bound: Bound, growth: Growth = MILD) -> Bound:
     """Return the bound behind an op that may make differences larger; an exact one stays exact."""
     if bound == EXACT:
         return bound
-    before = next((other for other in (STRETCH, MILD) if bound.beyond >= other.beyond), NO_GROWTH)
+    before = next((growth for growth in (STRETCH, MILD) if bound.beyond >= growth.beyond), NO_GROWTH)
     after = growth if growth.beyond > before.beyond else before
     return replace(
         bound,

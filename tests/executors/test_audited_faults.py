@@ -64,7 +64,7 @@ def sound(lane, op, image, rng):
     return numbers.clip(0, 255).astype(np.uint8)
 
 
-def made(graph, epoch, lane=None):
+def images_behind(graph, epoch, lane=None):
     """Return the images of all records behind the ops: as they should be, or as a sound lane has them."""
     oracle, records = Oracle(graph, ["image"]), np.arange(len(files()))
     partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]
@@ -134,7 +134,7 @@ def audit(lane, name, end):
     bound = bounds_of(graph, ["image"], lambda place: party(lane, place))["image"]
     axes = axes_of(graph.spec_out["image"])
     for epoch in range(NUM_EPOCHS):
-        expected, actual = made(graph, epoch), made(graph, epoch, lane)
+        expected, actual = images_behind(graph, epoch), images_behind(graph, epoch, lane)
         wrong += [
             f"{name} in {lane}, sound: {text}"
             for x, y in zip(actual, expected, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -72,6 +73,16 @@ class TestABound:
 
         assert (once.mean, once.shift) == (MILD.mean, MILD.shift)
         assert (often.mean, often.shift) == (STRETCH.mean, pytest.approx(STRETCH.shift))
+
+    def test_of_floating_point_numbers_has_no_mean_of_levels(self):
+        field = Field("image", np.dtype(np.float32), (40, 40, 3), axes="HWC")
+
+        bound = bound_behind([gl.ops.Resize(32, 32), gl.ops.Posterize(4)], field, party="dali on cpu")
+
+        assert (bound.largest, bound.mean, bound.shift) == (0, inf, inf)
+        few = np.zeros((40, 40, 3), np.float32)
+        few[0, 0] = inf, -inf, 1
+        assert difference(few, np.zeros_like(few), bound, "HWC") == ""
 
     def test_is_multiplied_by_the_scale_of_each_channel(self):
         bound = bound_behind([gl.ops.Resize(32, 32), gl.ops.Normalize(0, (50, 25, 100))], party="dali on cpu")
