@@ -120,10 +120,12 @@ def least_shift(lane, name):
     if name in STRETCHING_CHAINS:
         return 16 if lane == "nvJPEG" else 8
     if name in RESIZES:
-        return 5 if lane == "nvJPEG" else 2
+        return 5 if lane == "nvJPEG" else 3
     if name in CLIPPING:
         return 8 if lane == "nvJPEG" else 3
-    return 5 if lane == "nvJPEG" else 1
+    if lane == "nvJPEG":
+        return 5
+    return 1 if name == "nothing" else 2
 
 
 def audit(lane, name, end):
