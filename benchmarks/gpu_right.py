@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks import gpu, gpu_parity
 from benchmarks.gpu_parity import Difference, Result
 from gpuload import device as devices
-from gpuload.executors.differences import bounds_of, difference
+from gpuload.executors.differences import axes_of, bounds_of, difference
 from gpuload.ops.bounds import Bound
 from gpuload.ops.graph import compile_ops
 
@@ -145,7 +145,7 @@ def _loader(source: Any, ops: Sequence[Any], **arguments: Any) -> Any:
 def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str = "") -> Result:
     """Return the row of two epochs of a lane beside the CPU's, and what is wrong."""
     distances, subject, problems = Difference(), f"{name}, lane {lane}", []
-    bound = bound_of(source, ops, lane)
+    bound, axes = bound_of(source, ops, lane), "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"])
     try:
         with (
             _loader(source, ops, device="cpu") as expected,
@@ -156,7 +156,7 @@ def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str =
                 for batch, meaning in zip(loader.epoch(epoch), expected.epoch(epoch), strict=True):
                     values = _on_host(batch.output)
                     distances.add(values, meaning.output)
-                    text = difference(values, meaning.output, bound)
+                    text = difference(values, meaning.output, bound, axes)
                     if lane == "dali" and values.dtype == np.uint8:
                         text = text or far_image(values, meaning.output)
                     if text:

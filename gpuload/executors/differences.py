@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,21 @@ from gpuload.executors.array.stages import as_values, run_joint
 from gpuload.executors.checks import Checks
 from gpuload.ops import walk
 from gpuload.ops.base import Draw, Op
-from gpuload.ops.bounds import EXACT, Bound, join_bounds, loosen_bound, scale_bound, stated_bound
+from gpuload.ops.bounds import (
+    EXACT,
+    MILD,
+    RECORD_MEAN,
+    STRETCH,
+    STRETCHING,
+    Bound,
+    Growth,
+    join_bounds,
+    loosen_bound,
+    scale_bound,
+    stated_bound,
+)
 from gpuload.ops.graph import Graph
-from gpuload.spec import Field
+from gpuload.spec import MOST_CHANNELS, Field
 
 TEXTS = "OSU"  # kinds of dtypes that hold texts
 TINY = {"f2": 6e-8, "f4": 1.2e-38, "f8": 0.0}  # of a float: what differs by no more may do so on another device
@@ -110,7 +123,7 @@ def bounds_of(graph: Graph, names: Collection[str], party_of: Callable[[int], st
             if copies:
                 now[name] = before.get(op.original(name, on), EXACT)
             elif op.joint:
-                now[name] = _worst([loosen_bound(before[target]) for target in on])
+                now[name] = _worst([loosen_bound(before[target], _growth(op)) for target in on])
             else:
                 now[name] = _carried(graph, place, name, before[name])
             bound = stated_bound(op.bounds, party_of(place))
@@ -134,8 +147,9 @@ def _of_record(bound: Bound, field: Field) -> Bound:
     """
     if bound == EXACT:
         return bound
-    largest = 0.0 if field.dtype.kind == "f" and bound.relative else bound.largest
-    return replace(bound, largest=largest, share=1)
+    if field.dtype.kind == "f" and bound.relative:
+        return replace(bound, largest=0.0, share=1, shift=inf)
+    return replace(bound, share=1, mean=RECORD_MEAN * bound.mean)
 
 
 def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
@@ -143,21 +157,33 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
     if bound == EXACT:
         return bound
     op, draw, begin = graph.op_on(place, name), graph.empty_draws[place], walk.begin(graph.before(place)[name], 0)
-    if op.resample(draw, np.empty((0, 2), np.int32)) is not None:  # means of values: none is further away
-        return replace(bound, share=1)
+    if op.resample(draw, np.empty((0, 2), np.int32)) is not None:  # means of values, which are rounded
+        rounding = 1 if graph.specs[place][name].dtype.kind in "iu" else 0
+        return replace(bound, largest=bound.largest + rounding, share=1, gains=())
     path = None if begin is None else op.fold(begin, draw)
     if path is None:
-        return loosen_bound(bound)
-    return bound if path.scale is None else scale_bound(bound, float(np.abs(path.scale).max(initial=0)))
+        return loosen_bound(bound, _growth(op))
+    return bound if path.scale is None else scale_bound(bound, path.scale)
 
 
-def difference(actual: Any, expected: Any, bound: Bound) -> str:
+def _growth(op: Op) -> Growth:
+    """Return what an op may make of differences; of an op of the user's nothing is known."""
+    inner: Sequence[Op] = getattr(op, "inner", ())
+    is_foreign = op.calls_python or not type(op).__module__.startswith("gpuload.")
+    if is_foreign or type(op).__name__ in STRETCHING or any(_growth(part) is STRETCH for part in inner):
+        return STRETCH
+    return MILD
+
+
+def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
     """Return where a value differs by more than a bound, in words; "" if it does not.
 
     Args:
         actual: of a record, as the executor made it, on the host.
         expected: the same, as the array forms make it.
         bound: the largest difference.
+        axes: what each axis is, ``"HWC"``, ``"NHWC"`` of several records: means are those of a channel of a record.
+            "" where that is not known: those of all values.
     """
     x, y = np.asarray(actual), np.asarray(expected)
     if x.dtype.kind in TEXTS and y.dtype.kind in TEXTS and x.shape == y.shape:  # of lengths of their own
@@ -170,17 +196,50 @@ def difference(actual: Any, expected: Any, bound: Bound) -> str:
         wrong = _differs(x, y)
         return _sentence(x, y, wrong, "") if wrong.any() else ""
     distance = _distance(x, y)
-    limit, about = _limit(y, bound), ""
-    beyond, differing, mean = distance > limit, distance > 0, float(distance.mean())
+    if len(axes) != x.ndim:
+        axes = ""
+    gains = _gains(bound, axes, x.shape)
+    limit, about = _limit(y, bound, gains), ""
+    beyond, differing = distance > limit, distance > 0
     if float(beyond.mean()) > bound.beyond:
         wrong = beyond
     elif float(differing.mean()) > bound.share and bound != EXACT:
         wrong, about = differing, f"; at most {bound.share:.3g} of the values may differ"
-    elif mean > bound.mean + limit - bound.largest:
-        wrong, about = differing, f"; the mean difference is {mean:.3g}, and may be {bound.mean:.3g}"
     else:
-        return ""
+        about = _mean_sentence(distance, y < x, bound, axes, gains, limit)
+        wrong = differing
+        if not about:
+            return ""
     return _sentence(x, y, wrong, f"; the largest difference is {distance.max():.6g}{about}")
+
+
+def _mean_sentence(
+    distance: NDArray[np.float64], is_larger: NDArray[np.bool_], bound: Bound, axes: str, gains: Any, limit: Any
+) -> str:
+    """Return in words how far a channel of a record is away in the mean; "" if no further than it may."""
+    if bound.mean == bound.shift == inf:
+        return ""
+    inner = tuple(place for place, axis in enumerate(axes) if axis not in "NC") or None
+    rounding = np.max(limit - bound.largest * gains)  # of floating-point numbers
+    parts = [
+        ("difference", distance, bound.mean),
+        ("difference of a channel, with its sign,", np.where(is_larger, distance, -distance), bound.shift),
+    ]
+    for subject, values, limit_of_mean in parts:
+        with np.errstate(invalid="ignore"):  # infinities of both signs, among the few values that may be anything
+            means = np.abs(np.mean(values / gains, axis=inner))
+        if limit_of_mean < inf and float(means.max()) > limit_of_mean + rounding:
+            unit = "" if np.ndim(gains) == 0 else ", in units of the channel that may differ most"
+            return f"; the mean {subject} is {float(means.max()):.3g}, and may be {limit_of_mean:.3g}{unit}"
+    return ""
+
+
+def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
+    """Return what the differences of each value may be multiplied by: 1, or a number for each channel."""
+    place = axes.find("C")
+    if place < 0 or len(bound.gains) != shape[place] or min(bound.gains) <= 0:
+        return 1.0
+    return np.reshape(bound.gains, [-1 if axis == place else 1 for axis in range(len(shape))])
 
 
 def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -196,17 +255,26 @@ def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
     return np.where(is_equal, 0.0, np.where(np.isnan(distance), np.inf, distance))
 
 
-def _limit(y: NDArray[Any], bound: Bound) -> float:
-    """Return the largest difference that a bound allows for such values."""
+def axes_of(field: Field) -> str:
+    """Return what each axis of a field's values is; "" where that is not known and nothing shows it."""
+    if field.axes or field.shape is None or len(field.shape) != 3:
+        return field.axes
+    if field.is_channels_first:
+        return "CHW"
+    return "HWC" if field.shape[2] is not None and field.shape[2] <= MOST_CHANNELS else ""
+
+
+def _limit(y: NDArray[Any], bound: Bound, gains: Any) -> Any:
+    """Return the largest difference that a bound allows for such values: a number, or one for each channel."""
     if y.dtype.kind not in "fc":
-        return bound.largest
+        return bound.largest * gains
     tiny = TINY.get(f"f{y.dtype.itemsize}", 0.0) if y.dtype.kind == "f" else 0.0
     relative = bound.relative
     if y.dtype == np.float16 and bound != EXACT:
         relative += HALF_STEP
     finite = y[np.isfinite(y)]
     scale = max(1.0, float(np.abs(finite.astype(np.float64)).max(initial=0))) if y.dtype.kind == "f" else 1.0
-    return max(bound.largest + relative * scale, tiny)
+    return np.maximum(bound.largest * gains + relative * scale, tiny)
 
 
 def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:

@@ -36,7 +36,7 @@ from gpuload import device as devices
 from gpuload import rng, threads
 from gpuload.errors import ClosedError, DeviceError, FileError, PixelError, RecordError, RowError, SpecError
 from gpuload.executors import trials
-from gpuload.executors.differences import Oracle, bounds_of, difference
+from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
 from gpuload.ops.base import Op
 from gpuload.ops.bounds import EXACT
 from gpuload.ops.decode import decoder_on_gpu
@@ -211,11 +211,13 @@ class _Result(NamedTuple):
         field: that differs; "" if none does.
         text: how.
         is_refusal: True if the CPU refuses the record.
+        changes: True if the ops made something else of the record when it was made a second time.
     """
 
     field: str
     text: str
     is_refusal: bool = False
+    changes: bool = False
 
 
 class Auditor:
@@ -416,10 +418,21 @@ class Auditor:
             text = f"the record has values, and the CPU refuses it: {reason}"
             return _Result(self._oracle.names[0], text, is_refusal=True)
         for name in self._oracle.names:
-            text = difference(row.values[name], expected[name], self._bounds[name])
+            axes = axes_of(self._recipe.graph.spec_out[name])
+            text = difference(row.values[name], expected[name], self._bounds[name], axes)
             if text:
-                return _Result(name, text)
+                return _Result(name, text, changes=self._changes(step, row, name, expected[name]))
         return _Result("", "")
+
+    def _changes(self, step: Step, row: _Row, name: str, expected: Any) -> bool:
+        """Return True if functions of the user's make other values of the same record at another call."""
+        if not any(op.calls_python for op in self._ops_of(name)):
+            return False
+        try:
+            again = self._make(step, row.row)[name]
+        except (RowError, RecordError):
+            return True
+        return bool(difference(again, expected, EXACT))
 
     def _make(self, step: Step, row: int) -> dict[str, Any]:
         """Return the values of a row, made anew."""
@@ -460,7 +473,7 @@ class Auditor:
             if not result.field:
                 continue
             self._counters.add(records_differing=1)
-            error = self._error(step, row, result.field, result.text)
+            error = self._error(step, row, result)
             if not self._setting.counts:
                 errors.setdefault(row.step, error)
             elif self._num_lines < MOST_LINES:
@@ -469,19 +482,25 @@ class Auditor:
                 log.warning("%s; cause: %s; remedy: %s%s", error.what, error.cause, error.remedy, last)
         return errors
 
-    def _error(self, step: Step, row: _Row, name: str, text: str) -> PixelError:
+    def _error(self, step: Step, row: _Row, result: _Result) -> PixelError:
         """Return the error for a field of a row that differs."""
+        name, text = result.field, result.text
         recipe, epoch = self._recipe, step.position.epoch
         ops = self._ops_of(name)
         words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
-        python_op = next((type(op).__name__ for op in ops if op.calls_python), None)
+        python_ops = ", ".join(_function_name(op) for op in ops if op.calls_python)
         reason = f"; small differences are allowed: {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
         cause = (
             f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
             f"these ops make on the CPU{reason}"
         )
-        if python_op is not None:
-            cause += f". {python_op} calls a function of yours: it must make the same of the same record"
+        if result.changes:
+            cause = (
+                f"{python_ops} calls a function of yours, which gave other values when it was called again with the "
+                f"same record; executor {self._executor!r} on {recipe.device} made it by {words}, and may be right"
+            )
+        elif python_ops:
+            cause += f". {python_ops} calls a function of yours: it must make the same of the same record"
         look = f"loader.replace(audit=0).batch_at({row.step}, {epoch}) has the batch, to look at it"
         alternative = "" if recipe.on_rows else '; device="cpu" makes other batches right'
         if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
@@ -490,11 +509,19 @@ class Auditor:
         record = int(step.records[row.row])
         place, number = recipe.source.where(record), f"record {record}"
         place = place if place.endswith(number) else f"{place} ({number} of the source)"
+        if result.changes:
+            alternative = "; write def f(x, rng): rng is a generator of the record's own, in place of np.random"
         return PixelError(
             f"{place}, epoch {epoch}, step {row.step}: field {name!r} on {recipe.device}: {text}",
             cause=cause,
             remedy=f'{look}{alternative}; audit="count" goes on and counts',
         )
+
+
+def _function_name(op: Op) -> str:
+    """Return the name of an op that calls a function of the user's, with that of the function."""
+    function = getattr(getattr(op, "fn", None), "__qualname__", "")
+    return f"{type(op).__name__}({function})" if function else type(op).__name__
 
 
 def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:

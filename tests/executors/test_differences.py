@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
 
 import gpuload as gl
 from gpuload.executors.differences import Oracle, bounds_of, difference
-from gpuload.ops.bounds import EXACT, GROWTH, HALVES, NORMALIZING, NVJPEG, STEPS, Bound, stated_bound
+from gpuload.ops.bounds import (
+    EXACT,
+    HALVES,
+    MILD,
+    NORMALIZING,
+    NVJPEG,
+    RECORD_MEAN,
+    STRETCH,
+    Bound,
+    loosen_bound,
+    stated_bound,
+)
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 
@@ -46,16 +58,47 @@ class TestABound:
 
     def test_grows_behind_ops_with_steps_of_some_values(self):
         bound = bound_behind([gl.ops.Resize(32, 32), gl.ops.Equalize()], party="dali on cpu")
+        assert (bound.largest, bound.share, bound.beyond) == (STRETCH.largest, 1, STRETCH.beyond)
 
-        assert (bound.largest, bound.share, bound.beyond) == (GROWTH * 1, 1, STEPS)
+        bound = bound_behind([gl.ops.Resize(32, 32), gl.ops.Posterize(4)], party="dali on cpu")
+        assert (bound.largest, bound.share, bound.beyond) == (MILD.largest, 1, MILD.beyond)
+
+    def test_grows_behind_a_function_of_the_users_as_behind_what_stretches(self):
+        for op in (gl.ops.Python(np.copy), gl.ops.Sometimes(0.5, [gl.ops.Equalize()])):
+            assert bound_behind([gl.ops.Resize(32, 32), op], party="dali on cpu").beyond == STRETCH.beyond
+
+    def test_has_means_that_grow_once(self):
+        once = loosen_bound(NVJPEG)
+        often = loosen_bound(loosen_bound(loosen_bound(once, STRETCH)), STRETCH)
+
+        assert (once.mean, once.shift) == (MILD.mean, MILD.shift)
+        assert (often.mean, often.shift) == (STRETCH.mean, pytest.approx(STRETCH.shift))
+
+    def test_of_floating_point_numbers_has_no_mean_of_levels(self):
+        field = Field("image", np.dtype(np.float32), (40, 40, 3), axes="HWC")
+
+        bound = bound_behind([gl.ops.Resize(32, 32), gl.ops.Posterize(4)], field, party="dali on cpu")
+
+        assert (bound.largest, bound.mean, bound.shift) == (0, inf, inf)
+        few = np.zeros((40, 40, 3), np.float32)
+        few[0, 0] = inf, -inf, 1
+        assert difference(few, np.zeros_like(few), bound, "HWC") == ""
+
+    def test_is_multiplied_by_the_scale_of_each_channel(self):
+        bound = bound_behind([gl.ops.Resize(32, 32), gl.ops.Normalize(0, (50, 25, 100))], party="dali on cpu")
+
+        assert bound.gains == pytest.approx((0.5, 1, 0.25))
+        assert bound.shift == pytest.approx(HALVES.shift / 25)
 
     def test_of_images_that_a_gpu_decodes_is_of_the_mean(self):
         bound = bound_behind([gl.ops.Decode(), gl.ops.CenterCrop(20), gl.ops.Normalize(127, 50)], FILES)
 
-        assert bound.mean == pytest.approx(1 / 50)
-        assert bound_behind([gl.ops.Decode(), gl.ops.RandomResizedCrop(8)], FILES).mean == pytest.approx(2)
+        assert bound.mean == pytest.approx(RECORD_MEAN / 50)
+        assert bound_behind([gl.ops.Decode(), gl.ops.RandomResizedCrop(8)], FILES).mean == pytest.approx(
+            RECORD_MEAN + 1
+        )
         assert bound_behind([gl.ops.Decode()], FILES, "dali on cpu") == EXACT
-        assert bound_behind([gl.ops.Decode(dtype="uint16")], FILES).mean == 257
+        assert bound_behind([gl.ops.Decode(dtype="uint16")], FILES).mean == RECORD_MEAN * 257
 
     def test_goes_with_a_copy(self):
         graph = compile_ops(Spec((IMAGE,)), [gl.ops.Resize(32, 32), gl.ops.Copy("image", to=("a", "b"))])
@@ -126,6 +169,20 @@ class TestADifference:
         assert "the largest difference is 2" in difference(much, y, Bound(1, 0.05, ""))
         assert difference(much, y, Bound(1, 0.05, "", beyond=0.01)) == ""
         assert "the mean difference is 0.05, and may be 0.01" in difference(few, y, Bound(255, 1, "", mean=0.01))
+
+    def test_of_a_channel_is_looked_at_by_itself_and_in_its_units(self):
+        y = np.zeros((10, 10, 3), np.float32)
+        bound = Bound(1, 1, "", shift=0.6, gains=(1.0, 0.5, 0.1))
+        x = y.copy()
+        x[..., 2] += 0.08
+
+        text = difference(x, y, bound, "HWC")
+
+        assert "the mean difference of a channel, with its sign, is 0.8, and may be 0.6, in units of" in text
+        assert difference(x, y, bound) == ""
+        assert "mean" in difference(np.stack([y, x]), np.stack([y, y]), bound, "NHWC")
+        x[::2] *= -1
+        assert difference(x, y, bound, "HWC") == ""
 
     def test_of_floating_point_numbers_is_a_part_of_the_largest(self):
         y = np.array([1000.0, 1.0], np.float32)

@@ -574,7 +574,15 @@ class TestRowsOfManyKinds:
         with loader(ops=[gl.ops.Python(count)]) as with_audit, pytest.raises(gl.PixelError) as caught:
             list(with_audit)
 
-        assert "Python calls a function of yours" in caught.value.cause
+        assert re.match(r"Python\(.*count\) calls a function of yours, which gave other values", caught.value.cause)
+        assert "write def f(x, rng)" in caught.value.remedy
+
+    def test_of_a_function_that_is_sound_does_not_say_that_it_changes(self, core_fault):
+        with loader(ops=[gl.ops.Python(np.copy), *OPS]) as with_audit, pytest.raises(gl.PixelError) as caught:
+            list(with_audit)
+
+        assert "executor 'array' on cpu made it by Python RandomFlip Normalize" in caught.value.cause
+        assert "Python(copy) calls a function of yours: it must make the same" in caught.value.cause
 
     def test_a_file_that_is_gone_is_that_error(self, monkeypatch):
         def read(rows):
