@@ -28,7 +28,7 @@ LENGTH = 97
 
 def make_loader(batch_size: int = 8, **changes: Any) -> gl.Loader:
     x = np.arange(LENGTH, dtype=np.int64)
-    source = gl.arrays(x=x, image=np.repeat(x.astype(np.float32), 12).reshape(LENGTH, 2, 2, 3))
+    source = gl.arrays(x=x, image=np.repeat((x / LENGTH).astype(np.float32), 12).reshape(LENGTH, 2, 2, 3))
     ops = [gl.ops.GaussianNoise(0.5, on="image")]
     return gl.Loader(source, batch_size, **{"ops": ops, "shuffle": True, "seed": 11, "device": "cpu", **changes})
 
