@@ -335,7 +335,7 @@ def _works(failed: Part, probe: Part, report: Report) -> bool:
     return failed != probe and do(probe, report)["status"] != "failed"
 
 
-def _begin(part: Part, parts: Sequence[Part], report: Report, *, tell: Tell, end: float) -> Attempt | None:
+def _begin(part: Part, parts: Sequence[Part], report: Report, *, tell: Tell, end: float) -> PartProcess | None:
     """Begin a part; or say why not, where packages are missing or time is short."""
     absent = {name: reason for name, reason in report.about["absent"].items() if name in part.needs}
     if absent:
@@ -347,7 +347,7 @@ def _begin(part: Part, parts: Sequence[Part], report: Report, *, tell: Tell, end
         report.postponed[part.name] = why
         tell(f"no time   {part.name}  {why}")
         return None
-    return Attempt(part, report)
+    return PartProcess(part, report)
 
 
 def _add(part: Part, outcome: Outcome, parts: Sequence[Part], report: Report, tell: Tell) -> None:
@@ -393,7 +393,7 @@ def _digest() -> str:
 
 def do(part: Part, report: Report) -> Outcome:
     """Do a part and return what came of it; nothing that it started outlives it."""
-    attempt = Attempt(part, report)
+    attempt = PartProcess(part, report)
     try:
         attempt.wait()
     finally:
@@ -401,7 +401,7 @@ def do(part: Part, report: Report) -> Outcome:
     return attempt.outcome()
 
 
-class Attempt:
+class PartProcess:
     """A part at work, in a process of its own.
 
     Args:

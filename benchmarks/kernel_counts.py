@@ -40,7 +40,7 @@ Block = tuple[list[str], list[int]]  # instructions, and the blocks that may fol
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelText:
     """A kernel that is counted.
 
     Args:
@@ -56,23 +56,23 @@ class Kernel:
     out_bytes: int
 
 
-def kernels() -> list[Kernel]:
+def kernels() -> list[KernelText]:
     """Return the kernels of the page."""
     from gpuload.ops import colour_cuda, cuda, edits_cuda, pixels
 
     uint8 = np.dtype(np.uint8)
     text = cuda.pixels("unsigned char", "unsigned char", 3, edits_cuda.COUNT)
     return [
-        Kernel("walk: uint8 to float32, normalised", "walk", _walk("float32", 3, False), 16),
-        Kernel("walk: uint8 to planes of float32, normalised", "walk", _walk("float32", 3, True), 16),
-        Kernel("walk: uint8 to float16, normalised", "walk", _walk("float16", 3, False), 16),
-        Kernel("walk: uint8 to uint8", "walk", _walk("uint8", 3, False), 16),
-        Kernel("walk: uint8 to float32, normalised, 9 channels", "walk", _walk("float32", 9, False), 16),
-        Kernel("resize: uint8, a tap a loop", "resize", cuda.resize(uint8, nearest=False), 1),
-        Kernel("count of levels: 3 channels", "count", text, 0),
-        Kernel("edit: 3 channels", "edit", cuda.pixels(*["unsigned char"] * 2, 3, edits_cuda.EDIT), 3),
-        Kernel("ColorJitter: 3 channels", "change", _change(colour_cuda.STEP_PIXEL), 3),
-        Kernel("crop, flip or turn alone: 3 channels", "change", _change(pixels.MOVE), 3),
+        KernelText("walk: uint8 to float32, normalised", "walk", _walk("float32", 3, False), 16),
+        KernelText("walk: uint8 to planes of float32, normalised", "walk", _walk("float32", 3, True), 16),
+        KernelText("walk: uint8 to float16, normalised", "walk", _walk("float16", 3, False), 16),
+        KernelText("walk: uint8 to uint8", "walk", _walk("uint8", 3, False), 16),
+        KernelText("walk: uint8 to float32, normalised, 9 channels", "walk", _walk("float32", 9, False), 16),
+        KernelText("resize: uint8, a tap a loop", "resize", cuda.resize(uint8, nearest=False), 1),
+        KernelText("count of levels: 3 channels", "count", text, 0),
+        KernelText("edit: 3 channels", "edit", cuda.pixels(*["unsigned char"] * 2, 3, edits_cuda.EDIT), 3),
+        KernelText("ColorJitter: 3 channels", "change", _change(colour_cuda.STEP_PIXEL), 3),
+        KernelText("crop, flip or turn alone: 3 channels", "change", _change(pixels.MOVE), 3),
     ]
 
 
@@ -226,7 +226,7 @@ def widths(blocks: list[Block], name: str) -> str:
     return ", ".join(f"{counts[bits]} x {bits}" for bits in sorted(counts)) or "none"
 
 
-def row(kernel: Kernel, nvdisasm: str | None) -> list[str]:
+def row(kernel: KernelText, nvdisasm: str | None) -> list[str]:
     """Return the cells of a kernel."""
     cubin = compile_cubin(kernel.source, CARD)
     total = text_bytes(cubin, kernel.function) // INSTRUCTION_BYTES

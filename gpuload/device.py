@@ -213,7 +213,7 @@ def number(device: str) -> int:
     return int(device.partition(":")[2])
 
 
-def card(device: str) -> str:
+def card_name(device: str) -> str:
     """Return the name of the GPU of ``"gpu:N"``, as its maker has it."""
     name = cupy().cuda.runtime.getDeviceProperties(number(device))["name"]
     return name.decode() if isinstance(name, bytes) else str(name)

@@ -190,7 +190,7 @@ class Loader:
         self._session = self._make_session(choice)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
-        self._lane = ""  # where images are decoded because the run of a state has them decoded there
+        self._place_of_run = ""  # where images are decoded because the run of a state has them decoded there
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of the training
         self._past = _Past()
         self._warned = set[str]()
@@ -270,13 +270,13 @@ class Loader:
         self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
         return session
 
-    def _choice_request(self, executor: str, decode: str) -> choose.Request:
+    def _choice_request(self, executor: str, decode: str) -> choose.ExecutorRequest:
         """Return what is asked for; of the machine and the files only what the choice may depend on."""
         decodes = any(op.codec for op in self._whole_graph.ops)
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
-            return choose.Request(executor, decode)
+            return choose.ExecutorRequest(executor, decode)
         num_cores = threads.num_cores_for_gpu(devices.num_gpus())
-        return choose.Request(executor, decode, num_cores, _endings(self.source))
+        return choose.ExecutorRequest(executor, decode, num_cores, _endings(self.source))
 
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""
@@ -365,7 +365,7 @@ class Loader:
         return batches
 
     def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
-        """Return a session that makes batches ready on the host for ``feed_graph``, run elsewhere; see ``ahead``.
+        """Return a session that makes batches ready on the host for ``_feed_graph``, run elsewhere; see ``ahead``.
 
         Args:
             make: makes the object in the place of an executor, which returns the fields of these batches.
@@ -394,7 +394,7 @@ class Loader:
                 cause="the ops run elsewhere, in a pipeline of DALI within tf.data, and their results do not come back",
                 remedy='write dataset(loader, via="generator"), which takes the batches from here, or leave audit= out',
             )
-        on_host, rest = self._feed_places(), self.feed_graph
+        on_host, rest = self._feed_places(), self._feed_graph
         recipe = make_recipe(
             self.source,
             self._graph,
@@ -424,7 +424,7 @@ class Loader:
         return session
 
     @property
-    def feed_graph(self) -> Graph:
+    def _feed_graph(self) -> Graph:
         """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on the host."""
         on_host = self._feed_places()
         behind = [place for place in range(len(self._graph.ops)) if place not in on_host]
@@ -570,9 +570,9 @@ class Loader:
 
     def state_at(self, position: Position) -> dict[str, Any]:
         """Return the state of a position that ``position`` or ``after`` gave."""
-        return state.save(self._plan, _checked_position(position), self._identity, self._place_to_decode())
+        return state.save(self._plan, _checked_position(position), self._identity, self._place_for_states())
 
-    def _place_to_decode(self) -> str:
+    def _place_for_states(self) -> str:
         """Return where images are decoded, as states say it; "" where none are."""
         if not self._choice.decode:  # a cache has the results of ops, which ran on the host
             return HOST if any(op.codec for op in self.source.ops) else ""
@@ -685,7 +685,7 @@ class Loader:
         them decoded, for their pixels' sake. Where that cannot be, a warning says so.
         """
         position = state.load(saved, self._plan, self._identity)
-        self._decode_at(state.place_to_decode(saved))
+        self._decode_at(state.place_of_run(saved))
         # A cursor with an origin of its own, by which iterators that began before notice that a state was loaded.
         self._place.cursor = Cursor(position)
 
@@ -695,12 +695,12 @@ class Loader:
         Args:
             place: ``"host"`` or ``"device"``; "" for a state that does not say.
         """
-        present = self._place_to_decode()
+        present = self._place_for_states()
         if not place or not present or place == present:
             return
         problem = self._change_lane(place)
         if problem is None:
-            self._lane = place
+            self._place_of_run = place
             log.info("images are decoded on the %s from here on, as in the run of the state", place)
             return
         log.warning(
@@ -1043,7 +1043,7 @@ class Loader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments and the position: the loader is made anew from them."""
-        return _again, (self._arguments, self.position, self._lane)
+        return _again, (self._arguments, self.position, self._place_of_run)
 
 
 def _stats_page(stats: Stats) -> str:
@@ -1121,10 +1121,10 @@ class _Past:
         return self._num_before + 1 if self.num_repeated(position) == 1 else 0
 
 
-def _again(arguments: dict[str, Any], position: Position, lane: str) -> Loader:
-    """Return the loader that was pickled; ``lane`` is where a state has it decode images, "" if none does."""
+def _again(arguments: dict[str, Any], position: Position, place: str) -> Loader:
+    """Return the loader that was pickled; ``place`` is where a state has it decode images, "" if none does."""
     loader = Loader(**arguments)
-    loader._decode_at(lane)
+    loader._decode_at(place)
     loader._place.cursor = Cursor(position)
     return loader
 

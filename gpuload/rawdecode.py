@@ -40,7 +40,7 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
     return {part.field.name: decode_part(xp, raw, part) for part in layout.parts}
 
 
-def views(layout: Layout) -> bool:
+def makes_views(layout: Layout) -> bool:
     """Return True if ``decode`` on CuPy makes views alone of records that lie side by side, and queues no work."""
     return all(
         part.dtype.itemsize == 1 or (part.num_bytes == layout.record_bytes and part.is_native and part.is_c_order)

@@ -94,7 +94,7 @@ def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any], dec
     }
 
 
-def place_to_decode(state: Mapping[str, Any]) -> str:
+def place_of_run(state: Mapping[str, Any]) -> str:
     """Return where the run of a state has images decoded, ``"host"`` or ``"device"``; "" where it does not say.
 
     Raises:

@@ -59,7 +59,7 @@ def assert_same_epochs(loader, reference, epochs=(0, 1, 2)):
             assert_same(batch, expected)
 
 
-class Reader:
+class TallyReader:
     """A reader of records that counts how often each is read."""
 
     def __init__(self, **fields):
@@ -98,7 +98,7 @@ def test_the_batches_are_the_same_bit_for_bit(arguments):
 @gpu
 @pytest.mark.parametrize("memory", [ROW_BYTES, 17 * ROW_BYTES + 5, 50 * ROW_BYTES])
 def test_records_that_do_not_fit_are_read_in_each_epoch(memory, caplog):
-    reader = Reader(image=IMAGES, label=LABELS)
+    reader = TallyReader(image=IMAGES, label=LABELS)
     source = gl.records(50, reader)
     with on_gpu(records()) as reference, on_gpu(source).cache(device=True, memory=memory) as loader:
         reader.counts[:] = 0
@@ -115,7 +115,7 @@ def test_of_records_that_lie_on_the_gpu_nothing_is_read_and_no_slot_is_uploaded(
     monkeypatch.setattr(
         devices.Lane, "upload", lambda lane, values: uploads.append(values.nbytes) or upload(lane, values)
     )
-    reader = Reader(image=IMAGES, label=LABELS)
+    reader = TallyReader(image=IMAGES, label=LABELS)
     with on_gpu(gl.records(50, reader), prefetch=1).cache(device=True) as loader:
         reader.counts[:] = 0
         list(loader)
@@ -241,7 +241,7 @@ def test_each_shard_keeps_the_records_that_it_has_had():
 
 @gpu
 def test_two_loaders_of_one_cache_share_the_rows_and_the_last_one_frees_them():
-    reader = Reader(image=IMAGES, label=LABELS)
+    reader = TallyReader(image=IMAGES, label=LABELS)
     source = gl.records(50, reader).cache(device=True)
     free = devices.card_bytes("gpu:0")[0]
     first, second = source.split(0.8, seed=0)
@@ -299,7 +299,7 @@ def test_mixes_and_samples_of_what_stays_on_the_gpu():
 
 @gpu
 def test_names_and_pairs_of_one_cache():
-    reader = Reader(image=IMAGES, label=LABELS)
+    reader = TallyReader(image=IMAGES, label=LABELS)
     source = gl.records(50, reader).cache(device=True)
     pairs = gl.zip(source[:-1], source[1:].rename(image="next", label="next_label"))
     plain = gl.zip(records()[:-1], records()[1:].rename(image="next", label="next_label"))

@@ -29,7 +29,7 @@ import click
 import gpuload as gl
 from gpuload import device as devices
 from gpuload.cli.base import COLUMNS, COMMAND, PATH, Number, Output, WholeNumber, verb
-from gpuload.cli.bench_lanes import MEANINGS, Comparison, compare_lanes
+from gpuload.cli.bench_lanes import MEANINGS, LaneTable, compare_lanes
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.cli.bench_peers import PEERS, measure_peer
 from gpuload.cli.userops import find_ops, words_of
@@ -195,7 +195,7 @@ def command(
     return 0
 
 
-def _say_lanes(output: Output, lanes: Comparison, line: str, columns: int) -> None:
+def _say_lanes(output: Output, lanes: LaneTable, line: str, columns: int) -> None:
     """Print the lanes beside one another, and the lines of Python that take the best one."""
     if lanes.why_not:
         output.say(_wrap(f"\nNot measured: the lanes of images to a GPU, for {lanes.why_not}", columns))

@@ -37,7 +37,7 @@ Measure = Callable[[gl.Loader, float], Figures]
 
 
 @dataclass(frozen=True)
-class Lane:
+class LaneRate:
     """A lane and what was measured of it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LaneTable:
     """The lanes beside one another.
 
     Attributes:
@@ -69,17 +69,17 @@ class Comparison:
         auto: where a loader without these arguments decodes, as it describes it.
     """
 
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[LaneRate, ...] = ()
     why_not: str = ""
     auto: str = ""
 
     @property
-    def _rated(self) -> list[Lane]:
+    def _rated(self) -> list[LaneRate]:
         """The lanes that were measured."""
         return [lane for lane in self.lanes if not lane.why_not]
 
     @property
-    def best(self) -> Lane | None:
+    def best(self) -> LaneRate | None:
         """The lane to write; None where none could be measured."""
         top_rate = max((lane.records_per_s for lane in self._rated), default=0.0)
         fast = [lane for lane in self._rated if lane.records_per_s >= NOISE * top_rate]
@@ -112,7 +112,7 @@ class Comparison:
 
 def compare_lanes(
     make_loader: Callable[..., gl.Loader], loader: gl.Loader, measure: Measure, seconds: float
-) -> Comparison | None:
+) -> LaneTable | None:
     """Return the lanes beside one another; None without images, or on a CPU by the user's wish.
 
     Args:
@@ -126,15 +126,15 @@ def compare_lanes(
     if loader.device == "cpu":
         device, reason = devices.choose("auto")
         # There is a GPU, and the user wrote device="cpu".
-        return None if device != "cpu" else Comparison(why_not=f"there is no GPU to measure them on: {reason}")
-    turns: dict[str, list[Lane]] = {}
+        return None if device != "cpu" else LaneTable(why_not=f"there is no GPU to measure them on: {reason}")
+    turns: dict[str, list[LaneRate]] = {}
     for _ in range(ROUNDS):
         for arguments in LANES:
             words = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
             lanes = turns.setdefault(words, [])
             if not any(lane.why_not for lane in lanes):
                 lanes.append(_measure_lane(words, arguments, make_loader, measure, seconds / ROUNDS))
-    return Comparison(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_decoding(loader))
+    return LaneTable(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_decoding(loader))
 
 
 def _decoding(loader: gl.Loader) -> str:
@@ -145,16 +145,16 @@ def _decoding(loader: gl.Loader) -> str:
 
 def _measure_lane(
     words: str, arguments: Mapping[str, str], make_loader: Callable[..., gl.Loader], measure: Measure, seconds: float
-) -> Lane:
+) -> LaneRate:
     try:
         with make_loader(**arguments) as loader:
-            return Lane(words, *measure(loader, seconds))
+            return LaneRate(words, *measure(loader, seconds))
     except GpuloadError as error:
-        return Lane(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
+        return LaneRate(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
     except RuntimeError as error:  # of DALI or CUDA: not with this card, or not in these versions
-        return Lane(words, why_not=f"failed: {' '.join(str(error).split())}")
+        return LaneRate(words, why_not=f"failed: {' '.join(str(error).split())}")
 
 
-def _best_turn(turns: list[Lane]) -> Lane:
+def _best_turn(turns: list[LaneRate]) -> LaneRate:
     """Return a lane that was not measured, or its faster turn."""
     return next((lane for lane in turns if lane.why_not), max(turns, key=lambda lane: lane.records_per_s))

@@ -415,7 +415,7 @@ def _images() -> Iterator[Finding]:
                     failures.append(trials.Failure(name, kind, title, part == "region", about))
     yield from _store(failures)
     if ("dali", "gpu:0") in places:
-        for number in range(int(device.cupy().cuda.runtime.getDeviceCount())):
+        for number in range(device.num_gpus()):
             yield try_card(f"gpu:{number}")
 
 
@@ -442,7 +442,7 @@ def _lanes() -> Iterator[Finding]:
     conditions = lanes.Conditions(
         has_dali=has_dali, codec=codec, num_cores=num_cores, host_fault=faults[0], device_fault=faults[1]
     )
-    place, reason = lanes.place_to_decode(conditions)
+    place, reason = lanes.place_by_rule(conditions)
     about = f"has JPEGs decoded on the {place}, where an op gives them one size: {reason}"
     yield Finding(section, 'executor="auto" on a GPU', OK, about)
 
@@ -488,7 +488,7 @@ def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tup
 
 def try_card(place: str) -> Finding:
     """Return the finding on the decoder of a GPU, by batches that a process of its own compares; store the verdict."""
-    name, decoder = device.card(place), decoder_on_gpu([gl.ops.Decode()])
+    name, decoder = device.card_name(place), decoder_on_gpu([gl.ops.Decode()])
     status, out, errors = _child(TRY_DECODER, place)
     # Libraries print to stdout, too.
     results = [json.loads(line) for line in out.splitlines() if line.startswith('["')]

@@ -519,7 +519,7 @@ class Native(Protocol):
             levels: of each, float32 ``[n, K]``, at most 1e6.
             cubic: 1 where pixels are taken by cubic interpolation, int32 ``[n, K]``; ``[0, 0]`` for none.
             sizes: height and width of each image, int32 ``[n, 2]``.
-            rules: of each operation, `policies.Rule`, float64 ``[M, 5]``.
+            rules: of each operation, `policies.LevelRule`, float64 ``[M, 5]``.
             moves: the edits' numbers of the interpolation that is not cubic, and of the other; and the fill of three
                 channels; float64 ``[5]``.
             out: the edits, float64 ``[n, K, 34]``.

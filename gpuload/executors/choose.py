@@ -26,7 +26,7 @@ from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.executors.lanes import DEVICE, HOST, Conditions, place_to_decode
+from gpuload.executors.lanes import DEVICE, HOST, Conditions, place_by_rule
 from gpuload.images.decode import codec
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
@@ -39,7 +39,7 @@ log = logging.getLogger("gpuload")
 
 
 @dataclass(frozen=True)
-class Request:
+class ExecutorRequest:
     """What a user asks for, and what is known of the machine and the files.
 
     Attributes:
@@ -77,7 +77,7 @@ class Choice:
         return runs_on_rows(self.executor, device)
 
 
-def choose(graph: Graph, device: str, request: Request = Request()) -> Choice:
+def choose(graph: Graph, device: str, request: ExecutorRequest = ExecutorRequest()) -> Choice:
     """Return the choice for a graph on a device, ``"cpu"`` or ``"gpu:N"``.
 
     Raises:
@@ -100,7 +100,9 @@ def choose(graph: Graph, device: str, request: Request = Request()) -> Choice:
     return Choice(executor, decode, reason, decode_reason)
 
 
-def _executor(graph: Graph, behind: Graph, device: str, request: Request, decoding: tuple[str, str]) -> tuple[str, str]:
+def _executor(
+    graph: Graph, behind: Graph, device: str, request: ExecutorRequest, decoding: tuple[str, str]
+) -> tuple[str, str]:
     """Return the executor of the ops behind those on the host, and why; ``decoding`` is where images are, and why."""
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
     if of_dali is not None:
@@ -128,7 +130,7 @@ def _executor(graph: Graph, behind: Graph, device: str, request: Request, decodi
     return "array", "it is the faster one on a CPU" if of_numpy is None else f"{of_numpy} runs on NumPy alone"
 
 
-def _place_to_decode(graph: Graph, device: str, request: Request) -> tuple[str, str]:
+def _place_to_decode(graph: Graph, device: str, request: ExecutorRequest) -> tuple[str, str]:
     """Return where images are decoded, and why; "" and "" where no op decodes any."""
     decoding = [place for place, op in enumerate(graph.ops) if op.codec]
     if not decoding:
@@ -149,10 +151,10 @@ def _place_to_decode(graph: Graph, device: str, request: Request) -> tuple[str, 
         return HOST, "asked for"
     if codec() is None:
         _check_dali(f"gl.ops.Decode on {device}", device)
-    return place_to_decode(_conditions(graph, device, request))
+    return place_by_rule(_conditions(graph, device, request))
 
 
-def _conditions(graph: Graph, device: str, request: Request) -> Conditions:
+def _conditions(graph: Graph, device: str, request: ExecutorRequest) -> Conditions:
     """Return what the rule looks at."""
     host = graph.part(graph.to_one_size)
     images = [host.spec_out[name] for name in _image_names(host)]
@@ -169,7 +171,7 @@ def _conditions(graph: Graph, device: str, request: Request) -> Conditions:
     )
 
 
-def _place_on_cpu(graph: Graph, request: Request) -> tuple[str, str]:
+def _place_on_cpu(graph: Graph, request: ExecutorRequest) -> tuple[str, str]:
     """Return where images are decoded for a CPU: by the core, or by DALI as its device."""
     if request.decode == HOST or request.executor == "array":
         return HOST, "asked for"
@@ -187,7 +189,7 @@ def _place_on_cpu(graph: Graph, request: Request) -> tuple[str, str]:
     return HOST, "it is the faster way on a CPU"
 
 
-def _check_on_device(graph: Graph, device: str, request: Request, before_numpy: Sequence[int]) -> None:
+def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]) -> None:
     """Raise ``DeviceError`` if images cannot be decoded on the device, as was asked for.
 
     Args:

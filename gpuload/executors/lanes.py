@@ -44,7 +44,7 @@ class Conditions:
     device_fault: str = ""
 
 
-def place_to_decode(conditions: Conditions) -> tuple[str, str]:
+def place_by_rule(conditions: Conditions) -> tuple[str, str]:
     """Return where images are decoded, `HOST` or `DEVICE`, and why; the first line that holds decides.
 
     One of ``has_dali`` and ``codec`` must be there.

@@ -49,7 +49,7 @@ Objects = NDArray[np.object_]
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class MemberPlaces:
     """Runs of rows that lie in files as NumPy has them; int64 ``[num_runs]`` each.
 
     Attributes:
@@ -106,7 +106,7 @@ class Member:
     how: str
     origin: Callable[[int], tuple[str, int]]
     num_bytes: int
-    places: Places | None = None
+    places: MemberPlaces | None = None
     classes: tuple[str, ...] = ()
     gaps: Gaps | None = None
     packing: Packing | None = None

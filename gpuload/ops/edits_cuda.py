@@ -405,7 +405,7 @@ def edit(xp: ModuleType, x: Any, numbers: Edits, places: Places | None = None) -
         places: where the images lie, if it is known.
     """
     places = Places.of(x) if places is None else places
-    run = _Run(xp, numbers, places.channels)
+    run = _EditBatch(xp, numbers, places.channels)
     bounds = np.arange(len(numbers) + 1, dtype=np.int64) * numbers.shape[1]
     out = run.add(places, bounds[:-1], bounds[1:])
     if out is None:
@@ -432,7 +432,7 @@ class _Turn(NamedTuple):
     out: Any
 
 
-class _Run:
+class _EditBatch:
     """The turns of a batch: what is to be launched, and then the launches.
 
     Args:

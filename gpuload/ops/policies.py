@@ -93,7 +93,7 @@ class _Policy(Op):
             remedy="move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter",
         )
 
-    def rule(self, name: str) -> Rule:
+    def rule(self, name: str) -> LevelRule:
         """Return what becomes of the level of an operation, one of `OPERATIONS`."""
         raise NotImplementedError
 
@@ -196,14 +196,14 @@ class _Torchvision(_Policy):
         """Return the levels of Solarize that may be drawn."""
         raise NotImplementedError
 
-    def rule(self, name: str) -> Rule:
+    def rule(self, name: str) -> LevelRule:
         """See ``_Policy``."""
         if name in ("TranslateX", "TranslateY"):
             # The matrix leads from the result to the image: an image that moves right is read further left.
-            return Rule("shift")
+            return LevelRule("shift")
         if name in ("ShearX", "ShearY", "Solarize"):
-            return Rule({"ShearX": "shear x", "ShearY": "shear y"}.get(name, "threshold"))
-        return Rule("factor" if name in SIGNED and name != "Rotate" else "level")
+            return LevelRule({"ShearX": "shear x", "ShearY": "shear y"}.get(name, "threshold"))
+        return LevelRule("factor" if name in SIGNED and name != "Rotate" else "level")
 
 
 def _shear_x(level: float) -> float:
@@ -372,17 +372,17 @@ class _Timm(_Policy):
         """True if all operations become stronger with the level."""
         return True
 
-    def rule(self, name: str) -> Rule:
+    def rule(self, name: str) -> LevelRule:
         """See ``_Policy``."""
         if name in TIMM_RULES:
             return TIMM_RULES[name]
         if name in SIGNED:
-            return Rule("part about 1", 0.9, 0.1) if self.increases else Rule("part as factor", 1.8, 0.1)
+            return LevelRule("part about 1", 0.9, 0.1) if self.increases else LevelRule("part as factor", 1.8, 0.1)
         if name == "Posterize":
-            return Rule("bits", 4, -1) if self.increases else Rule("bits", 0, 1)
+            return LevelRule("bits", 4, -1) if self.increases else LevelRule("bits", 0, 1)
         if name == "Solarize":
-            return Rule("part of levels", 256, -1) if self.increases else Rule("part of levels", 0, 1)
-        return Rule("addend")
+            return LevelRule("part of levels", 256, -1) if self.increases else LevelRule("part of levels", 0, 1)
+        return LevelRule("addend")
 
     def filter_of(self, by_cubic: int) -> str:
         """See ``_Policy``."""
@@ -515,12 +515,12 @@ class TimmAugment(_Timm):
         level = np.where(number == OPERATIONS.index("GaussianBlur"), radii, np.where(sign > 0.5, -level, level))
         return {"op": number, "level": level.astype(np.float32), "cubic": self.by_cubic(cubic)}
 
-    def rule(self, name: str) -> Rule:
+    def rule(self, name: str) -> LevelRule:
         """See ``_Policy``."""
         if self._policy and name == "GaussianBlur":
-            return Rule("level")
+            return LevelRule("level")
         if self._policy and name == "Posterize":  # of which timm has three forms
-            return Rule("bits", *TIMM_POLICIES[self._policy][1:])
+            return LevelRule("bits", *TIMM_POLICIES[self._policy][1:])
         return super().rule(name)
 
     @property
@@ -615,7 +615,7 @@ class AugMix(_Timm):
         return result
 
 
-class Rule(NamedTuple):
+class LevelRule(NamedTuple):
     """What becomes of an operation's level: the argument that ``operate`` takes.
 
     Attributes:
@@ -628,7 +628,7 @@ class Rule(NamedTuple):
     second: float = 0.0
 
 
-def values_of(rule: Rule, levels: Values, size: Sizes) -> Values:
+def values_of(rule: LevelRule, levels: Values, size: Sizes) -> Values:
     """Return the arguments of an operation as ``operate`` takes them, float64 ``[M]``.
 
     Args:
@@ -873,9 +873,9 @@ FORMS = (  # as in policies.cpp
 )  # fmt: skip
 CALLS = {"shear x": _shear_x, "shear y": _shear_y, "threshold": _threshold}
 TIMM_RULES = {
-    "ShearX": Rule("part", 0.3), "ShearY": Rule("part", 0.3), "Rotate": Rule("part", 30.0),
-    "TranslateX": Rule("part of side", TIMM_SHIFT, 1), "TranslateY": Rule("part of side", TIMM_SHIFT, 0),
-    "Desaturate": Rule("saturation"), "GaussianBlur": Rule("sigma"),
+    "ShearX": LevelRule("part", 0.3), "ShearY": LevelRule("part", 0.3), "Rotate": LevelRule("part", 30.0),
+    "TranslateX": LevelRule("part of side", TIMM_SHIFT, 1), "TranslateY": LevelRule("part of side", TIMM_SHIFT, 0),
+    "Desaturate": LevelRule("saturation"), "GaussianBlur": LevelRule("sigma"),
 }  # fmt: skip
 AUTO_AUGMENT = ("imagenet", "cifar10", "svhn")  # torchvision's
 # Each line is a pair: operation, probability, step of its range from 0 to 9; of timm's its level from 0 to 10.

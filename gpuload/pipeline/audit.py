@@ -177,7 +177,7 @@ def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | No
     """Return the trial of a decoder that is not known; None if there is none, or it is known to be good."""
     if recipe.device == "cpu" or not any(op.codec for op in recipe.rest.ops) or trials.is_off():
         return None
-    decoder, card = decoder_on_gpu(recipe.rest.ops), devices.card(recipe.device)
+    decoder, card = decoder_on_gpu(recipe.rest.ops), devices.card_name(recipe.device)
     verdict = trials.load_verdict(decoder, card)
     if verdict is None:
         return DecoderTrial(decoder, card)

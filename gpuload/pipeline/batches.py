@@ -553,7 +553,7 @@ def _upload_slot(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict
             if not len(step.arrays[region]):  # all of its rows lie on the GPU
                 del fields[region]
                 continue
-            if not rawdecode.views(layouts[route.group][1]):
+            if not rawdecode.makes_views(layouts[route.group][1]):
                 bundle.settle()
             fields |= _decode_on_device(step.arrays[region], fields.pop(region), *layouts[route.group])
     for name, values in step.varying.items():

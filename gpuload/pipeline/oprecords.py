@@ -150,7 +150,7 @@ class OpsLeaf(Leaf):
 def _executor(graph: Graph) -> RowExecutor | None:
     if not graph.ops:
         return None
-    choose.choose(graph, "cpu", choose.Request(executor="array"))
+    choose.choose(graph, "cpu", choose.ExecutorRequest(executor="array"))
     executor = choose.make("array", graph, device="cpu", batch_size=1, num_threads=1)
     return executor if executor.kind == "rows" else None
 

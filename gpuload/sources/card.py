@@ -64,7 +64,7 @@ def checked_budget(memory: int | str | None) -> int | None:
         ) from error
 
 
-def card_groups(source: Readable) -> list[tuple[int, Group]]:
+def _cut_groups(source: Readable) -> list[tuple[int, Group]]:
     """Return the groups of a source, each with its number there; fields that stay on the host are groups apart.
 
     Only groups of records of one size are cut: the others are parsed as a whole.
@@ -328,9 +328,9 @@ class CardLeaf(Leaf):
 
 
 def card_leaves(source: Readable, budget: int | None) -> tuple[CardLeaf, ...]:
-    """Return a leaf for each of `card_groups`; they share their caches."""
+    """Return a leaf for each of `_cut_groups`; they share their caches."""
     caches: dict[str, CardCache] = {}
-    groups = enumerate(card_groups(source))
+    groups = enumerate(_cut_groups(source))
     return tuple(CardLeaf(source, group, fields, number, budget, caches) for number, (group, fields) in groups)
 
 

@@ -161,7 +161,7 @@ def test_jpegs_that_the_host_decodes_come_to_the_plugin_decoded(tmp_path):
     words = {"source": gl.images(tmp_path, labels=None), "on_error": "replace", "max_bad": 0.5, "output": "image"}
     loader = loader_of(*ops, **words, decode="host")
 
-    assert [type(op).__name__ for op in loader.feed_graph.ops] == ["Normalize"]
+    assert [type(op).__name__ for op in loader._feed_graph.ops] == ["Normalize"]
     check_equal(loader)
 
 

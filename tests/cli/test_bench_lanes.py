@@ -12,7 +12,7 @@ from gpuload import cli
 from gpuload import device as devices
 from gpuload.cli import bench_lanes
 from gpuload.cli.bench import loader_line
-from gpuload.cli.bench_lanes import Comparison, Lane, compare_lanes
+from gpuload.cli.bench_lanes import LaneRate, LaneTable, compare_lanes
 from gpuload.cli.userops import find_ops, words_of
 from gpuload.errors import MissingPackageError
 from tests.imagefiles import jpeg
@@ -31,13 +31,15 @@ def photos(tmp_path):
 
 class TestTheLaneToWrite:
     def test_is_the_fastest(self):
-        lanes = Comparison((Lane(ARRAY, 4000.0, 1.0), Lane(DALI, 3000.0, 0.5), Lane(DALI_HOST, why_not="no DALI")))
+        lanes = LaneTable(
+            (LaneRate(ARRAY, 4000.0, 1.0), LaneRate(DALI, 3000.0, 0.5), LaneRate(DALI_HOST, why_not="no DALI"))
+        )
 
         assert lanes.best == lanes.lanes[0]
         assert lanes.reason() == 'executor="array" is 1.33 times as fast as executor="dali".'
 
     def test_takes_the_least_processor_time_of_those_that_are_as_fast(self):
-        lanes = Comparison((Lane(ARRAY, 1000.0, 1.0), Lane(DALI, 980.0, 0.25)))
+        lanes = LaneTable((LaneRate(ARRAY, 1000.0, 1.0), LaneRate(DALI, 980.0, 0.25)))
 
         assert lanes.best == lanes.lanes[1]
         assert lanes.reason() == (
@@ -45,12 +47,12 @@ class TestTheLaneToWrite:
         )
 
     def test_may_be_the_only_one(self):
-        lanes = Comparison((Lane(ARRAY, 1000.0, 1.0), Lane(DALI, why_not="no DALI")))
+        lanes = LaneTable((LaneRate(ARRAY, 1000.0, 1.0), LaneRate(DALI, why_not="no DALI")))
 
         assert lanes.reason() == 'executor="array" is the only lane that could be measured here.'
 
     def test_may_be_none(self):
-        lanes = Comparison((Lane(DALI, why_not="no DALI"),))
+        lanes = LaneTable((LaneRate(DALI, why_not="no DALI"),))
 
         assert lanes.best is None
         assert lanes.as_dict()["best_lane"] is None
@@ -120,7 +122,7 @@ class TestLanesAreMeasured:
 
         lanes = compare_lanes(FakeLoader, FakeLoader(device="cpu"), None, 1.0)
 
-        assert lanes == Comparison(why_not="there is no GPU to measure them on: CuPy is not installed")
+        assert lanes == LaneTable(why_not="there is no GPU to measure them on: CuPy is not installed")
 
     def test_not_where_a_cpu_was_asked_for_beside_a_gpu(self, monkeypatch):
         monkeypatch.setattr(devices, "choose", lambda device: ("gpu:0", "there is one"))

@@ -171,7 +171,7 @@ def test_the_decoder_of_a_card_gets_its_verdict_by_batches_of_jpegs(tmp_path, mo
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path))
     monkeypatch.delenv(trials.SWITCH, raising=False)
     monkeypatch.setattr(doctor, "NUM_JPEGS", 4)
-    monkeypatch.setattr(doctor.device, "card", lambda place: "NVIDIA H100")
+    monkeypatch.setattr(doctor.device, "card_name", lambda place: "NVIDIA H100")
     doctor.try_decoder("cpu")  # DALI's decoder there; it prints a line, which the parent reads
     line = capsys.readouterr().out
     monkeypatch.setattr(doctor, "_child", lambda program, place: (0, f"DALI says hello\n{line}", ""))

@@ -16,7 +16,7 @@ from gpuload import ops
 from gpuload.errors import SpecError
 from gpuload.executors import choose
 from gpuload.executors.array import ArrayRowExecutor
-from gpuload.executors.choose import Request
+from gpuload.executors.choose import ExecutorRequest
 from gpuload.ops.base import Draw, Op, RowError
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
@@ -241,7 +241,7 @@ def test_an_op_of_dali_behind_one_that_dali_has_not_is_refused_by_name():
 def test_dali_alone_is_refused_where_it_runs_no_op():
     images = Field("image", np.dtype(np.uint8), (6, 7, 3), axes="HWC")
     with pytest.raises(SpecError, match="none of the ops has a form in DALI"):
-        choose.choose(compile_ops(Spec((images,)), [Invert()]), "cpu", Request("dali"))
+        choose.choose(compile_ops(Spec((images,)), [Invert()]), "cpu", ExecutorRequest("dali"))
 
 
 def test_a_loader_shows_where_it_is_cut_and_has_the_batches_of_the_array_executor(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from gpuload import ops
 from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.executors import choose, trials
-from gpuload.executors.choose import Request
+from gpuload.executors.choose import ExecutorRequest
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
@@ -35,7 +35,7 @@ NOTHING = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [])
     ],
 )
 def test_it_is_chosen_by_what_the_ops_need(wanted, graph, device, name):
-    choice = choose.choose(graph, device, Request(wanted))
+    choice = choose.choose(graph, device, ExecutorRequest(wanted))
 
     assert choice.executor == name
     assert choice.reason
@@ -70,7 +70,7 @@ def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wa
     nothing_installed(monkeypatch)
 
     with pytest.raises(MissingPackageError) as caught:
-        choose.choose(graph, device, Request(wanted))
+        choose.choose(graph, device, ExecutorRequest(wanted))
 
     assert text in caught.value.what
     assert "executor=" not in str(caught.value)
@@ -83,7 +83,7 @@ def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wa
 )
 def test_an_op_of_dali_is_refused_by_the_array_executor(graph, device, wanted):
     with pytest.raises(DeviceError) as caught:
-        choose.choose(graph, device, Request(wanted))
+        choose.choose(graph, device, ExecutorRequest(wanted))
 
     assert caught.value.remedy
 
@@ -99,7 +99,7 @@ def test_what_one_op_needs_is_chosen_for_all():
 def test_a_function_runs_on_the_host_whatever_runs_the_ops_behind_it(device):
     graph = compile_ops(PYTHON.spec_in, [ops.RandomFlip(), *PYTHON.ops, ops.RandomCrop(4)])
 
-    choice = choose.choose(graph, device, Request("array"))
+    choice = choose.choose(graph, device, ExecutorRequest("array"))
 
     assert choice.executor == "array"
     assert choose.split_ops(graph, choice, device) == (((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,)))
@@ -127,12 +127,12 @@ def test_a_function_stands_before_an_operator_of_dali_and_behind_it_on_a_cpu_alo
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(SpecError, match="executor = 'numpy'"):
-        choose.choose(ROWS, "cpu", Request("numpy"))
+        choose.choose(ROWS, "cpu", ExecutorRequest("numpy"))
 
 
 def test_an_unknown_place_is_refused():
     with pytest.raises(SpecError, match="decode = 'gpu'") as caught:
-        choose.choose(IMAGES, "cpu", Request(decode="gpu"))
+        choose.choose(IMAGES, "cpu", ExecutorRequest(decode="gpu"))
 
     assert caught.value.remedy == "use one of ('auto', 'host', 'device')"
 
@@ -176,7 +176,7 @@ LATE_DALI = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.Dali("gaussian_blur
 def test_each_combination_is_right_or_refused(device, executor, decode, graph, expected, monkeypatch):
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
-    request = Request(executor, decode)
+    request = ExecutorRequest(executor, decode)
 
     if isinstance(expected, str):
         with pytest.raises(DeviceError) as caught:
@@ -196,7 +196,7 @@ def test_auto_on_a_gpu_decodes_by_the_rule_and_says_why(num_cores, endings, plac
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
     monkeypatch.setattr(choose, "codec", lambda: "nvimgcodec")
     monkeypatch.setattr(choose.ArrayRowExecutor, "decoder", "core")
-    request = Request(num_cores=num_cores, endings=frozenset(filter(None, [endings])))
+    request = ExecutorRequest(num_cores=num_cores, endings=frozenset(filter(None, [endings])))
 
     choice = choose.choose(SIZED, "gpu:0", request)
 

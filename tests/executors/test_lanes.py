@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuload.executors.lanes import CPU_ENDINGS, MIN_CORES, Conditions, place_to_decode
+from gpuload.executors.lanes import CPU_ENDINGS, MIN_CORES, Conditions, place_by_rule
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ from gpuload.executors.lanes import CPU_ENDINGS, MIN_CORES, Conditions, place_to
     ],
 )
 def test_the_first_line_that_holds_decides(place, reason, words):
-    chosen, why = place_to_decode(Conditions(**words))
+    chosen, why = place_by_rule(Conditions(**words))
 
     assert chosen == place
     assert reason in why
 
 
 def test_the_conditions_by_themselves_are_those_of_the_host_lane():
-    assert place_to_decode(Conditions()) == ("host", f"there are {MIN_CORES} cores for each GPU")
+    assert place_by_rule(Conditions()) == ("host", f"there are {MIN_CORES} cores for each GPU")
     assert all(ending.startswith(".") and ending == ending.lower() for ending in CPU_ENDINGS)

@@ -194,7 +194,7 @@ def step_of_bad(**settings):
         return plain.steps_of([BAD])[0]
 
 
-class TestADifference:
+class TestARecordThatDiffers:
     def test_is_an_error_at_its_step_that_names_record_ops_and_both_values(self, core_fault):
         with loader() as with_audit:
             steps, errors = epoch_of(with_audit)
@@ -615,7 +615,7 @@ def verdicts(tmp_path, monkeypatch):
     """Have a cache folder of its own, and a GPU of which the name is CARD."""
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(trials.SWITCH, raising=False)
-    monkeypatch.setattr(devices, "card", lambda device: CARD)
+    monkeypatch.setattr(devices, "card_name", lambda device: CARD)
     return lambda: trials.load_verdict(DECODER, CARD)
 
 
@@ -679,7 +679,7 @@ class TestADecoderThatIsNotKnown:
         trials.save_verdict(DECODER, CARD, trials.Verdict(True, "8 images"))
         assert audit._trial_of(recipe_on_gpu(), None) is None
         if change == "card":
-            monkeypatch.setattr(devices, "card", lambda device: "NVIDIA A100")
+            monkeypatch.setattr(devices, "card_name", lambda device: "NVIDIA A100")
         elif change == "decoder":
             monkeypatch.setattr(audit, "decoder_on_gpu", lambda ops: "the hardware decoder")
         else:

@@ -53,7 +53,7 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
             return _no_form(f"field {name!r} ({field})", "its length varies, and the plugin has dense tensors alone")
         if field.dtype.name not in DTYPES:
             return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
-    graph = loader.feed_graph
+    graph = loader._feed_graph
     of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     if of_numpy is not None:
         return _no_form(f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's")
@@ -107,7 +107,7 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
 
     def make_feed() -> tuple[Any, Any]:
         feeds = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
-        feed = feeds.Feed(loader.feed_graph, outputs, device=loader.device, batch_size=loader.most_records)
+        feed = feeds.Feed(loader._feed_graph, outputs, device=loader.device, batch_size=loader.most_records)
         return feed, feed.pipeline(loader.num_threads)
 
     feed, pipeline = signalsafe.call(make_feed)  # an exception of a signal handler is no refusal of DALI's

@@ -11,7 +11,7 @@ namespace core {
 constexpr double MOST_LEVEL = 1e6;
 constexpr int64_t NUM_FORMS = 15, EDIT_NUMBERS = 34;  // of an edit, its code and its length among them
 
-// As `policies.Rule`: the edit's code; the form of its value; two numbers of the form; which number of a matrix the value
+// As `policies.LevelRule`: the edit's code; the form of its value; two numbers of the form; which number of a matrix the value
 // is, ROTATION for none, or which table.
 struct Rule {
     double code, form, first, second, place;

@@ -40,7 +40,7 @@ from gpuload.formats.hdf5.chunks import (
     sort_chunks,
 )
 from gpuload.formats.hdf5.library import find, import_h5py, read_file, refusal
-from gpuload.formats.members import Gaps, Member, Places
+from gpuload.formats.members import Gaps, Member, MemberPlaces
 from gpuload.formats.packing import NAMES, Packing, packing_of
 from gpuload.ragged import Ragged
 from gpuload.sources.layouts import native
@@ -610,7 +610,9 @@ def _rows_member(place: Place, dataset: Dataset, fields: Layout | Field, starts:
     gaps = Gaps(dataset.num_missing, dataset.num_chunks, "the fill value") if dataset.num_missing else None
     places = None
     if dataset.kind.how == ROWS:
-        places = Places(*(np.array([value], np.int64) for value in (place.number, dataset.length, dataset.offset)))
+        places = MemberPlaces(
+            *(np.array([value], np.int64) for value in (place.number, dataset.length, dataset.offset))
+        )
     return Member(
         place.title, place.path, fields, starts, partial(place.decode, starts, dataset), BY_HDF5, origin, num_bytes,
         places, dataset.kind.classes, gaps, dataset.kind.packing,
@@ -637,7 +639,7 @@ def _chunks_member(place: Place, dataset: Dataset, layout: Layout) -> Member:
     places = None
     if grid.is_plain:
         numbers = np.full(grid.numbers.size, place.number, np.int64)
-        places = Places(numbers, np.diff(starts), grid.offsets)
+        places = MemberPlaces(numbers, np.diff(starts), grid.offsets)
     return Member(
         place.title, place.path, layout, starts, partial(grid.decode, place.storage), "decoded by gpuload",
         partial(grid.origin, place.file), dataset.length * layout.record_bytes, places, kind.classes, gaps,

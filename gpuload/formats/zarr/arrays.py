@@ -31,7 +31,7 @@ from gpuload.errors import (
     missing_package,
 )
 from gpuload.formats import members
-from gpuload.formats.members import Gaps, Member, Places
+from gpuload.formats.members import Gaps, Member, MemberPlaces
 from gpuload.formats.packing import MISSING, SCALES, Packing
 from gpuload.formats.zarr import shards
 from gpuload.formats.zarr.metadata import check_array
@@ -388,7 +388,7 @@ def member_of(place: Place) -> Member:
         "decoded by zarr",
         partial(place.origin, starts),
         array.length * row_bytes or size,
-        Places(numbers, np.diff(starts), np.zeros(numbers.size, np.int64)) if is_plain else None,
+        MemberPlaces(numbers, np.diff(starts), np.zeros(numbers.size, np.int64)) if is_plain else None,
         gaps=_gaps_of(array),
         packing=kind.packing,
     )
