@@ -239,7 +239,7 @@ class TestFormats:
             next(iter(self.loader(source, "dali", [gl.ops.Decode()])))
 
         assert "DALI has no codec" in caught.value.cause
-        assert 'executor="array"' in caught.value.remedy
+        assert 'decode="host"' in caught.value.remedy
 
     def test_where_damaged_records_are_replaced_so_are_they(self, folder):
         source = gl.images([folder / "a.png", folder / "a.jpg", folder / "a.gif", folder / "a.bmp"], labels=None)
