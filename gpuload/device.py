@@ -1159,7 +1159,8 @@ class _StreamExport:
         if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
             return self._array.__dlpack__(stream=stream, **options)
         capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
-        self._loan.readers.append(cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream))
+        reader = cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream)
+        self._loan.readers.append(reader)
         return capsule
 
 
