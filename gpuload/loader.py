@@ -218,7 +218,7 @@ class Loader:
         on_host, behind = choose.split_ops(graph, choice, self.device)
         ops_of_executor = graph
         if not choice.on_rows(self.device):
-            ops_of_executor = graph.part(behind, graph.part(on_host).spec_out)
+            ops_of_executor = choose.part_behind(graph, on_host)
         make_executor = partial(self._make_executor, choice.executor, ops_of_executor)
         executor = make_executor()
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
@@ -430,9 +430,7 @@ class Loader:
     @property
     def _feed_graph(self) -> Graph:
         """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on the host."""
-        on_host = self._feed_places()
-        behind = [place for place in range(len(self._graph.ops)) if place not in on_host]
-        return self._graph.part(behind, self._graph.part(on_host).spec_out)
+        return choose.part_behind(self._graph, self._feed_places())
 
     def _feed_places(self) -> tuple[int, ...]:
         """Return the places of the ops that run on the host before a feed; on a CPU only as ``decode="host"`` asks."""

@@ -93,7 +93,7 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = ExecutorRequest
     decode, decode_reason = _place_to_decode(graph, device, request)
     on_host = _host_places(graph, device, decode)
     _check_host(graph, on_host, device)
-    behind = _part_behind(graph, on_host)
+    behind = part_behind(graph, on_host)
     executor, reason = _executor(graph, behind, device, request, (decode, decode_reason))
     if executor == "dali":
         in_dali(behind, device)
@@ -278,7 +278,7 @@ def _host_places(graph: Graph, device: str, decode: str) -> tuple[int, ...]:
     return graph.with_ops_before([*(place for place in graph.for_numpy if place not in behind), *to_size])
 
 
-def _part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
+def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
     """Return the graph of the ops behind those on the host."""
     rest = [place for place in range(len(graph.ops)) if place not in on_host]
     return graph.part(rest, graph.part(on_host).spec_out)
