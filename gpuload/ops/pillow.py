@@ -265,7 +265,8 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
                 places[before, after] = end, numbers.shape[1]
                 end += after + numbers.size
             words[row, 2 * axis : 2 * axis + 2] = places.get((before, after), (0, 0))
-    images, text = Pixels(xp, x, words, boxes=boxes, size=new), RESIZE_BYTES if is_bytes else RESIZE_FLOATS
+    images = Pixels(xp, x, words, boxes=boxes, size=new)
+    text = RESIZE_BYTES if is_bytes else RESIZE_FLOATS
     return images.change(text, stats=device.parameters(np.concatenate(tables)))
 
 
