@@ -108,7 +108,9 @@ def best_of_dali(path: Path | None) -> tuple[str, ...]:
 def _in_process(name: str, counts: Sequence[int], limit_s: float, is_short: bool) -> tuple[dict[int, float], str]:
     """Return the rates of a peer by numbers of cores, and why there are no more of them."""
     words = ["--peer", name, "--cores", *map(str, sorted(counts, reverse=True))]
-    command = [sys.executable, "-m", "benchmarks.gpu_cores", *words, *(["--smoke"] if is_short else [])]
+    if is_short:
+        words.append("--smoke")
+    command = [sys.executable, "-m", "benchmarks.gpu_cores", *words]
     variables = {} if name in LANES else PEERS_MALLOC
     out, problem = run_process(command, variables, None if is_short else limit_s)
     lines = (line.removeprefix(MARK).split() for line in out.splitlines() if line.startswith(MARK))
@@ -123,10 +125,10 @@ def measure(name: str, counts: Sequence[int], is_short: bool) -> None:
     """Print a peer's rate for each number of cores, in this process."""
     peer, num_records = QUESTION.peer(name), QUESTION.num_records[is_short]
     work = Work(SHUFFLED, gpu_data.jpegs(is_short), num_records, QUESTION.batch_size)
-    cores = sorted(os.sched_getaffinity(0))
+    cores, times = sorted(os.sched_getaffinity(0)), (0.1, 0.2) if is_short else (WARM_S, TIMED_S)
     for count in counts:
         run_on(cores[:count])
-        print(f"{MARK}{count} {rate(peer.build(work), *((0.1, 0.2) if is_short else (WARM_S, TIMED_S)))}", flush=True)
+        print(f"{MARK}{count} {rate(peer.build(work), *times)}", flush=True)
     os._exit(0)  # nothing that a peer has started may hold up the others
 
 
@@ -179,8 +181,9 @@ def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
             (count, float(cell.replace(",", ""))) for count, cell in zip(CORES, cells, strict=False) if cell != "-"
         ]
         if points:
-            is_lane, label = name.strip("*") in LANES, name.strip("*")
-            panel.plot(*zip(*points, strict=True), "o-" if is_lane else "o--", lw=2.4 if is_lane else 1.2, label=label)
+            label = name.strip("*")
+            style, width = ("o-", 2.4) if label in LANES else ("o--", 1.2)
+            panel.plot(*zip(*points, strict=True), style, lw=width, label=label)
     for training, line in LINES.items():
         panel.axhline(line, color="#555555", lw=0.8)
         panel.annotate(f"{training}: {line:,}/s", (CORES[-1], line), (0, 3), textcoords="offset points", ha="right")

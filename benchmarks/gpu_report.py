@@ -24,6 +24,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -239,8 +240,11 @@ def most_s(parts: Sequence[Part], num_cores: int) -> float:
 
 def groups(parts: Iterable[Part]) -> list[list[Part]]:
     """Return what is done at the same time, in the order of the parts: one that measures, or several that do not."""
-    together = [list(group) for _, group in itertools.groupby(parts, lambda part: part.is_alone)]
-    return [members for group in together for members in ([[part] for part in group] if group[0].is_alone else [group])]
+    result: list[list[Part]] = []
+    for is_alone, group in itertools.groupby(parts, lambda part: part.is_alone):
+        members = list(group)
+        result += [[part] for part in members] if is_alone else [members]
+    return result
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -411,7 +415,7 @@ class PartProcess:
 
     def __init__(self, part: Part, report: Report) -> None:
         self.part = part
-        self._folder = report.work / "".join(letter if letter.isalnum() else "-" for letter in part.name)
+        self._folder = report.work / re.sub(r"[\W_]", "-", part.name)
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in (*self._folder.glob("*.xml"), *self._folder.glob("*.json")):
             path.unlink()  # of an earlier call
@@ -618,15 +622,19 @@ class Report:
                 row for part in parts if part.section == name and part.name in outcomes
                 for row in outcomes[part.name].get("rows", ())
             ]  # fmt: skip
-            about = f"{find(name).asks}\n\nLimit: {find(name).limit}." if name in gpu.NAMES else section.about
+            about = section.about
+            if name in gpu.NAMES:
+                about = f"{find(name).asks}\n\nLimit: {find(name).limit}."
             lines += _table(section, about, rows)
         left_out = {name: outcome["why"] for name, outcome in outcomes.items() if outcome["status"] == "left out"}
         lines += ["", "## Left out", "", *_list(left_out)] if left_out else []
         for name, outcome in outcomes.items():
             if outcome["status"] == "failed":
                 lines += ["", f"## Failed: {name}", "", outcome["why"], "", "```", *outcome["problems"], "```"]
-        left = [f"- {name}{f': {why}' if (why := self.postponed.get(name)) else ''}" for name in self.left(parts)]
-        lines += ["", "## Not done yet", "", *left] if left else []
+        left = self.left(parts)
+        lines += ["", "## Not done yet", ""] if left else []
+        for name in left:
+            lines.append(f"- {name}: {self.postponed[name]}" if self.postponed.get(name) else f"- {name}")
         return "\n".join(lines) + "\n"
 
 

@@ -193,8 +193,9 @@ def jpegs(batch_size: int, **arguments: Any) -> Callable[[Path, str, bool], Any]
             gl.ops.Normalize((123.7, 116.3, 103.5), (58.4, 57.1, 57.4)),
         ]  # fmt: skip
         source = gl.images(gpu_data.jpegs(is_short), labels=None)
+        num_records = 4 if is_short else batch_size
         return gl.Loader(
-            source, 4 if is_short else batch_size, shuffle=True, ops=ops, output="image", device=device,
+            source, num_records, shuffle=True, ops=ops, output="image", device=device,
             last_batch="drop", **arguments,
         )  # fmt: skip
 
@@ -275,9 +276,9 @@ def of_resnet50(device: str, rounds: int) -> Framework:
 def of_vit_s(device: str, rounds: int) -> Framework:
     """Return the training of a ViT-S/16 in torch, compiled."""
     torch, models = importlib.import_module("torch"), importlib.import_module("torchvision.models")
+    num_layers = 1 if rounds == 1 else 12
     model = models.VisionTransformer(
-        image_size=SIDE, patch_size=PATCH, num_layers=1 if rounds == 1 else 12, num_heads=6, hidden_dim=384,
-        mlp_dim=1536,
+        image_size=SIDE, patch_size=PATCH, num_layers=num_layers, num_heads=6, hidden_dim=384, mlp_dim=1536,
     ).to(_torch_device(device))  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     return _torch_training(model if rounds == 1 else torch.compile(model), optimizer, device)

@@ -64,7 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
         return in_emulated_environment(sys.argv[1:] if arguments is None else arguments)
     emulated_gpu.install(idle=True)
     folder = _jpegs(options.short)
-    rows = [row(folder, name, 1 if options.short else options.rounds, options.short) for name in lists_of_ops()]
+    num_rounds = 1 if options.short else options.rounds
+    rows = [row(folder, name, num_rounds, options.short) for name in lists_of_ops()]
     save(options.results, "hostlane.md", page(rows, folder, options))
     return 0
 

@@ -72,9 +72,10 @@ class Problem(NamedTuple):
     remedy: str
 
 
+OUT_OF_MEMORY = "OutOfMemory", "MemoryAllocation", "OUT_OF_MEMORY"
 # The meaning of errors of CUDA, by parts of their names.
 PROBLEMS = {
-    ("OutOfMemory", "MemoryAllocation", "OUT_OF_MEMORY"): Problem(
+    OUT_OF_MEMORY: Problem(
         "the GPU has no memory left",
         "nvidia-smi shows which processes have it; a smaller batch_size or prefetch needs less",
     ),
@@ -181,7 +182,7 @@ def failure(error: BaseException) -> BaseException:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True if CUDA had no memory on the GPU for what raised an error."""
     text = f"{type(error).__name__}: {error}"
-    return type(error).__module__.startswith("cupy") and any(name in text for name in next(iter(PROBLEMS)))
+    return type(error).__module__.startswith("cupy") and any(name in text for name in OUT_OF_MEMORY)
 
 
 def _meaning(text: str) -> Problem:
@@ -374,7 +375,7 @@ class CardMemory:
             with cupy().cuda.Device(number(device)):
                 return cls(int(runtime.malloc(num_bytes)), number(device))
         except runtime.CUDARuntimeError as error:
-            if "MemoryAllocation" in str(error):
+            if any(name in str(error) for name in OUT_OF_MEMORY):
                 return None
             raise failure(error) from error
 
@@ -1165,7 +1166,8 @@ class _StreamExport:
         if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
             return self._array.__dlpack__(stream=stream, **options)
         capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
-        self._loan.readers.append(cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream))
+        reader = cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream)
+        self._loan.readers.append(reader)
         return capsule
 
 

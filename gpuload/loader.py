@@ -216,7 +216,9 @@ class Loader:
         """
         graph, doctor_line = choose.heed_failures(self._whole_graph, choice, self.device)
         on_host, behind = choose.split_ops(graph, choice, self.device)
-        ops_of_executor = graph if choice.on_rows(self.device) else graph.part(behind, graph.part(on_host).spec_out)
+        ops_of_executor = graph
+        if not choice.on_rows(self.device):
+            ops_of_executor = choose.part_behind(graph, on_host)
         make_executor = partial(self._make_executor, choice.executor, ops_of_executor)
         executor = make_executor()
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
@@ -298,7 +300,9 @@ class Loader:
             most_rows = self._plan.most_rows(self._whole_graph.group)
             return choose.make(name, graph, device=self.device, batch_size=most_rows, num_threads=self.num_threads)
 
-        return signalsafe.call(make) if name == "dali" else make()  # no signal handler breaks DALI off
+        if name == "dali":  # no signal handler breaks it off
+            return signalsafe.call(make)
+        return make()
 
     def __len__(self) -> int:
         """The number of steps of an epoch; the same on every shard."""
@@ -426,9 +430,7 @@ class Loader:
     @property
     def _feed_graph(self) -> Graph:
         """The ops that ``feed`` leaves to be run elsewhere, on the device: those behind the ops on the host."""
-        on_host = self._feed_places()
-        behind = [place for place in range(len(self._graph.ops)) if place not in on_host]
-        return self._graph.part(behind, self._graph.part(on_host).spec_out)
+        return choose.part_behind(self._graph, self._feed_places())
 
     def _feed_places(self) -> tuple[int, ...]:
         """Return the places of the ops that run on the host before a feed; on a CPU only as ``decode="host"`` asks."""
@@ -975,6 +977,8 @@ class Loader:
         division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
             "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
         )  # fmt: skip
+        caches = session.card_caches
+        card_lines = {"on the GPU": card_line(recipe, caches)} if caches else {}
         return {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
@@ -989,7 +993,7 @@ class Loader:
             **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
             f"{_megabytes(session.ring.idle_bytes)} are kept for the next ones",
-            **({"on the GPU": card_line(recipe, session.card_caches)} if session.card_caches else {}),
+            **card_lines,
             **self._lines,
         }
 

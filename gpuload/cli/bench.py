@@ -185,12 +185,12 @@ def command(
     output.say("\n" + _wrap(str(bottleneck), columns))
     if tuning := run.stats.tuning:
         output.say(_wrap(f"Tuning: {tuning}.", columns))
+    figures_of_lanes = {} if lanes is None else {**lanes.as_dict(), "loader_line": line}
     output.result(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
         bytes_per_s=run.rate("bytes"), first_batch_s=run.first_batch_s, limits=asdict(limits), against=rates,
-        num_bad_records=len(bad_records), **({} if lanes is None else {**lanes.as_dict(), "loader_line": line}),
-        **run.stats.as_dict(limits),
+        num_bad_records=len(bad_records), **figures_of_lanes, **run.stats.as_dict(limits),
     )  # fmt: skip
     return 0
 

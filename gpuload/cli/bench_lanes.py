@@ -125,8 +125,9 @@ def compare_lanes(
         return None
     if loader.device == "cpu":
         device, reason = devices.choose("auto")
-        # There is a GPU, and the user wrote device="cpu".
-        return None if device != "cpu" else LaneTable(why_not=f"there is no GPU to measure them on: {reason}")
+        if device != "cpu":  # there is a GPU, and the user wrote device="cpu"
+            return None
+        return LaneTable(why_not=f"there is no GPU to measure them on: {reason}")
     turns: dict[str, list[LaneRate]] = {}
     for _ in range(ROUNDS):
         for arguments in LANES:

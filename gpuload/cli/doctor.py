@@ -492,8 +492,12 @@ def try_card(place: str) -> Finding:
     status, out, errors = _child(TRY_DECODER, place)
     # Libraries print to stdout, too.
     results = [json.loads(line) for line in out.splitlines() if line.startswith('["')]
-    state, about = results[-1] if results else (PROBLEM, _fault(status, errors) or "it was not tried")
-    remedy = "" if state == OK else 'use decode="host", which decodes on the host; or install another driver or DALI'
+    state, about = PROBLEM, _fault(status, errors) or "it was not tried"
+    if results:
+        state, about = results[-1]
+    remedy = ""
+    if state != OK:
+        remedy = 'use decode="host", which decodes on the host; or install another driver or DALI'
     try:
         trials.save_verdict(decoder, name, trials.Verdict(state == OK, about))
     except FileError as error:

@@ -163,7 +163,7 @@ def compare_source(
     height, width = (min(side, length) for side, length in zip(REGION, whole.shape, strict=False))
     for name, place in executors:
         party = f"{name} on {place.partition(':')[0]}"
-        # The array executor on a GPU refuses images: CuPy does not decode.
+        # For the array executor on a GPU, too, images are decoded on the host, as on a CPU.
         if (name, place) == ("array", "cpu") or name == "dali":
             yield from _compare_executor(title, source, whole, (height, width), (name, place), party, parts)
 

@@ -24,7 +24,9 @@ def words_of(text: str) -> tuple[str, str]:
     value = pkgutil.resolve_name(f"{module_name}:{name}")
     call = "()" if callable(value) and not isinstance(value, gl.ops.Op) else ""
     ops = ".".join([first, *rest]) + call
-    return f"from {module_name} import {first}\n", f"[{ops}]" if isinstance(value, gl.ops.Op) else ops
+    if isinstance(value, gl.ops.Op):
+        ops = f"[{ops}]"
+    return f"from {module_name} import {first}\n", ops
 
 
 def find_ops(text: str) -> list[gl.ops.Op]:

@@ -93,7 +93,7 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = ExecutorRequest
     decode, decode_reason = _place_to_decode(graph, device, request)
     on_host = _host_places(graph, device, decode)
     _check_host(graph, on_host, device)
-    behind = _part_behind(graph, on_host)
+    behind = part_behind(graph, on_host)
     executor, reason = _executor(graph, behind, device, request, (decode, decode_reason))
     if executor == "dali":
         in_dali(behind, device)
@@ -113,8 +113,9 @@ def _executor(
                 remedy="leave executor= out, or write executor='dali'",
             )
         _check_dali(f"gl.ops.{type(of_dali).__name__}", device)
-        is_auto = request.executor == "auto"
-        return "dali", f"{type(of_dali).__name__} is an operator of DALI" if is_auto else "asked for"
+        if request.executor == "dali":
+            return "dali", "asked for"
+        return "dali", f"{type(of_dali).__name__} is an operator of DALI"
     if request.executor == "dali" and not behind.ops:
         return "array", "all ops run on the host, and none is left for DALI"
     if request.executor == "dali":
@@ -125,9 +126,13 @@ def _executor(
     if place == DEVICE:
         return "dali", place_reason if device == "cpu" else "images are decoded on the GPU"
     if device != "cpu":
-        return "array", "images are decoded on the host" if place == HOST else "no op needs an image codec"
+        if place == HOST:
+            return "array", "images are decoded on the host"
+        return "array", "no op needs an image codec"
     of_numpy = next((type(graph.ops[place]).__name__ for place in graph.for_numpy), None)
-    return "array", "it is the faster one on a CPU" if of_numpy is None else f"{of_numpy} runs on NumPy alone"
+    if of_numpy is None:
+        return "array", "it is the faster one on a CPU"
+    return "array", f"{of_numpy} runs on NumPy alone"
 
 
 def _place_to_decode(graph: Graph, device: str, request: ExecutorRequest) -> tuple[str, str]:
@@ -139,9 +144,13 @@ def _place_to_decode(graph: Graph, device: str, request: ExecutorRequest) -> tup
     if request.decode == DEVICE:
         _check_on_device(graph, device, request, before_numpy)
     if set(decoding) <= set(before_numpy):
-        behind = next((type(op).__name__ for place in graph.for_numpy if not (op := graph.ops[place]).codec), None)
-        reason = "the core alone decodes in this mode" if behind is None else f"{behind} runs on NumPy, on the host"
-        return HOST, "asked for" if request.decode == HOST else reason
+        if request.decode == HOST:
+            return HOST, "asked for"
+        ops = [graph.ops[place] for place in graph.for_numpy]
+        behind = next((type(op).__name__ for op in ops if not op.codec), None)
+        if behind is None:
+            return HOST, "the core alone decodes in this mode"
+        return HOST, f"{behind} runs on NumPy, on the host"
     if device == "cpu":
         return _place_on_cpu(graph, request)
     if request.decode == DEVICE or (request.decode == "auto" and request.executor == "dali"):
@@ -269,7 +278,7 @@ def _host_places(graph: Graph, device: str, decode: str) -> tuple[int, ...]:
     return graph.with_ops_before([*(place for place in graph.for_numpy if place not in behind), *to_size])
 
 
-def _part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
+def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
     """Return the graph of the ops behind those on the host."""
     rest = [place for place in range(len(graph.ops)) if place not in on_host]
     return graph.part(rest, graph.part(on_host).spec_out)
@@ -287,16 +296,20 @@ def decoding_line(graph: Graph, on_host: Sequence[int], choice: Choice, device: 
     if not choice.decode:
         return {}
     if choice.decode == DEVICE:
-        return {"decoding": f"on {'the host' if device == 'cpu' else device}, by DALI ({choice.decode_reason})"}
+        place = "the host" if device == "cpu" else device
+        return {"decoding": f"on {place}, by DALI ({choice.decode_reason})"}
     host = graph.part(on_host)
     names = _image_names(host)
     images = [host.spec_out[name] for name in names]
     ops = " ".join(type(op).__name__ for op, on in zip(host.ops, host.outputs, strict=True) if names.intersection(on))
-    by = f"by the core ({codec()})" if ArrayRowExecutor(host).decoder == "core" else f"by Python ({codec()})"
+    decoder = "the core" if ArrayRowExecutor(host).decoder == "core" else "Python"
     sizes = [prod(field.fixed_shape) * field.dtype.itemsize for field in images if field.uniform]
-    size = f"{sum(sizes):,} bytes an image" if len(sizes) == len(images) else "images of sizes of their own"
+    size = "images of sizes of their own"
+    if len(sizes) == len(images):
+        size = f"{sum(sizes):,} bytes an image"
     way = "for DALI" if device == "cpu" else "uploaded"
-    return {"decoding": f"on the host, {by}: {ops}; {size} {way} ({choice.decode_reason})"}
+    line = f"on the host, by {decoder} ({codec()}): {ops}; {size} {way} ({choice.decode_reason})"
+    return {"decoding": line}
 
 
 def _image_names(graph: Graph) -> set[str]:

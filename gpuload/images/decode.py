@@ -401,7 +401,9 @@ def _stored_numbers(data: Pixels, head: Head) -> NDArray[Any] | None:
     """
     if core.native is None or data[28] != 0:  # interlaced
         return None
-    height, width = (head.height, head.width) if head.orientation <= 4 else (head.width, head.height)
+    height, width = head.height, head.width
+    if head.orientation > 4:  # these are of the image as it is turned upright
+        height, width = width, height
     row_bytes, inflater = -(-width * head.bits // 8), zlib.decompressobj()
     num_bytes = height * (1 + row_bytes)
     try:

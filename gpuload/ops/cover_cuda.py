@@ -52,7 +52,9 @@ def noise(count: int, *, of_pixels: bool) -> str:
         count: boxes.
         of_pixels: whether each pixel has numbers of its own, else each box.
     """
-    size, place = ("(Long)box[2] * box[3]", "(Long)(y - box[0]) * box[3] + x - box[1]") if of_pixels else ("1", "0")
+    size, place = "1", "0"
+    if of_pixels:
+        size, place = "(Long)box[2] * box[3]", "(Long)(y - box[0]) * box[3] + x - box[1]"
     return f"""{HEAD}
 typedef unsigned short Stats;
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,

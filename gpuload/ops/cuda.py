@@ -545,7 +545,8 @@ def num_strips(out: Any) -> int:
     """Return how many threads `WALK` has for each image of a result, an array ``[N, ...]`` on a GPU."""
     num_bytes = int(out.nbytes) // len(out)
     are_aligned = num_bytes % STRIP_BYTES == 0 and out.data.ptr % STRIP_BYTES == 0
-    return num_bytes // STRIP_BYTES + (0 if are_aligned else 2)  # one begins before the image, and one ends behind it
+    num_ends = 0 if are_aligned else 2  # one begins before the image, and one ends behind it
+    return num_bytes // STRIP_BYTES + num_ends
 
 
 @cache

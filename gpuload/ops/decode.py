@@ -88,8 +88,8 @@ class Decode(Op):
             batch is a list, also where all sizes are the same.
         hw_decoder_load: on a GPU that has a hardware decoder for JPEG: 1 has it decode every JPEG that it can, 0 none.
             Its pixels differ from those of the other decoder. Where the loader has images decoded on the host, it says
-            nothing. DALI divides a batch between both for a number between 0
-            and 1, which is refused here because an image's pixels would then depend on the rest of its batch.
+            nothing. DALI divides a batch between both for a number between 0 and 1, which is refused here because an
+            image's pixels would then depend on the rest of its batch.
     """
 
     mode: str = "RGB"

@@ -163,7 +163,9 @@ class _Policy(Op):
                 slots[places, 2:5] = np.stack(blur_pillow.boxes(values), axis=1)
             elif code == edits.PIL_AFFINE:
                 slots[places, 2] = moves[0] if cubic.size == 0 else moves[cubic.reshape(-1)[places]]
-                slots[places, 3:9] = pillow.rotations(values, sizes) if name == "Rotate" else (1, 0, 0, 0, 1, 0)
+                slots[places, 3:9] = (1, 0, 0, 0, 1, 0)
+                if name == "Rotate":
+                    slots[places, 3:9] = pillow.rotations(values, sizes)
                 slots[places, 9:12] = moves[2:]
             else:
                 slots[places, 2] = values
@@ -376,12 +378,15 @@ class _Timm(_Policy):
         """See ``_Policy``."""
         if name in TIMM_RULES:
             return TIMM_RULES[name]
+        if name in SIGNED and self.increases:
+            return LevelRule("part about 1", 0.9, 0.1)
         if name in SIGNED:
-            return LevelRule("part about 1", 0.9, 0.1) if self.increases else LevelRule("part as factor", 1.8, 0.1)
+            return LevelRule("part as factor", 1.8, 0.1)
         if name == "Posterize":
             return LevelRule("bits", 4, -1) if self.increases else LevelRule("bits", 0, 1)
         if name == "Solarize":
-            return LevelRule("part of levels", 256, -1) if self.increases else LevelRule("part of levels", 0, 1)
+            first, second = (256, -1) if self.increases else (0, 1)
+            return LevelRule("part of levels", first, second)
         return LevelRule("addend")
 
     def filter_of(self, by_cubic: int) -> str:
@@ -796,11 +801,11 @@ def _levels(
 @lru_cache(maxsize=64)
 def _steps(ranges: Callable[..., Levels], bins: int) -> Levels:
     """Return the steps of all operations, float32 ``[len(OPERATIONS), bins]``; 0 where they depend on the size."""
-    no_size = np.zeros((1, 2), np.int32)
-    return np.stack([
-        np.zeros(bins, np.float32) if name in NO_LEVEL else ranges(name, bins, no_size).reshape(bins)
-        for name in OPERATIONS
-    ])  # fmt: skip
+    steps, no_size = np.zeros((len(OPERATIONS), bins), np.float32), np.zeros((1, 2), np.int32)
+    for number, name in enumerate(OPERATIONS):
+        if name not in NO_LEVEL:
+            steps[number] = ranges(name, bins, no_size).reshape(bins)
+    return steps
 
 
 def _ranges(name: str, bins: int, size: Sizes) -> Levels:

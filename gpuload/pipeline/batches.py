@@ -76,7 +76,8 @@ class Outcome:
 def outcome_of(step: Step) -> Outcome:
     """Return the outcome of a step that its workers finished."""
     singles = [outcome_of(single) for single in step.singles]
-    return Outcome(step, {} if step.is_failed or singles else step.fields, singles=singles, error=step.error)
+    fields = {} if step.is_failed or singles else step.fields
+    return Outcome(step, fields, singles=singles, error=step.error)
 
 
 class Batches:

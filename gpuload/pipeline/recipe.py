@@ -6,10 +6,11 @@ Two lanes, and a recipe is for one of them:
                workers are done, the slot holds the batch. Also a CPU without ops.
     batches    the DALI executor, and everything on a GPU, runs on whole batches, one after the other; when the workers
                are done, the slot holds the inputs of the executor. For a GPU these are the raw bytes of the records,
-               which are uploaded once and decoded there.
+               which are uploaded once and decoded there, and of fields that ops on the host act on their results.
 
-In the second lane the graph may be cut: ops that run on NumPy alone, and those before them on the same fields, run on
-rows in the workers, as in the first lane; the others on the results of these.
+In the second lane the graph may be cut: ops that run on NumPy alone, those that decode images on the host and give them
+one size, and the ops before either on the same fields, run on rows in the workers, as in the first lane; the others on
+the results of these (`executors.choose`). Rows that lie in the GPU's memory already are in no slot (`card.py`).
 """
 
 from __future__ import annotations
@@ -270,38 +271,39 @@ class Recipe:
             count: the rows of the step.
             num_uploads: the rows of fields that may lie on the GPU already, which do not; None: all.
         """
-        begins, uploads = self.begins(count, num_uploads), count if num_uploads is None else num_uploads
-        return {
-            name: slot.array(
-                begins[name], region.dtype, (uploads if name in self._card_regions else count, *region.shape)
-            )
-            for name, region in self.regions.items()
+        begins = self.begins(count, num_uploads)
+        shapes = {
+            name: (self._rows_of(name, count, num_uploads), *region.shape) for name, region in self.regions.items()
         }
+        return {name: slot.array(begins[name], region.dtype, shapes[name]) for name, region in self.regions.items()}
 
     def begins(self, count: int, num_uploads: int | None = None) -> dict[str, int]:
         """Return the byte of a slot where each region begins, one behind the other; see `arrays`."""
         if num_uploads is None and count == self.num_rows:
             return self._begins
-        return self._begins_of(count, count if num_uploads is None else num_uploads)
+        return self._begins_of(count, num_uploads)
 
     def end(self, count: int, num_uploads: int | None = None) -> int:
         """Return the byte of a slot behind all regions; see `arrays`."""
-        sizes = self._region_bytes(count, count if num_uploads is None else num_uploads)
-        return sum(map(aligned, sizes))
+        return sum(map(aligned, self._region_bytes(count, num_uploads)))
 
     @cached_property
     def _begins(self) -> dict[str, int]:
-        return self._begins_of(self.num_rows, self.num_rows)
+        return self._begins_of(self.num_rows, None)
 
-    def _begins_of(self, count: int, num_uploads: int) -> dict[str, int]:
+    def _begins_of(self, count: int, num_uploads: int | None) -> dict[str, int]:
         sizes = map(aligned, self._region_bytes(count, num_uploads))
         return dict(zip(self.regions, accumulate(sizes, initial=0), strict=False))
 
-    def _region_bytes(self, count: int, num_uploads: int) -> list[int]:
-        return [
-            region.num_bytes(num_uploads if name in self._card_regions else count)
-            for name, region in self.regions.items()
-        ]
+    def _region_bytes(self, count: int, num_uploads: int | None) -> list[int]:
+        regions = self.regions.items()
+        return [region.num_bytes(self._rows_of(name, count, num_uploads)) for name, region in regions]
+
+    def _rows_of(self, name: str, count: int, num_uploads: int | None) -> int:
+        """Return how many rows a region has; see `arrays`."""
+        if num_uploads is None or name not in self._card_regions:
+            return count
+        return num_uploads
 
 
 def make_recipe(
@@ -363,7 +365,9 @@ def _on_card(
     """
     fields = [(field, place) for place, field in enumerate(route.spec) if field.name in needed_fields]
     may_stay = all(stays_on_card(field) and field.name not in on_host for field, _ in fields)
-    return tuple((field.name, place) for field, place in fields) if may_stay and route.group in groups else ()
+    if route.group not in groups or not may_stay:
+        return ()
+    return tuple((field.name, place) for field, place in fields)
 
 
 def raw_region(group: int) -> str:

@@ -620,7 +620,8 @@ class Step:
         names = [name for name in self.arrays if name not in spec or not spec[name].host_only]
         if not names:
             return {}
-        begins = recipe.begins(self.records.size, None if self.card is None else self.card.uploads.size)
+        num_uploads = None if self.card is None else self.card.uploads.size
+        begins = recipe.begins(self.records.size, num_uploads)
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
         memory = bundle.upload(self._slot.array(0, UINT8, (end,)))
         return {name: _view_as(memory, begins[name], self.arrays[name]) for name in names}

@@ -162,7 +162,9 @@ class CardCache:
         )
         if limit < self._num_records:
             return f"{line}; {self._num_records - limit} do not fit and come from the source in each epoch"
-        return f"{line}; the others follow as they are first read" if self.num_records < limit else line
+        if self.num_records < limit:
+            return f"{line}; the others follow as they are first read"
+        return line
 
     def join(self, user: Any) -> None:
         """Add a user of the rows, which is referred to weakly."""
@@ -287,7 +289,9 @@ class CardLeaf(Leaf):
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has; none where the values come from the source as they are."""
-        return super().num_bytes(numbers) if self.layout is not None else np.zeros(numbers.size, np.int64)
+        if self.layout is None:
+            return np.zeros(numbers.size, np.int64)
+        return super().num_bytes(numbers)
 
     def value_bytes(self, numbers: Indices) -> Indices:
         """Return about how many bytes the values of each record take, int64 ``[n]``."""
@@ -306,7 +310,8 @@ class CardLeaf(Leaf):
         size, rows = self.layout.record_bytes, np.arange(numbers.size, dtype=np.int64)
         layout = replace(self.layout, parts=self._group_parts)
         is_whole = numbers.size * size == out.size and np.array_equal(begins, size * rows)
-        raw = (out if is_whole else np.empty(numbers.size * size, np.uint8)).reshape(numbers.size, size)
+        memory = out if is_whole else np.empty(numbers.size * size, np.uint8)
+        raw = memory.reshape(numbers.size, size)
         fill(self._shares(numbers), self.group, layout, raw)
         if not is_whole:
             gather_rows(raw, rows, out, begins)

@@ -33,7 +33,7 @@ class ArrayBatchExecutor:
         device: ``"gpu:N"``; ``"cpu"`` is NumPy.
 
     Raises:
-        DeviceError: an op decodes images, which CuPy does not.
+        DeviceError: an op decodes images, or runs on NumPy alone: a loader has these run on rows, on the host.
     """
 
     kind: Literal["batches"] = "batches"
@@ -47,7 +47,7 @@ class ArrayBatchExecutor:
             raise DeviceError(
                 f'executor="array" on {self.device}',
                 cause="CuPy does not decode images",
-                remedy='use executor="dali", or device="cpu"',
+                remedy='let a loader decode on the host, decode="host"',
             )
         for op in [graph.ops[place] for place in graph.for_numpy]:
             if self.device != "cpu":

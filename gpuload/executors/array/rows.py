@@ -1,4 +1,4 @@
-"""Array executor on a CPU: runs the ops on any rows of a step; called by many threads at once.
+"""Array executor on the host: runs the ops on any rows of a step; called by many threads at once.
 
 Visit    A field's rows are taken in tiles that fit into the second-level cache, and each tile goes through all stages
          before the next one is begun. So an op that has only an array form costs little more than its arithmetic

@@ -655,7 +655,9 @@ def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
     first, last = stages[0], stages[-1]
     decoding = first if _decodes(first) else None
     steps = tuple(stages if decoding is None else stages[1:])
-    is_one_pass = isinstance(first, WalkStage | EditStage) if decoding is None else not first.ops[0].makes_bytes
+    is_one_pass = isinstance(first, WalkStage | EditStage)
+    if decoding is not None:
+        is_one_pass = not first.ops[0].makes_bytes
     if len(stages) == 1 and is_one_pass:
         return None
     ops, places = sum((stage.ops for stage in stages), ()), sum((stage.places for stage in stages), ())
