@@ -436,7 +436,7 @@ class Loader:
         """Return the places of the ops that run on the host before a feed; on a CPU only as ``decode="host"`` asks."""
         if self.device == "cpu" and self._request.decode != HOST:
             return ()
-        choice = replace(self._choice, executor="dali")  # none of the others runs in the workers
+        choice = self._choice._replace(executor="dali")  # none of the others runs in the workers
         return choose.split_ops(self._graph, choice, self.device)[0]
 
     def go_to(self, position: Position) -> None:
@@ -722,9 +722,9 @@ class Loader:
         if self._feeds:
             return "a dataset of this loader is there, whose images are decoded so", "load the state before it is made"
         try:
-            choice = choose.choose(self._whole_graph, self.device, replace(self._request, decode=place))
+            choice = choose.choose(self._whole_graph, self.device, self._request._replace(decode=place))
             reason = "as in the run of the state that was loaded"
-            session = self._make_session(replace(choice, decode_reason=reason))
+            session = self._make_session(choice._replace(decode_reason=reason))
         except GpuloadError as error:
             return f"{error.what}: {error.cause}", error.remedy
         earlier, self._session = self._session, session
@@ -858,7 +858,7 @@ class Loader:
         graph, count = compile_ops(self.source.spec, self.ops, before=self.source.ops), 0
         on_host, _ = choose.split_ops(graph, self._choice, self.device)
         num_before = 0
-        for place, _ in enumerate(ops, 1):
+        for place in range(1, len(ops) + 1):
             num_ops = len(compile_ops(self.source.spec, ops[:place], before=self.source.ops).ops)
             places, num_before = range(num_before, num_ops), num_ops
             is_walk = all(graph.is_walk(n) for n in places)

@@ -65,9 +65,9 @@ class Comparison:
         """Return all of it for JSON."""
         values = asdict(self)
         bound = values.pop("bound")
-        limits = {"largest": bound["largest"], "share": bound["share"], "reason": bound["reason"]}
-        if np.isfinite(bound["mean"]):
-            limits["mean"] = bound["mean"]
+        limits = {"largest": bound.largest, "share": bound.share, "reason": bound.reason}
+        if np.isfinite(bound.mean):
+            limits["mean"] = bound.mean
         return {**values, "verdict": self.verdict, "bound": limits}
 
 

@@ -16,10 +16,9 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuload import driver, lazy, signalsafe
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
@@ -38,8 +37,7 @@ asks_for_hardware = lazy.function("gpuload.ops.decode", "asks_for_hardware")
 log = logging.getLogger("gpuload")
 
 
-@dataclass(frozen=True)
-class ExecutorRequest:
+class ExecutorRequest(NamedTuple):
     """What a user asks for, and what is known of the machine and the files.
 
     Attributes:
@@ -55,8 +53,10 @@ class ExecutorRequest:
     endings: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Choice:
+DEFAULT_REQUEST = ExecutorRequest()
+
+
+class Choice(NamedTuple):
     """Which executor runs the ops, and where images are decoded.
 
     Attributes:
@@ -77,7 +77,7 @@ class Choice:
         return runs_on_rows(self.executor, device)
 
 
-def choose(graph: Graph, device: str, request: ExecutorRequest = ExecutorRequest()) -> Choice:
+def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST) -> Choice:
     """Return the choice for a graph on a device, ``"cpu"`` or ``"gpu:N"``.
 
     Raises:

@@ -12,7 +12,6 @@ resize, is that call there as well; tests hold these calls to NumPy.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -148,8 +147,8 @@ def _of_record(bound: Bound, field: Field) -> Bound:
     if bound == EXACT:
         return bound
     if field.dtype.kind == "f" and bound.relative:
-        return replace(bound, largest=0.0, share=1, shift=inf)
-    return replace(bound, share=1, mean=RECORD_MEAN * bound.mean)
+        return bound._replace(largest=0.0, share=1, shift=inf)
+    return bound._replace(share=1, mean=RECORD_MEAN * bound.mean)
 
 
 def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
@@ -159,7 +158,7 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
     op, draw, begin = graph.op_on(place, name), graph.empty_draws[place], walk.begin(graph.before(place)[name], 0)
     if op.resample(draw, np.empty((0, 2), np.int32)) is not None:  # means of values, which are rounded
         rounding = 1 if graph.specs[place][name].dtype.kind in "iu" else 0
-        return replace(bound, largest=bound.largest + rounding, share=1, gains=())
+        return bound._replace(largest=bound.largest + rounding, share=1, gains=())
     path = None if begin is None else op.fold(begin, draw)
     if path is None:
         return loosen_bound(bound, _growth(op))

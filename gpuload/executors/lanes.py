@@ -9,7 +9,7 @@ Rule    The ops, the formats of the files, the packages, the cores for each GPU,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 HOST, DEVICE = "host", "device"
 # A ResNet-50 takes some 3,000 images/s on an H100, and a core makes 1,050 to 1,330: with fewer cores the GPU helps.
@@ -20,8 +20,7 @@ CPU_ENDINGS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(NamedTuple):
     """What the rule looks at.
 
     Attributes:

@@ -9,15 +9,14 @@ audit of a loader compare by them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """A tolerance: all of its numbers hold.
 
     Attributes:
@@ -64,8 +63,7 @@ NORMALIZING = Bound(1e-5, 1, "a GPU fuses the subtraction and the product into o
 FUSED_BYTES = Bound(1, 0.1, "a GPU fuses the product and the sum, and rounds halves to even", relative=1e-6, shift=0.1)
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(NamedTuple):
     """What an op behind a difference may make of it: of a few values much more.
 
     The means grow once and no further behind any number of ops: an image that was skipped, some 30 levels away in the
@@ -110,8 +108,8 @@ def scale_bound(bound: Bound, factor: float | NDArray[np.floating]) -> Bound:
     if gain and factors.size > 1 and len(gains) in (0, factors.size):
         factors = factors / gain * (gains or 1.0)
         gain, gains = gain * float(factors.max()), tuple((factors / factors.max()).tolist())
-    return replace(
-        bound, largest=bound.largest * gain, mean=_times(bound.mean, gain), shift=_times(bound.shift, gain), gains=gains
+    return bound._replace(
+        largest=bound.largest * gain, mean=_times(bound.mean, gain), shift=_times(bound.shift, gain), gains=gains
     )
 
 
@@ -126,8 +124,7 @@ def loosen_bound(bound: Bound, growth: Growth = MILD) -> Bound:
         return bound
     before = next((growth for growth in (STRETCH, MILD) if bound.beyond >= growth.beyond), NO_GROWTH)
     after = growth if growth.beyond > before.beyond else before
-    return replace(
-        bound,
+    return bound._replace(
         largest=growth.largest * bound.largest,
         share=1,
         mean=bound.mean * (after.mean / before.mean),
