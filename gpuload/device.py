@@ -359,8 +359,8 @@ class CardMemory:
 
     address = 0
 
-    def __init__(self, address: int, number: int) -> None:
-        self.address, self._number, self._pid = address, number, os.getpid()
+    def __init__(self, address: int, number: int, pid: int) -> None:
+        self.address, self._number, self._pid = address, number, pid
 
     @classmethod
     def take(cls, num_bytes: int, device: str) -> CardMemory | None:
@@ -373,7 +373,7 @@ class CardMemory:
         _free_dropped_memory()
         try:
             with cupy().cuda.Device(number(device)):
-                return cls(int(runtime.malloc(num_bytes)), number(device))
+                return cls(int(runtime.malloc(num_bytes)), number(device), os.getpid())
         except runtime.CUDARuntimeError as error:
             if any(name in str(error) for name in OUT_OF_MEMORY):
                 return None
@@ -399,10 +399,7 @@ def _free_dropped_memory() -> None:
     """Free the memory of which only the finalizer was called."""
     with suppress(IndexError):
         while True:
-            address, gpu, pid = _dropped_memory.popleft()
-            memory = CardMemory(address, gpu)
-            memory._pid = pid
-            memory.free()
+            CardMemory(*_dropped_memory.popleft()).free()
 
 
 def compiles(xp: ModuleType) -> bool:
@@ -437,8 +434,7 @@ class Kernel:
 
     def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         """Launch it; arguments as `kernel` says."""
-        bundle = _current.bundle
-        if bundle is None or not bundle.is_open:
+        if (bundle := _waiting_bundle()) is None:
             self._raw(grid, block, arguments)
         else:
             bundle.launch(self._raw, grid, block, arguments)
@@ -449,14 +445,14 @@ def parameters(array: NDArray[Any]) -> Any:
 
     In an open `Bundle` it is uploaded with the batch, and nothing else may read it before `settle`.
     """
-    bundle = _current.bundle
-    return cupy().asarray(array) if bundle is None or not bundle.is_open else bundle.add(array)
+    bundle = _waiting_bundle()
+    return cupy().asarray(array) if bundle is None else bundle.add(array)
 
 
 def zeros(shape: tuple[int, ...] | int, dtype: Any) -> Any:
     """Return an array of zeros on the current GPU, for kernels of `kernel`; in an open `Bundle` it waits as they do."""
-    array, bundle = cupy().empty(shape, dtype), _current.bundle
-    if bundle is None or not bundle.is_open:
+    array = cupy().empty(shape, dtype)
+    if (bundle := _waiting_bundle()) is None:
         array.fill(0)
     else:
         bundle.launch(array.fill, 0)
@@ -468,9 +464,14 @@ def hold(images: Any) -> None:
 
     Memory that nobody refers to is another array's next, which may be written while these kernels still wait.
     """
-    bundle = _current.bundle
-    if bundle is not None and bundle.is_open:
+    if (bundle := _waiting_bundle()) is not None:
         bundle.owners.append(images)
+
+
+def _waiting_bundle() -> Bundle | None:
+    """Return the current bundle of the thread if it is open, so that kernels wait for it."""
+    bundle = _current.bundle
+    return bundle if bundle is not None and bundle.is_open else None
 
 
 def settle() -> None:

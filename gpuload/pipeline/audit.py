@@ -40,7 +40,7 @@ from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
 from gpuload.ops.base import Op
 from gpuload.ops.bounds import EXACT
 from gpuload.ops.decode import decoder_on_gpu
-from gpuload.pipeline.batches import Batches, Outcome, outcome_of
+from gpuload.pipeline.batches import Batches, Outcome, outcome_of, serve_batches
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, Region
 from gpuload.pipeline.step import Step
@@ -565,7 +565,7 @@ class Audits:
         # Both before the thread starts, as in `Batches`.
         board.calls.put(1)
         board.owner_ref = weakref.ref(self, board.calls.put)
-        self._threads = threads.start(1, _serve, board, name="gpuload-audit", stop=board.stop)
+        self._threads = threads.start(1, serve_batches, board, name="gpuload-audit", stop=board.stop)
 
     def take(self, number: int) -> Outcome | None:
         """Return a group of steps once it is audited; it is kept until ``forget``. See ``Tray.take``."""
@@ -652,17 +652,3 @@ class _AuditBoard:
         """Stop those that make batches, and give back what the auditor had for this thread."""
         self._batches.stop()
         self._auditor.close()
-
-
-def _serve(board: _AuditBoard) -> None:
-    """Be the thread; an error outside of an audit ends it, and reaches the thread that waits for it."""
-    try:
-        try:
-            board.serve()
-        except ClosedError:  # they were stopped while this thread waited for a batch
-            board.stop()
-        finally:
-            board.end()
-    except BaseException as error:
-        board.tray.stop(error)
-        board.stop()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class Batches:
         # calls.
         board.calls.put(num_ahead)
         board.owner_ref = weakref.ref(self, board.calls.put)
-        self._threads = threads.start(1, _serve, board, name="gpuload-batches", stop=board.stop)
+        self._threads = threads.start(1, serve_batches, board, name="gpuload-batches", stop=board.stop)
 
     def take(self, number: int) -> Outcome | None:
         """Return a batch once it is made (on a GPU: queued); it is kept until ``forget``. See ``Tray.take``."""
@@ -218,16 +218,16 @@ class _Board:
                     watch.enter("upload")
                     note_time = partial(self._note_time, outcome, self.lane, is_timed)
                     note_time()
-                    with devices.Bundle(self.lane, note_time) as bundle:
-                        outcome.fields = upload_step(step, bundle, self.lane)
+
+                    def run(fields: dict[str, Any]) -> dict[str, Any]:
+                        outcome.fields = fields
                         watch.count("upload.bytes", step.num_bytes)
                         watch.enter("ops")
                         self._run(outcome)
-                        outcome.fields = _output_fields(step.recipe, outcome.fields)
-                        devices.settle()
+                        return {}
+
+                    outcome.fields = queue_step(step, self.lane, run, note_time)
                     note_time()
-                    step.keep_on_card(self.lane)
-                    step.note_parameters(bundle.parameter_bytes)
         except Exception as error:
             self._record_error(outcome, error)
         self._add(watch, step)
@@ -334,7 +334,8 @@ class _Board:
             self._counters.add(gpu_upload_s=TIMED_EVERY * upload_s, gpu_ops_s=TIMED_EVERY * ops_s)
 
     def end(self) -> None:
-        """Wait for the device, which may still read slots, and give the executor back."""
+        """Stop the workers, wait for the device, which may still read slots, and give the executor back."""
+        self.workers.stop()
         try:
             if self.lane is not None:
                 if self._uploading:
@@ -358,15 +359,33 @@ def _mark_or_wait(lane: devices.Lane) -> devices.Event | None:
         return None
 
 
-def _serve(board: _Board) -> None:
+class Board(Protocol):
+    """What a thread that makes, or audits, the batches of an epoch shares with whoever started it.
+
+    Attributes:
+        tray: the finished batches.
+    """
+
+    tray: Tray[Outcome]
+
+    def serve(self) -> None:
+        """Work until the thread should end."""
+
+    def stop(self) -> None:
+        """Let the thread end after its current batch."""
+
+    def end(self) -> None:
+        """Stop those that it takes batches from, and give back what it had."""
+
+
+def serve_batches(board: Board) -> None:
     """Be the thread; an error outside of a batch ends it, and reaches the thread that waits for it."""
     try:
         try:
             board.serve()
-        except ClosedError:  # the workers were stopped while this thread waited for a step
+        except ClosedError:  # those before it were stopped while this thread waited for them
             board.stop()
         finally:
-            board.workers.stop()
             board.end()
     except BaseException as error:
         board.tray.stop(error)
@@ -449,14 +468,7 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
     with lane:
         lane.reclaim()
         try:
-            with devices.Bundle(lane) as bundle:
-                fields = upload_step(step, bundle, lane)
-                results = run(fields)
-                fields = {**_output_fields(step.recipe, fields), **results}
-                devices.settle()
-            step.keep_on_card(lane)
-            step.note_parameters(bundle.parameter_bytes)
-            fields = side_by_side(fields, step.recipe.names)
+            fields = side_by_side(queue_step(step, lane, run), step.recipe.names)
             fields_of_steps = each_step(step, fields, copy=False)
         except Exception as error:
             if (problem := explain(error, step)) is error:
@@ -466,6 +478,28 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
             event = lane.mark()
             event.synchronize()  # the step's slot is free afterwards, also where something went wrong
     return Outcome(step, fields, fields_of_steps, event=event)
+
+
+def queue_step(
+    step: Step, lane: devices.Lane, run: Callable[[dict[str, Any]], dict[str, Any]],
+    on_upload: Callable[[], None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Queue the upload of a step and what an executor does with it, and return its fields on the GPU.
+
+    Args:
+        step: the step.
+        lane: its stream is the current one.
+        run: gives the fields to the executor, and returns those that are finished, if any.
+        on_upload: called once, behind the upload.
+    """
+    with devices.Bundle(lane, on_upload) as bundle:
+        fields = upload_step(step, bundle, lane)
+        results = run(fields)
+        fields = {**_output_fields(step.recipe, fields), **results}
+        devices.settle()
+    step.keep_on_card(lane)
+    step.note_parameters(bundle.parameter_bytes)
+    return fields
 
 
 def _output_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:

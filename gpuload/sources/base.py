@@ -862,7 +862,27 @@ class Marked(SameRecords):
         return self._digest_with(marks) if marks else self._source.fingerprint()  # the records are the same then
 
 
-class Cached(LeafSource, SameRecords):
+class CacheSource(LeafSource, SameRecords):
+    """A source whose values are in another place as well: what it is made of says which records they are."""
+
+    def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
+        super().__init__(groups, source)
+        self.ops = source.ops
+
+    @property
+    def raw(self) -> Source:
+        """The source to whose records ``ops`` were applied; the source itself where there are none."""
+        return self._source.raw if self.ops else self
+
+    def origin(self, index: int) -> tuple[str, int] | None:
+        """Return the file of the source that holds a record, and the byte where it begins."""
+        return self._source.origin(index)
+
+    def _digest(self) -> str:
+        return self._source.fingerprint()
+
+
+class Cached(CacheSource):
     """A source whose values are kept; made by ``source.cache(...)``.
 
     Raises:
@@ -886,12 +906,7 @@ class Cached(LeafSource, SameRecords):
         )
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
-        self.ops, self._has_card = source.ops, False
-
-    @property
-    def raw(self) -> Source:
-        """The source to whose records ``ops`` were applied; the source itself where there are none."""
-        return self._source.raw if self.ops else self
+        self._has_card = False
 
     def _made_of(self) -> tuple[Any, ...]:
         # The process that makes it once more may be in another folder.
@@ -907,13 +922,6 @@ class Cached(LeafSource, SameRecords):
         """Return one line about how records are read."""
         return self._access
 
-    def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file of the source that holds a record, and the byte where it begins."""
-        return self._source.origin(index)
-
-    def _digest(self) -> str:
-        return self._source.fingerprint()
-
 
 def _check_end(source: Source) -> None:
     """Raise ``SpecError`` for the cache of a source without an end."""
@@ -925,7 +933,7 @@ def _check_end(source: Source) -> None:
         )
 
 
-class OnCard(LeafSource, SameRecords):
+class OnCard(CacheSource):
     """A source whose rows stay in the memory of the GPUs that loaders are on; made by ``source.cache(device=True)``.
 
     Raises:
@@ -944,12 +952,7 @@ class OnCard(LeafSource, SameRecords):
         self._source, self._memory = source, memory
         self._leaves = card.card_leaves(source, card.checked_budget(memory))
         super().__init__(tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves), source)
-        self.ops, self._has_card = source.ops, True
-
-    @property
-    def raw(self) -> Source:
-        """The source to whose records ``ops`` were applied; the source itself where there are none."""
-        return self._source.raw if self.ops else self
+        self._has_card = True
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._memory
@@ -960,13 +963,6 @@ class OnCard(LeafSource, SameRecords):
     def describe(self) -> str:
         """Return one line about how records are read."""
         return f"in the memory of the GPU once they were there; {self._source.describe()}"
-
-    def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file of the source that holds a record, and the byte where it begins."""
-        return self._source.origin(index)
-
-    def _digest(self) -> str:
-        return self._source.fingerprint()
 
 
 class Sampled(Composed):
