@@ -198,7 +198,8 @@ def command(
 def _say_lanes(output: Output, lanes: LaneTable, line: str, columns: int) -> None:
     """Print the lanes beside one another, and the lines of Python that take the best one."""
     if lanes.why_not:
-        output.say(_wrap(f"\nNot measured: the lanes of images to a GPU, for {lanes.why_not}", columns))
+        text = f"Not measured: the lanes of images to a GPU, for {lanes.why_not}"
+        output.say("\n" + _wrap(text, columns))
         return
     output.say(f"\n{'lanes to the GPU':<32} {'records/s':>10} {'core ms each':>12}")
     for lane in lanes.lanes:
