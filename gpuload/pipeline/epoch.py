@@ -518,4 +518,6 @@ def _lend(lane: devices.Lane, values: Any) -> Any:
         return values if isinstance(values.payload, np.ndarray) else values.with_payload(lane.lend(values.flat))
     if isinstance(values, list):
         return [_lend(lane, array) for array in values]
+    if isinstance(values, devices.Views):  # they are parts of one memory, which comes back when the last is gone
+        return list(values.move(lane.lend(values.memory)))
     return lane.lend(values)
