@@ -33,7 +33,8 @@ def reads(xp: ModuleType, x: Any) -> bool:
     if not device.compiles(xp) or not len(x):
         return False
     if isinstance(x, device.Views):
-        shapes = set(map(tuple, x.shapes.tolist()))
+        sizes = x.shapes[:, 0] * x.shapes[:, 1]  # the largest decides, and whether all have as many channels
+        shapes = {(int(sizes.max()), 1, channels) for channels in np.unique(x.shapes[:, 2]).tolist()}
     elif isinstance(x, Ragged):
         shapes = {(length, *x.payload.shape[1:]) for length in set(x.lengths.tolist())}
     else:

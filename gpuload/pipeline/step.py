@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple, cast
 
@@ -770,8 +771,8 @@ class _Packing:
     def pack(self, values: Values) -> Values:
         """Return values in such memory; those that were made there are not copied."""
         if isinstance(values, list):
-            arrays = [self._in_place(array) for array in values]
-            return ArrayPack(arrays, [self._places[array.ctypes.data][:2] for array in arrays])
+            arrays, places = zip(*map(self._in_place, values), strict=True) if values else ((), ())
+            return ArrayPack(arrays, places)
         if isinstance(values, Ragged):
             return values.with_payload(self._copy(values.flat))
         return self._copy(values)
@@ -786,10 +787,13 @@ class _Packing:
         np.concatenate(arrays, out=copy)
         return [Ragged(copy, offsets_of(np.concatenate([values.lengths for values in ragged]))) if ragged else copy]
 
-    def _in_place(self, array: Array) -> Array:
+    def _in_place(self, array: Array) -> tuple[Array, tuple[Bytes, int]]:
+        """Return an array in such memory, and its place there."""
         place = self._places.get(array.ctypes.data)
-        is_there = place is not None and array.flags.c_contiguous and 0 < array.nbytes == place[2]
-        return array if is_there else self._copy(array)
+        if place is None or not array.flags.c_contiguous or not 0 < array.nbytes == place[2]:
+            array = self._copy(array)
+            place = self._places[array.ctypes.data]
+        return array, place[:2]
 
     def _copy(self, array: Array) -> Array:
         copy = self(array.shape, array.dtype)
@@ -807,29 +811,32 @@ class ArrayPack(list[Array]):
 
     def __init__(self, arrays: Iterable[Array], places: Iterable[tuple[Bytes, int]]) -> None:
         super().__init__(arrays)
-        self.places = list(places)
+        entries = list(places)
+        self._pieces, self._begins = [piece for piece, _ in entries], [begin for _, begin in entries]
 
     @classmethod
     def concatenate(cls, parts: list[ArrayPack]) -> ArrayPack:
         """Return the arrays of several."""
-        return cls((array for part in parts for array in part), (place for part in parts for place in part.places))
+        places = (place for part in parts for place in zip(part._pieces, part._begins, strict=True))
+        return cls((array for part in parts for array in part), places)
 
     def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any] | Views:
         """Return the arrays on a GPU, images in one piece of memory as `Views`; ``upload`` copies a piece there."""
-        pieces = {id(piece): piece for piece, _ in self.places}
-        begins = np.array([begin for _, begin in self.places], np.int64)
-        if len(pieces) == 1 and all(array.ndim == 3 for array in self):
-            (piece,), first = pieces.values(), self[0]
-            shapes = np.array([array.shape for array in self], np.int64)
-            end = (begins + shapes.prod(axis=1) * first.itemsize).max()
-            return Views(upload(piece[:end]), first.dtype, shapes, begins)
+        shapes = [array.shape for array in self]
+        if len(set(map(id, self._pieces))) == 1 and set(map(len, shapes)) == {3}:
+            piece, first = self._pieces[0], self[0]
+            table = np.fromiter(chain.from_iterable(shapes), np.int64, 3 * len(self)).reshape(-1, 3)
+            begins = np.array(self._begins, np.int64)
+            end = (begins + table.prod(axis=1) * first.itemsize).max()
+            return Views(upload(piece[:end]), first.dtype, table, begins)
+        pieces = {id(piece): piece for piece in self._pieces}
         ends = dict.fromkeys(pieces, 0)
-        for array, (piece, begin) in zip(self, self.places, strict=True):
+        for array, piece, begin in zip(self, self._pieces, self._begins, strict=True):
             ends[id(piece)] = max(ends[id(piece)], begin + array.nbytes)
         memory = {key: upload(piece[: ends[key]]) for key, piece in pieces.items()}
         return [
             type(memory[id(piece)])(array.shape, array.dtype, memory[id(piece)].data + begin)
-            for array, (piece, begin) in zip(self, self.places, strict=True)
+            for array, piece, begin in zip(self, self._pieces, self._begins, strict=True)
         ]
 
 
