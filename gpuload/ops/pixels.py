@@ -246,7 +246,7 @@ class Pixels:
         out = self._xp.empty(int(self._lengths.sum()) * channels, dtype)
         device.kernel(cuda.change(self._type, after, (self.channels, channels), pixel), "change")(
             (blocks * self.count,), (cuda.THREADS,),
-            (*self._inputs, stats, np.int64(step), table, out, np.int32(blocks)),
+            (*self._inputs, stats, np.int64(step), table, out, *cuda.divisor(max(blocks, 1)), np.int32(blocks)),
         )  # fmt: skip
         shapes = np.full((self.count, 3), channels, np.int64)
         shapes[:, 0], shapes[:, 1] = self._table["new_height"], self._table["new_width"]
