@@ -396,6 +396,8 @@ class Op:
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The array form for a batch: an array ``[N, ...]``, a ``Ragged`` or a list of arrays.
 
+        One that is marked by `device.waits` may get `device.Views` in place of a list.
+
         It equals ``array`` record by record, and gives an array for an array, a ``Ragged`` for a ``Ragged`` if the op
         is elementwise, else a list.
         """

@@ -518,9 +518,9 @@ class Step:
     def _read_varying(self, route: Route, shares: list[Share], part: int, begin: int, end: int) -> dict[str, Any]:
         recipe, fields, memory = self.recipe, {}, None
         if recipe.device != "cpu":
-            # Ops of the workers read others, and those of several parts are copied when all are there.
-            go_up = {*recipe.names, *recipe.rest.touched}.difference(recipe.host.touched).issuperset(route.spec.names)
-            memory = partial(self._beside_arrays if go_up and self.num_parts == 1 else self._payload, part)
+            # Values of several parts are copied when all are there.
+            goes_up = self.num_parts == 1 and all(field.text or recipe.goes_up(field) for field in route.spec)
+            memory = partial(self._beside_arrays if goes_up else self._payload, part)
         with lending(partial(self._payload, part)):
             read = values(shares, route.group, route.spec, end - begin, memory=memory)
         for name, value in zip(route.spec.names, read, strict=True):
