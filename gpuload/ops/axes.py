@@ -133,7 +133,7 @@ class Transpose(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once."""
         if isinstance(x, VARYING):
-            return self.rows(xp, x, draw)
+            return self._rows(xp, x, draw)
         return x.transpose(0, *(axis + 1 for axis in self.order))
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:

@@ -406,11 +406,11 @@ class Op:
             return x.with_payload(self.array(xp, x.flat, draw))
         if self.elementwise and not isinstance(x, VARYING):
             return self.array(xp, x, draw)
-        results = self.rows(xp, x, draw)
+        results = self._rows(xp, x, draw)
         are_alike = len({(result.shape, result.dtype) for result in results}) == 1
         return xp.stack(results) if are_alike and not isinstance(x, VARYING) else results
 
-    def rows(self, xp: ModuleType, x: Any, draw: Draw) -> list[Any]:
+    def _rows(self, xp: ModuleType, x: Any, draw: Draw) -> list[Any]:
         """Return the array form of each row; a ``RowError`` counts from the first row of the batch."""
         records = device.as_list(x)
         return [self._row(xp, records, draw, row) for row in range(len(x))]

@@ -67,7 +67,7 @@ class Region(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by a kernel; a window inside of its image is a view of it."""
         if self.border is None and device.compiles(xp):
-            return self.rows(xp, x, draw)
+            return self._rows(xp, x, draw)
         if self.border is None or not pixels.reads(xp, x):
             return super().array_batch(xp, x, draw)
         return pixels.move(xp, x, start=draw["start"], size=draw["shape"], fill=self.border)
