@@ -17,7 +17,7 @@ import re
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
@@ -423,7 +423,7 @@ def kernel(source: str, name: str) -> Kernel:
 
 
 class Kernel:
-    """A kernel of CUDA, which is launched on CuPy's current stream: see `kernel`.
+    """A kernel of CUDA, which is launched on CuPy's current stream: see `kernel` and `elementwise`.
 
     Args:
         raw: the same in CuPy.
@@ -432,12 +432,17 @@ class Kernel:
     def __init__(self, raw: Any) -> None:
         self._raw = raw
 
-    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        """Launch it; arguments as `kernel` says."""
+    def __call__(self, *arguments: Any) -> None:
+        """Launch it.
+
+        Args:
+            arguments: of one of `kernel` the grid, the block and a tuple of arguments; of one of `elementwise` what it
+                reads, then the arrays that it writes to.
+        """
         if (bundle := _waiting_bundle()) is None:
-            self._raw(grid, block, arguments)
+            self._raw(*arguments)
         else:
-            bundle.launch(self._raw, grid, block, arguments)
+            bundle.launch(self._raw, *arguments)
 
 
 def parameters(array: NDArray[Any]) -> Any:
@@ -457,6 +462,13 @@ def zeros(shape: tuple[int, ...] | int, dtype: Any) -> Any:
     else:
         bundle.launch(array.fill, 0)
     return array
+
+
+def copy(array: Any) -> Any:
+    """Return a copy of an array on the current GPU, in C order; in an open `Bundle` it waits as kernels do."""
+    result = cupy().empty(array.shape, array.dtype)
+    Kernel(result.__setitem__)(..., array)
+    return result
 
 
 def hold(images: Any) -> None:
@@ -504,32 +516,86 @@ def can_wait(method: Callable[..., Any]) -> bool:
     return "waits" in getattr(method, "__func__", method).__dict__
 
 
+def begin(method: Callable[..., Any]) -> bool:
+    """Open the current `Bundle` for a method that is marked by `waits`, and return True; else settle it."""
+    if can_wait(method):
+        open_bundle()
+        return True
+    settle()
+    return False
+
+
 @cache
-def elementwise(reads: str, writes: str, body: str, name: str) -> Any:
+def elementwise(reads: str, writes: str, body: str, name: str) -> Kernel:
     """Return a kernel of CuPy that makes each number of its results by itself; see ``cupy.ElementwiseKernel``."""
-    return cupy().ElementwiseKernel(reads, writes, body, name, options=("--fmad=false",))
+    return Kernel(cupy().ElementwiseKernel(reads, writes, body, name, options=("--fmad=false",)))
 
 
-class Views(list[Any]):
-    """Images of different sizes on a GPU, in a list, and a table of them: to ask each of many arrays takes longer.
+class Views(Sequence[Any]):
+    """Images of different sizes that lie in one memory on a GPU: a table of them, and an array of each that is read.
 
-    Whoever puts other images into the list makes another list of them.
+    Kernels need the table alone, and to make the arrays of many images takes longer than to queue a kernel. It is no
+    list, which CuPy's functions would read past `__iter__`: whoever needs one calls ``list(views)``.
 
     Args:
-        images: arrays of three axes in C order.
-        shapes: of each, int64 ``[N, 3]``.
-        addresses: of each, int64 ``[N]``.
-        item_bytes: of a number.
+        memory: an array of one axis, in which the images are.
+        dtype: of the numbers.
+        shapes: of each image, which is in C order, int64 ``[N, 3]``.
+        begins: the first byte of each in the memory, int64 ``[N]``.
+
+    Attributes:
+        memory, shapes: as above.
     """
 
-    def __init__(
-        self, images: Iterable[Any], shapes: NDArray[np.int64], addresses: NDArray[np.int64], item_bytes: int
-    ) -> None:
-        super().__init__(images)
-        self.table: NDArray[np.int64] = np.empty((len(shapes), 7), np.int64)  # strides in bytes, shape, address
-        self.table[:, 2], self.table[:, 3:6], self.table[:, 6] = item_bytes, shapes, addresses
-        self.table[:, 1] = shapes[:, 2] * item_bytes
-        self.table[:, 0] = shapes[:, 1] * self.table[:, 1]
+    def __init__(self, memory: Any, dtype: np.dtype[Any], shapes: NDArray[np.int64], begins: NDArray[np.int64]) -> None:
+        self.memory, self._dtype, self.shapes, self._begins = memory, dtype, shapes, begins
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """Strides in bytes, shape and address of each image, int64 ``[N, 7]``."""
+        table: NDArray[np.int64] = np.empty((len(self), 7), np.int64)
+        table[:, 2], table[:, 3:6], table[:, 6] = self._dtype.itemsize, self.shapes, self._begins
+        table[:, 1] = table[:, 5] * table[:, 2]
+        table[:, 0] = table[:, 4] * table[:, 1]
+        table[:, 6] += self.memory.data.ptr
+        return table
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all images."""
+        return int(self.shapes.prod(axis=1).sum()) * self._dtype.itemsize
+
+    def join(self) -> Any | None:
+        """Return the rows of all images, one after the other as they lie in the memory; None where they do not."""
+        sizes = self.shapes.prod(axis=1) * self._dtype.itemsize
+        are_alike = (self.shapes[:, 1:] == self.shapes[:1, 1:]).all()
+        if not len(self) or not are_alike or (self._begins[1:] != self._begins[:-1] + sizes[:-1]).any():
+            return None
+        shape = int(self.shapes[:, 0].sum()), *self.shapes[0, 1:].tolist()
+        return type(self.memory)(shape, self._dtype, self.memory.data + int(self._begins[0]))
+
+    def move(self, memory: Any) -> Views:
+        """Return the same images in an array over the same bytes."""
+        return Views(memory, self._dtype, self.shapes, self._begins)
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return Views(self.memory, self._dtype, self.shapes[key], self._begins[key])
+        row = range(len(self))[key]
+        return next(iter(self[row : row + 1]))
+
+    def __iter__(self) -> Iterator[Any]:
+        array, dtype, start = type(self.memory), self._dtype, self.memory.data
+        for shape, begin in zip(self.shapes.tolist(), self._begins.tolist(), strict=True):
+            yield array(shape, dtype, start + begin)
+
+
+def as_list(values: Any) -> Any:
+    """Return the values of a field as anyone takes them: `Views` as a list."""
+    return list(values) if isinstance(values, Views) else values
 
 
 def constant(make: Callable[[], NDArray[Any]]) -> Any:

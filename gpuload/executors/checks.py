@@ -53,7 +53,7 @@ class Checks:
             self._flag = wrong.any() if self._flag is None else self._flag | wrong.any()
             return
         if self._flag is None:
-            self._flag = self._xp.zeros((), bool)
+            self._flag = devices.zeros((), bool)
         blocks = -(-len(wrong) // cuda.THREADS)
         if blocks:
             arguments = wrong, self._flag, np.int32(len(wrong))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op
@@ -53,10 +54,13 @@ class Reshape(Op):
         """Return one record in the new shape."""
         return x.reshape(self.shape)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once."""
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
+        if not x.flags.c_contiguous:
+            device.settle()  # it is copied
         return x.reshape(len(x), *self.field_shape(x.shape[1:]))
 
     def field_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -125,10 +129,11 @@ class Transpose(Op):
         """Return one record in the new order (a view)."""
         return x.transpose(self.order)
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once."""
         if isinstance(x, VARYING):
-            return super().array_batch(xp, x, draw)
+            return self._rows(xp, x, draw)
         return x.transpose(0, *(axis + 1 for axis in self.order))
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:

@@ -25,6 +25,7 @@ from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.ops import arguments, edits
 from gpuload.ops.bounds import Bound
 from gpuload.ops.resampling import Resampling
+from gpuload.ops.walk import VARYING as VARYING
 from gpuload.ops.walk import Walk
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -33,7 +34,6 @@ Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, recor
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
 Points = NDArray[np.float64]  # [M, 2], x and y in pixels
 Boxes = NDArray[np.float64]  # [M, 4], left, top, right, bottom in pixels
-VARYING = (list, Ragged)  # the batches whose records have shapes of their own; others are one array
 RowForm = Callable[[NDArray[Any], Draw, NDArray[Any]], None]  # row_form(x, draw, out)
 HEADS = "heads"  # in the draw of an op that decodes: `images.head.read_heads` of its field; DALI does not get it
 PARTNER = "partner"  # in the draw of an op that mixes: how many rows further the partner of each row is, 0 for none
@@ -396,17 +396,24 @@ class Op:
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The array form for a batch: an array ``[N, ...]``, a ``Ragged`` or a list of arrays.
 
+        One that is marked by `device.waits` may get `device.Views` in place of a list.
+
         It equals ``array`` record by record, and gives an array for an array, a ``Ragged`` for a ``Ragged`` if the op
         is elementwise, else a list.
         """
         device.settle()
         if self.elementwise and isinstance(x, Ragged):
             return x.with_payload(self.array(xp, x.flat, draw))
-        if self.elementwise and not isinstance(x, list):
+        if self.elementwise and not isinstance(x, VARYING):
             return self.array(xp, x, draw)
-        results = [self._row(xp, x, draw, row) for row in range(len(x))]
+        results = self._rows(xp, x, draw)
         are_alike = len({(result.shape, result.dtype) for result in results}) == 1
         return xp.stack(results) if are_alike and not isinstance(x, VARYING) else results
+
+    def _rows(self, xp: ModuleType, x: Any, draw: Draw) -> list[Any]:
+        """Return the array form of each row; a ``RowError`` counts from the first row of the batch."""
+        records = device.as_list(x)
+        return [self._row(xp, records, draw, row) for row in range(len(x))]
 
     def _row(self, xp: ModuleType, x: Any, draw: Draw, row: int) -> Any:
         """Return the array form of one row; a ``RowError`` counts from the first row of the batch."""

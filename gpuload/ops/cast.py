@@ -27,7 +27,7 @@ from gpuload import device, signalsafe
 from gpuload.errors import RowError, SpecError, missing_package
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op
-from gpuload.ops.walk import Walk
+from gpuload.ops.walk import VARYING, Walk
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
@@ -188,13 +188,12 @@ class Cast(Op):
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by a kernel."""
-        if not isinstance(x, list) and x.dtype.kind in TIMES:
+        is_list = isinstance(x, VARYING) and not isinstance(x, Ragged)
+        if not is_list and x.dtype.kind in TIMES:
             return self._units(x)
         if isinstance(x, Ragged):
-            device.settle()
             return x.with_payload(self._flat(xp, x.flat))
-        if not isinstance(x, list):
-            device.settle()
+        if not is_list:
             return self._flat(xp, x)
         if not x or x[0].ndim != 3 or not pixels.reads(xp, x):
             return super().array_batch(xp, x, draw)
@@ -251,6 +250,7 @@ class Cast(Op):
         """Return numbers that lie one after the other in the other dtype."""
         row = pixels.row_of(xp, x)
         if row is None:
+            device.settle()
             return self.array(xp, x, {})
         dtype = self._result()
         return pixels.Pixels(xp, row).change(_kernel(x.dtype, dtype), dtype=dtype).reshape(x.shape)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gpuload import device
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments, edits, edits_cuda, pixels
-from gpuload.ops.base import VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
+from gpuload.ops.base import PARTNER, VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
 from gpuload.ops.bounds import EXACT, Bound, join_bounds, loosen_bound, stated_bound
 from gpuload.ops.edits import Edits
 from gpuload.spec import MASK, Field, Spec
@@ -266,8 +266,6 @@ class _Nest(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch: each op once for all records that it is applied to; on a GPU as edits, if they are."""
         result = edits_cuda.edit_batch(self, xp, x, draw)
-        if result is None:
-            device.settle()
         if result is None and not isinstance(x, VARYING):
             result = self._views(xp, x, draw) if pixels.reads(xp, x) else self._batch(xp, x, draw)
         if result is None and device.compiles(xp):
@@ -281,7 +279,7 @@ class _Nest(Op):
             for number in numbers if part else ():
                 draw_rows = {name: array[rows] for name, array in self.of_op(number, draw).items()}
                 try:
-                    part = self.inner[number].array_batch(xp, part, draw_rows)
+                    part = _apply(self.inner[number], xp, part, draw_rows)
                 except RowError as error:
                     raise error.shift_rows(int(rows[error.row]) - error.row) from None
             for row, value in zip(rows.tolist(), part, strict=True):
@@ -303,14 +301,20 @@ class _Nest(Op):
 
     def _through(self, xp: ModuleType, x: Any, numbers: Sequence[int], draw: Draw, rows: Rows) -> Any:
         """Return some rows of a batch behind some ops."""
+        device.settle()
         x = x if rows.size == len(x) else x[_indices(xp, rows)]
         for number in numbers:
             draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
-            x = self.inner[number].array_batch(xp, x, draw_rows)
+            x = _apply(self.inner[number], xp, x, draw_rows)
+        device.settle()  # CuPy puts the rows together
         return x
 
+    @device.waits
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """The same for ops that are joint."""
+        if self.mixes and device.compiles(xp):
+            return self._mix(xp, fields, draw, after)
+        device.settle()
         fields = dict(fields)
         for numbers, rows in self._passes(draw):
             for number in numbers if rows.size else ():
@@ -319,6 +323,17 @@ class _Nest(Op):
                 take = _indices(xp, rows)
                 parts = op.array_fields(xp, {name: values[take] for name, values in fields.items()}, draw_rows, after)
                 fields |= {name: _replace_rows(xp, fields[name], rows, part) for name, part in parts.items()}
+        return fields
+
+    def _mix(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+        """Return the fields behind ops that mix records: in each op those stay for which it was not drawn."""
+        for numbers, rows in self._passes(draw):
+            is_drawn = np.zeros(len(draw[PARTNER]), np.int32)
+            is_drawn[rows] = 1
+            for number in numbers if rows.size else ():
+                op, op_draw = self.inner[number], self.of_op(number, draw)
+                device.begin(op.array_fields)
+                fields = {**fields, **op.array_fields(xp, fields, op_draw | {PARTNER: draw[PARTNER] * is_drawn}, after)}
         return fields
 
     def row_form(self, field: Field) -> RowForm | None:
@@ -665,6 +680,11 @@ def _merge(field: Field, second: Field) -> Field | None:
     if any(None not in pair and pair[0] != pair[1] for pair in pairs):
         return None
     return field.with_(shape=tuple(None if None in pair else pair[0] for pair in pairs), axes=axes)
+
+
+def _apply(op: Op, xp: ModuleType, x: Any, draw: Draw) -> Any:
+    """Return some records behind one of the ops."""
+    return op.array_batch(xp, x if device.begin(op.array_batch) else device.as_list(x), draw)
 
 
 def _replace_rows(xp: ModuleType, x: Any, rows: Rows, part: Any) -> Any:

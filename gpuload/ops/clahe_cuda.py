@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device
-from gpuload.ops import cuda, lab
+from gpuload.ops import cuda, lab, walk
 from gpuload.ops.pixels import Pixels
 
 LEVELS = 1 << 16
@@ -176,14 +176,14 @@ def equalize(
         limit: float32 ``[N]``, on the host: see `CLAHE`.
         grid: tiles down and across.
     """
-    sizes = np.array([image.shape[:2] for image in x], np.int32)
+    sizes = np.broadcast_to(walk.sizes(x), (len(x), 2))
     num_tiles = count_tiles(sizes, grid)
     num_tables = int(x[0].shape[2]) * int(num_tiles.prod(axis=1).max())
     num_images = max(MOST_BYTES // (num_tables * LEVELS * 4), 1)
     if len(x) > num_images:
         groups = [slice(begin, begin + num_images) for begin in range(0, len(x), num_images)]
         parts = [equalize(xp, x[rows], apply[rows], limit[rows], grid) for rows in groups]
-        has_lists = isinstance(x, list) or any(isinstance(part, list) for part in parts)
+        has_lists = any(isinstance(part, walk.VARYING) for part in (x, *parts))
         device.settle()
         return [image for part in parts for image in part] if has_lists else xp.concatenate(parts)
     words = np.zeros((len(x), 4), np.int32)

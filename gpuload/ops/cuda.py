@@ -391,14 +391,16 @@ __device__ inline In at(const Image& image, int y, int x, int channel) {
 __device__ inline float number(int word) { return __int_as_float(word); }
 """
 
-# One thread for each pixel of a result, with all of its channels.
+# One thread for each pixel of a result, with all of its channels. The result is new memory: what describes an image is
+# read once, and not again behind each number that is stored. `blocks` is divided by as in `quotient`.
 CHANGE = """
-extern "C" __global__ void change(const Image* images, const int* words, int num_words, const Stats* stats, Long step,
-    const float* table, Out* out, int blocks)
+extern "C" __global__ void change(const Image* __restrict__ images, const int* __restrict__ words, int num_words,
+    const Stats* stats, Long step, const float* table, Out* __restrict__ out, unsigned blocks_factor, int blocks_shift,
+    int blocks)
 {
-    Long row = blockIdx.x / blocks;
+    Long row = (unsigned)((unsigned long long)blockIdx.x * blocks_factor >> blocks_shift);
     const Image& image = images[row];
-    unsigned place = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    unsigned place = (blockIdx.x - (unsigned)row * blocks) * blockDim.x + threadIdx.x;
     if (place >= (unsigned)image.new_height * image.new_width) return;
     pixel(image, place / image.new_width, place % image.new_width, words + row * num_words, stats + row * step, table,
         out + (image.out + place) * OUT_CHANNELS);

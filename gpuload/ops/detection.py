@@ -24,6 +24,7 @@ from gpuload.spec import Field, Spec
 
 OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of the least overlap, as in SSD; 1 leaves the image as it is
 ROUNDS, TRIALS = 16, 40  # torchvision has any number of rounds
+AT_ONCE = 64  # images whose crops are looked for together, as their numbers stay in the cache
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Region(Op):
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by a kernel; a window inside of its image is a view of it."""
+        if self.border is None and device.compiles(xp):
+            return self._rows(xp, x, draw)
         if self.border is None or not pixels.reads(xp, x):
             return super().array_batch(xp, x, draw)
         return pixels.move(xp, x, start=draw["start"], size=draw["shape"], fill=self.border)
@@ -199,35 +202,44 @@ class RandomIoUCrop(Region):
     def draw_beside(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> Draw:
         """Return ``start`` (top, left) and ``shape`` (height, width), int32 ``[N, 2]``, pixels."""
         start, shape = np.zeros((len(u), 2), np.int32), size.astype(np.int32)
-        for row, (numbers, boxes) in enumerate(zip(u, corners, strict=True)):
-            if len(boxes) and (crop := self._find_crop(numbers, size[row].tolist(), boxes)) is not None:
-                left, top, right, bottom = crop
-                start[row], shape[row] = (top, left), (bottom - top, right - left)
+        with_boxes = np.flatnonzero([len(boxes) for boxes in corners])
+        for first in range(0, len(with_boxes), AT_ONCE):
+            rows = with_boxes[first : first + AT_ONCE]
+            crops = self._find_crops(u[rows], size[rows], [corners[row] for row in rows.tolist()])
+            start[rows], shape[rows] = crops[:, 1::-1], crops[:, :1:-1] - crops[:, 1::-1]
         return {"start": start, "shape": shape}
 
-    def _find_crop(self, u: NDArray[np.float64], size: tuple[int, int], boxes: Boxes) -> list[int] | None:
-        """Return left, top, right and bottom of the crop of one image; None for all of it."""
-        height, width = size
-        rounds = u.reshape(ROUNDS, 1 + 4 * TRIALS)
-        for numbers in rounds:
-            least = self.options[int(numbers[0] * len(self.options))]
-            if least >= 1:
-                return None
-            scales, places = numbers[1:].reshape(2, TRIALS, 2)
-            sides = ((self.scale[0] + (self.scale[1] - self.scale[0]) * scales) * (width, height)).astype(np.int64)
-            begin = (((width, height) - sides) * places).astype(np.int64)
-            crops = np.concatenate([begin, begin + sides], axis=1)
-            ratios = sides[:, 0] / np.maximum(sides[:, 1], 1)
-            fits = (sides > 0).all(axis=1) & (ratios >= self.ratio[0]) & (ratios <= self.ratio[1])
-            centres = (boxes[:, :2] + boxes[:, 2:]) / 2
-            inside = ((crops[:, None, :2] < centres) & (centres < crops[:, None, 2:])).all(axis=2)
-            # -1 for a box whose centre lies outside: with 0 it would do where the least overlap is 0.
-            fits &= (np.where(inside, _overlaps(crops, boxes), -1.0) >= least).any(axis=1)
-            if fits.any():
-                # The first that fits, as if they had been drawn one after the other.
-                crop: list[int] = crops[int(fits.argmax())].tolist()
-                return crop
-        return None
+    def _find_crops(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> NDArray[np.int64]:
+        """Return left, top, right and bottom of the crop of each image, int64 ``[N, 4]``; each has boxes."""
+        result = np.pad(size[:, ::-1].astype(np.int64), ((0, 0), (2, 0)))
+        rounds, options = u.reshape(len(u), ROUNDS, 1 + 4 * TRIALS), np.array(self.options, np.float64)
+        rows = np.arange(len(u))  # of the images that have no crop yet
+        for number in range(ROUNDS):
+            least = options[(rounds[rows, number, 0] * len(options)).astype(np.int64)]
+            rows, least = rows[least < 1], least[least < 1]
+            if not rows.size:
+                break
+            crops, fits = self._try_crops(rounds[rows, number, 1:], size[rows, None, ::-1])
+            fits = _have_overlap(crops, fits, [corners[row] for row in rows.tolist()], least)
+            is_found = fits.any(axis=1)
+            # The first that fits, as if they had been drawn one after the other.
+            result[rows[is_found]] = crops[is_found, fits[is_found].argmax(axis=1)]
+            rows = rows[~is_found]
+        return result
+
+    def _try_crops(self, u: NDArray[np.float64], size: Sizes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the crops of a round, int64 ``[N, K, 4]``, and which of them have a side and ratio that may be.
+
+        Args:
+            u: float64 ``[N, 4 * K]``.
+            size: width and height of each image, int32 ``[N, 1, 2]``.
+        """
+        scales, places = np.moveaxis(u.reshape(len(u), 2, TRIALS, 2), 1, 0)
+        sides = ((self.scale[0] + (self.scale[1] - self.scale[0]) * scales) * size).astype(np.int64)
+        begin = ((size - sides) * places).astype(np.int64)
+        ratios = sides[..., 0] / np.maximum(sides[..., 1], 1)
+        fits = (sides > 0).all(axis=2) & (ratios >= self.ratio[0]) & (ratios <= self.ratio[1])
+        return np.concatenate([begin, begin + sides], axis=2), fits
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """See ``draw_beside``: without boxes the images stay as they are."""
@@ -293,11 +305,33 @@ class ScaleJitter(SizeJitter):
         return {"size": np.maximum(sides.astype(np.int64), 1).astype(np.float32)}
 
 
-def _overlaps(crops: NDArray[np.int64], boxes: Boxes) -> NDArray[np.float64]:
-    """Return the intersection over union of each crop with each box, float64 ``[K, M]``."""
-    low = np.maximum(crops[:, None, :2], boxes[:, :2])
-    high = np.minimum(crops[:, None, 2:], boxes[:, 2:])
-    common = (high - low).clip(0).prod(axis=2)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    union = (crops[:, 2:] - crops[:, :2]).prod(axis=1)[:, None] + areas - common
+def _have_overlap(
+    crops: NDArray[np.int64], fits: NDArray[np.bool_], corners: list[Boxes], least: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return which crops overlap a box whose centre lies in them by so much at least, boolean ``[N, K]``.
+
+    Args:
+        crops: of each image, int64 ``[N, K, 4]``.
+        fits: boolean ``[N, K]``, which of them count.
+        corners: the boxes of each image.
+        least: the intersection over union, float64 ``[N]``.
+    """
+    boxes, images = np.concatenate(corners), np.repeat(np.arange(len(crops)), [len(rows) for rows in corners])
+    (x, y), sides = ((boxes[:, :2] + boxes[:, 2:]) / 2).T[..., None], np.moveaxis(crops, 2, 0)
+    left, top, right, bottom = (np.ascontiguousarray(side)[images] for side in sides)
+    inside = (left < x) & (x < right) & (top < y) & (y < bottom) & fits[images]
+    numbers, trials = np.nonzero(inside)
+    rows = images[numbers]
+    is_enough = _overlaps(sides[:, rows, trials], boxes[numbers].T) >= least[rows]
+    result = np.zeros_like(fits)
+    result[rows[is_enough], trials[is_enough]] = True
+    return result
+
+
+def _overlaps(crops: NDArray[np.int64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the intersection over union of crops with a box each, both ``[4, M]``; float64 ``[M]``."""
+    sides = (np.minimum(crops[2:], boxes[2:]) - np.maximum(crops[:2], boxes[:2])).clip(0)
+    common = sides[0] * sides[1]
+    areas = (boxes[2] - boxes[0]) * (boxes[3] - boxes[1])
+    union = (crops[2] - crops[0]) * (crops[3] - crops[1]) + areas - common
     return np.asarray(common / np.maximum(union, 1e-12))

@@ -93,7 +93,7 @@ class RandomFlip(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The images of a batch of one size, taken by index; on a GPU by a kernel."""
         if isinstance(x, VARYING):
-            return super().array_batch(xp, x, draw)
+            return self._rows(xp, x, draw)  # they are views
         if "depthwise" in draw:
             device.settle()
             names = ("depthwise", "vertical", "horizontal")

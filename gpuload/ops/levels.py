@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gpuload import device
 from gpuload.errors import RowError
 from gpuload.ops import pixels
 from gpuload.ops.base import VARYING, Draw, Op, streams
@@ -73,13 +74,15 @@ class CheckLevels(Op):
         """The field stays."""
         return field
 
+    @device.waits
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return the rows with a level beyond black or white, or one that is not a number."""
         if not len(x):
-            return xp.zeros(0, bool)
+            return xp.empty(0, bool)
         if (images := pixels.as_images(xp, x)) is not None:
             bounds = np.array([-self.tolerance, 1 + self.tolerance], images[0].dtype).astype(np.float64)
             return Pixels(xp, images, np.broadcast_to(bounds, (len(x), 2))).mark(BEYOND)
+        device.settle()
         if isinstance(x, VARYING):
             return xp.concatenate([self._are_beyond(xp, x[row][None]) for row in range(len(x))])
         return self._are_beyond(xp, x)
@@ -133,6 +136,7 @@ class CheckLevels(Op):
         """Return the images as they are."""
         return x
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the images as they are."""
         return x

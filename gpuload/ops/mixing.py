@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import PARTNER, Draw, Op, Sizes
@@ -135,6 +136,7 @@ class _Mix(Op):
             remedy=f"put {before} before it{after}",
         )
 
+    @device.waits
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """Return the mixtures; see ``Op``."""
         return {name: self._mix(xp, values, draw, after[name]) for name, values in fields.items()}
@@ -264,6 +266,8 @@ def _paste_boxes_on_gpu(
 ) -> Any:
     """Return the same in CuPy: by a kernel where it can read the images, else by array calls."""
     is_planar, (height, width) = field.is_channels_first, _size(field)
+    if not images.flags.c_contiguous:
+        device.settle()  # it is copied
     # The kernel reads pixels with their channels side by side. The planes of CHW are one high image of one channel to
     # it, in which a row is ``y % height``.
     kernel_images = images.reshape(len(images), -1, width, 1) if is_planar else images
@@ -271,6 +275,7 @@ def _paste_boxes_on_gpu(
         heights = np.full((len(images), 1), height, np.int32)
         batch = pixels.Pixels(cp, kernel_images, partners[:, None], boxes, heights, raw=True)
         return batch.change(PASTE).reshape(images.shape)
+    device.settle()
     top, left, bottom, right = (cp.asarray(boxes * (partners != 0)[:, None])[:, side, None] for side in range(4))
     y, x = cp.arange(height), cp.arange(width)
     is_inside = ((y >= top) & (y < bottom))[:, :, None] & ((x >= left) & (x < right))[:, None, :]
@@ -296,11 +301,14 @@ def blend(xp: ModuleType, x: Any, partners: NDArray[np.int32], weight: NDArray[n
             mixture = x[row].astype(wide, copy=False) * wide(share) + partner * wide(1 - share)
             result[row] = _rounded(np, mixture, x.dtype)
         return result
+    if not x.flags.c_contiguous:
+        device.settle()  # it is copied
     row_length = x.size // max(len(x), 1)
     flat = x.reshape(len(x), 1, row_length, 1)
     if pixels.reads(xp, flat):
         rows = pixels.Pixels(xp, flat, partners[:, None], weight[:, None])
         return rows.change(BLENDS["double" if wide is np.float64 else "float"]).reshape(x.shape)
+    device.settle()
     share, has_partner = (
         xp.asarray(values).reshape(-1, *(1,) * (x.ndim - 1)) for values in (weight.astype(wide), partners != 0)
     )

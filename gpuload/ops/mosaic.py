@@ -155,23 +155,32 @@ class Mosaic(Op):
         is_first = tuple(name for name in box_names if name not in changed)
         return JoinObjects(self, image, is_first, on=tuple(names))
 
-    def pieces(self, row: int, draw: Draw, sizes: Any) -> Iterator[Piece]:
-        """Give the images of the mosaic of a row.
+    def pieces(self, draw: Draw, sizes: NDArray[np.integer[Any]]) -> Iterator[list[Piece]]:
+        """Give the images of each mosaic of a batch, see `tabulate`."""
+        for is_mosaic, rows, begins in zip(draw["apply"], *self.tabulate(draw, sizes), strict=True):
+            count = GROUP if is_mosaic else 1
+            yield [Piece(row, *begin) for row, begin in zip(rows[:count].tolist(), begins.tolist(), strict=False)]
+
+    def tabulate(self, draw: Draw, sizes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the four images of each mosaic; of those of a single image the first counts.
 
         Args:
-            row: of the batch.
             draw: of the batch.
-            sizes: height and width of each image of it, pixels.
-        """
-        if not draw["apply"][row]:
-            (height, width), (canvas_height, canvas_width) = sizes[row], self.canvas
-            yield Piece(row, (canvas_height - int(height)) // 2, (canvas_width - int(width)) // 2)
-            return
-        top, left = draw["point"][row].tolist()
-        for corner, further in enumerate((0, *draw[PARTNER][row].tolist())):
-            height, width = sizes[row + further]
-            yield Piece(row + further, top - int(height) * (corner < 2), left - int(width) * (corner % 2 == 0))
+            sizes: height and width of each image of it, ``[N, 2]``, pixels.
 
+        Returns:
+            The rows of the images in the batch, int64 ``[N, 4]``, and where the upper left corner of each lies in the
+            result, int64 ``[N, 4, 2]``, pixels.
+        """
+        corner, is_mosaic, sizes = np.arange(GROUP), draw["apply"][:, None] != 0, sizes.astype(np.int64)
+        rows = np.repeat(np.arange(len(sizes))[:, None], GROUP, axis=1)
+        rows[:, 1:] += draw[PARTNER] * is_mosaic
+        sides = np.stack([corner < 2, corner % 2 == 0], axis=1)  # above the point, left of it
+        begins = draw["point"][:, None] - sizes[rows] * sides
+        middle = (np.array(self.canvas) - sizes[rows]) // 2
+        return rows, np.where(is_mosaic[..., None], begins, middle)
+
+    @device.waits
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """Return the mosaics; see ``Op``."""
         return {name: self._join(xp, values, draw, after[name]) for name, values in fields.items()}
@@ -180,31 +189,33 @@ class Mosaic(Op):
         """Return the mosaics of one field, ``[N, height, width, channels]``."""
         op, shape = self.of(after.name), after.fixed_shape
         color = np.broadcast_to(np.asarray(op.fill, after.dtype), shape[2])  # type: ignore[attr-defined]
-        sizes = [image.shape[:2] for image in x]
         if device.compiles(xp) and len(x):
-            return self._join_on_device(xp, x, draw, sizes, color)
+            return self._join_on_device(xp, x, draw, color)
+        device.settle()
+        sizes = np.array([image.shape[:2] for image in x], np.int64).reshape(len(x), 2)
         result = xp.empty((len(x), *shape), after.dtype)
         result[...] = xp.asarray(color)
-        for row in range(len(x)):
-            for piece in self.pieces(row, draw, sizes):
+        for row, pieces in enumerate(self.pieces(draw, sizes)):
+            for piece in pieces:
                 inside, outside = _overlap(piece, sizes[piece.row], self.canvas)
                 result[row][outside] = x[piece.row][inside]
         return result
 
-    def _join_on_device(self, xp: ModuleType, x: Any, draw: Draw, sizes: Any, color: NDArray[Any]) -> Any:
+    def _join_on_device(self, xp: ModuleType, x: Any, draw: Draw, color: NDArray[Any]) -> Any:
         """The same on a GPU, by one kernel."""
         dtype, table = np.dtype(x[0].dtype), np.zeros((len(x), GROUP), PIECE)
-        addresses, down, across, deep, _ = (np.broadcast_to(numbers, len(x)) for numbers in walk.places(x))
-        for row in range(len(x)):
-            for number, piece in enumerate(self.pieces(row, draw, sizes)):
-                _, (rows, columns) = _overlap(piece, sizes[piece.row], self.canvas)
-                begin = piece.top * down[piece.row] + piece.left * across[piece.row]
-                table[row, number] = (
-                    # Where row 0 and column 0 of the result would lie in the image, maybe before its first byte: the
-                    # kernel counts from there, and reads only between the rows and columns that follow.
-                    addresses[piece.row] - begin * dtype.itemsize, down[piece.row], across[piece.row], deep[piece.row],
-                    rows.start, columns.start, rows.stop, columns.stop,
-                )  # fmt: skip
+        sizes = np.broadcast_to(walk.sizes(x), (len(x), 2))
+        rows, begins = self.tabulate(draw, sizes)
+        lows = begins.clip(0)
+        highs = np.maximum(np.minimum(begins + sizes[rows], self.canvas), lows)
+        highs[:, 1:] = np.where(draw["apply"][:, None, None], highs, lows)[:, 1:]  # a single image has no others
+        table["top"], table["left"] = lows[..., 0], lows[..., 1]
+        table["bottom"], table["right"] = highs[..., 0], highs[..., 1]
+        for name, numbers in zip(("address", "down", "across", "deep"), walk.places(x), strict=False):
+            table[name] = np.broadcast_to(numbers, len(x))[rows]
+        # Where row 0 and column 0 of the result would lie in the image, maybe before its first byte: the kernel counts
+        # from there, and reads only between the rows and columns that follow.
+        table["address"] -= (begins[..., 0] * table["down"] + begins[..., 1] * table["across"]) * dtype.itemsize
         blocks = cuda.blocks(math.prod(self.canvas) * len(color), len(x))
         out = xp.empty((len(x), *self.canvas, len(color)), dtype)
         # One copy to the GPU for both. The colour is copied, for a broadcast array cannot be viewed as bytes.
@@ -271,8 +282,7 @@ class JoinObjects(Follower):
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """Return the rows of each mosaic; see ``Op``."""
         result: dict[str, list[Any]] = {name: [] for name in fields}
-        for row in range(len(draw[BEFORE])):
-            pieces = list(self.mosaic.pieces(row, draw, draw[BEFORE].tolist()))
+        for pieces in self.mosaic.pieces(draw, draw[BEFORE]):
             parts = [self._piece(piece, fields, draw, after) for piece in pieces]
             for name, rows in result.items():
                 rows.append(np.concatenate([part[name] for part in parts]))

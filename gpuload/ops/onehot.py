@@ -119,6 +119,7 @@ class OneHot(Op):
             )
         return field.with_(dtype=np.dtype(self.dtype), shape=(*field.shape, self.num_classes), axes="")
 
+    @device.waits
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return the rows with a label that is no class."""
         is_list = isinstance(x, VARYING)
@@ -126,6 +127,7 @@ class OneHot(Op):
             return self._outside(xp, x)
         if (rows := pixels.as_images(xp, x)) is not None:
             return Pixels(xp, rows, np.full((len(x), 1), self.num_classes, np.int64)).mark(IS_OUTSIDE)
+        device.settle()
         if is_list:
             return xp.stack([self._outside(xp, labels).any() for labels in x]) if len(x) else xp.zeros(0, bool)
         return self._outside(xp, x).reshape(len(x), -1).any(axis=1)
@@ -143,7 +145,10 @@ class OneHot(Op):
 
     def _outside(self, xp: ModuleType, x: Any) -> Any:
         if device.compiles(xp):
-            return device.elementwise(*OUTSIDE)(x, self.num_classes)
+            outside = xp.empty(x.shape, bool)
+            device.elementwise(*OUTSIDE)(x, self.num_classes, outside)
+            return outside
+        device.settle()
         return (x < 0) | (x >= self.num_classes)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -151,9 +156,17 @@ class OneHot(Op):
         if device.compiles(xp) and self.has_dali_form:  # the kernel takes float32 as DALI does
             labels, (off, on) = xp.asarray(x), np.asarray(self.levels, np.float32).tolist()
             vectors = xp.empty((*labels.shape, self.num_classes), self.dtype)
-            return device.elementwise(*VECTORS)(labels, self.num_classes, off, on, vectors)
+            device.elementwise(*VECTORS)(labels, self.num_classes, off, on, vectors)
+            return vectors
         is_label = xp.asarray(x)[..., None] == xp.arange(self.num_classes)
         return xp.where(is_label, *xp.asarray(self.levels[::-1])) if self.smoothing else is_label.astype(self.dtype)
+
+    @device.waits
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch, on a GPU by a kernel."""
+        if device.compiles(xp) and self.has_dali_form and not isinstance(x, VARYING):
+            return self.array(xp, x, draw)
+        return super().array_batch(xp, x, draw)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``one_hot``, cast where it does not make the dtype itself."""

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gpuload import device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op, RowError
 from gpuload.ragged import Ragged, dense, holds
 from gpuload.spec import Field
@@ -78,15 +79,26 @@ class PadTo(Op):
         result[: len(head)] = head
         return result
 
+    @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The records of a batch at once, where they are a ``Ragged``."""
+        """The records of a batch at once, where they are a ``Ragged``; on a GPU by a kernel."""
         if not isinstance(x, Ragged):
             return super().array_batch(xp, x, draw)
         if not self.truncate and (x.lengths > self.length).any():
             row = int((x.lengths > self.length).argmax())
             raise self.complaint(x[row]).shift_rows(row)
+        payload = x.payload
+        if device.compiles(xp) and payload.size and self.length and payload.flags.c_contiguous:
+            # Each element is a row of an image to the kernel.
+            images = Ragged(payload.reshape(len(payload), -1, 1), x.offsets)
+            size = np.broadcast_to(np.array([self.length, images.payload.shape[1]], np.int32), (len(x), 2))
+            if pixels.reads(xp, images):
+                result = pixels.move(xp, images, size=size, fill=self.value)
+                return result.reshape(len(x), self.length, *payload.shape[1:])
+        device.settle()
         return dense(xp, x, self.length, self.value)
 
+    @device.waits
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return which records are too long."""
         lengths = x.lengths if isinstance(x, Ragged) else np.array([len(record) for record in x], np.int64)

@@ -33,7 +33,8 @@ def reads(xp: ModuleType, x: Any) -> bool:
     if not device.compiles(xp) or not len(x):
         return False
     if isinstance(x, device.Views):
-        shapes = set(map(tuple, x.table[:, 3:6].tolist()))
+        sizes = x.shapes[:, 0] * x.shapes[:, 1]  # the largest decides, and whether all have as many channels
+        shapes = {(int(sizes.max()), 1, channels) for channels in np.unique(x.shapes[:, 2]).tolist()}
     elif isinstance(x, Ragged):
         shapes = {(length, *x.payload.shape[1:]) for length in set(x.lengths.tolist())}
     else:
@@ -65,7 +66,7 @@ class Places(NamedTuple):
     def of(cls, x: Any) -> Places:
         """Return those of images of which ``reads`` is True."""
         first, count = x[0], len(x)
-        if isinstance(x, (list, Ragged)):
+        if isinstance(x, walk.VARYING):
             table = walk.tabulate(x)
             return cls(table[:, 6], table[:, :3], table[:, 3:5], int(table[0, 5]), np.dtype(first.dtype))
         device.hold(x)
@@ -113,7 +114,7 @@ class Places(NamedTuple):
 
 
 def views(out: Any, shapes: NDArray[np.int64]) -> Any:
-    """Return images that lie in an array one after the other: an array ``[N, ...]`` if all have one shape, or a list.
+    """Return images that lie in an array one after the other: an array ``[N, ...]`` if all have one shape, or `Views`.
 
     Args:
         out: the array on a GPU, of one axis.
@@ -121,11 +122,8 @@ def views(out: Any, shapes: NDArray[np.int64]) -> Any:
     """
     if (shapes == shapes[0]).all():
         return out.reshape(len(shapes), *shapes[0].tolist())
-    lengths, memory, array, dtype = shapes.prod(axis=1) * out.itemsize, out.data, type(out), out.dtype
-    begins = np.cumsum(lengths) - lengths
-    pairs = zip(begins.tolist(), shapes.tolist(), strict=True)
-    images = (array(shape, dtype, memory + begin) for begin, shape in pairs)
-    return device.Views(images, shapes, memory.ptr + begins, out.itemsize)
+    lengths = shapes.prod(axis=1) * out.itemsize
+    return device.Views(out, out.dtype, shapes, np.cumsum(lengths) - lengths)
 
 
 def as_images(xp: ModuleType, x: Any) -> Any | None:
@@ -137,7 +135,8 @@ def as_images(xp: ModuleType, x: Any) -> Any | None:
         return None
     if reads(xp, x):
         return x
-    are_many = isinstance(x, (list, Ragged))
+    device.settle()  # a record that is not in C order is copied
+    are_many = isinstance(x, walk.VARYING)
     rows = [record.reshape(1, -1, 1) for record in x] if are_many else x.reshape(len(x), 1, -1, 1)
     return rows if reads(xp, rows) else None
 
@@ -146,6 +145,8 @@ def row_of(xp: ModuleType, x: Any) -> Any | None:
     """Return numbers of any shape as an image of one row, ``[1, 1, size, 1]``; None if kernels cannot read it."""
     if not device.compiles(xp) or not x.size:
         return None
+    if not x.flags.c_contiguous:
+        device.settle()  # it is copied
     row = x.reshape(1, 1, -1, 1)
     return row if reads(xp, row) else None
 
@@ -245,7 +246,7 @@ class Pixels:
         out = self._xp.empty(int(self._lengths.sum()) * channels, dtype)
         device.kernel(cuda.change(self._type, after, (self.channels, channels), pixel), "change")(
             (blocks * self.count,), (cuda.THREADS,),
-            (*self._inputs, stats, np.int64(step), table, out, np.int32(blocks)),
+            (*self._inputs, stats, np.int64(step), table, out, *cuda.divisor(max(blocks, 1)), np.int32(blocks)),
         )  # fmt: skip
         shapes = np.full((self.count, 3), channels, np.int64)
         shapes[:, 0], shapes[:, 1] = self._table["new_height"], self._table["new_width"]

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import cuda, pixels, walk
-from gpuload.ragged import Ragged
 
 Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
@@ -226,7 +225,7 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     Returns:
         An array ``[N, new height, new width, channels]`` where all results have one size, else a list of arrays.
     """
-    dtype = np.dtype(images[0].dtype if isinstance(images, (list, Ragged)) else images.dtype)
+    dtype = np.dtype(images[0].dtype)
     table, shapes = np.zeros(len(images), IMAGE), np.empty((len(images), 3), np.int64)
     for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(images), strict=True):
         table[name] = numbers

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Op
@@ -73,6 +74,7 @@ class Copy(Op):
         """See ``Op``."""
         return targets[0] if name in self.to else name
 
+    @device.waits
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """Return the same values under the new names."""
         (values,) = fields.values()

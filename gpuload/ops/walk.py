@@ -25,6 +25,8 @@ from gpuload.spec import Field
 
 Array = NDArray[Any]
 Memory = Callable[[tuple[int, ...], np.dtype[Any]], Array]  # gives memory for an array, in C order
+# The batches whose records have shapes of their own; others are one array.
+VARYING = (list, Ragged, device.Views)
 DTYPES = (np.uint8, np.float32)  # that the core reads
 UNKNOWN_PIXELS = 1 << 14  # stands for the sides of images whose size varies
 
@@ -208,7 +210,6 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         walk: the walk to make; of images of different sizes, ``height`` and ``width`` are those of any of them.
         x: the images, an array ``[N, ...]``, a ``Ragged`` or a list of arrays of three axes, or ``RowAddresses``.
     """
-    x = list(x) if isinstance(x, Ragged) else x
     count, planes = len(walk.start), walk.out_axes == "CHW"
     cuda.blocks(prod(walk.out_shape), count)  # refuses what is too large
     out = xp.empty((count, *walk.out_shape), walk.dtype)
@@ -218,9 +219,9 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     if walk.mean is not None and walk.scale is not None:
         parts += [walk.mean, walk.scale]
     first, strides, size, num_words = 0, (0, 0, 0, 0), (walk.height, walk.width), 0
-    if isinstance(x, list):
+    if isinstance(x, VARYING):
         address, down, across, deep, _ = places(x, walk.in_axes)
-        height, width = (np.array([image.shape[walk.in_axes.index(axis)] for image in x]) for axis in "HW")
+        height, width = (tabulate(x)[:, 3 + walk.in_axes.index(axis)] for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
         span, num_words = int((abs(down) * height + abs(across) * width + abs(deep) * walk.channels).max()), 6
     else:
@@ -237,7 +238,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]
-    images = ends.pop(0) if isinstance(x, list) else x.words if isinstance(x, RowAddresses) else 0
+    images = ends.pop(0) if isinstance(x, VARYING) else x.words if isinstance(x, RowAddresses) else 0
     draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
     blocks = -(-cuda.num_strips(out) // cuda.THREADS)
     lengths = (walk.window[1], walk.window[0]) if planes else (walk.channels, walk.window[1])
@@ -259,13 +260,13 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     """Return where the pixels of images on a GPU lie: a number of each image, or one for all.
 
     Args:
-        images: an array ``[N, ...]``, or N arrays of three axes, in a list or `Ragged`.
+        images: an array ``[N, ...]``, or N arrays of three axes, in a list, a `Ragged` or `device.Views`.
         axes: of an image.
 
     Returns:
         The addresses; the elements from row to row, from column to column, from channel to channel; the channels.
     """
-    if isinstance(images, (list, Ragged)):
+    if isinstance(images, VARYING):
         table, item = tabulate(images), images[0].itemsize
         down, across, deep = (table[:, axes.index(axis)] // item for axis in "HWC")
         return table[:, 6], down, across, deep, table[:, 3 + axes.index("C")]
@@ -279,7 +280,7 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
 def sizes(images: Any) -> NDArray[np.int32]:
     """Return height and width of images ``[height, width, channels]``, int32 ``[N, 2]``; of an array a single row."""
     if isinstance(images, device.Views):
-        return images.table[:, 3:5].astype(np.int32)
+        return images.shapes[:, :2].astype(np.int32)
     if isinstance(images, Ragged):
         return np.stack([images.lengths, np.full(len(images), images.payload.shape[1])], axis=1).astype(np.int32)
     shapes = [image.shape[:2] for image in images] if isinstance(images, list) else [images.shape[1:3]]

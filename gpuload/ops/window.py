@@ -18,7 +18,7 @@ from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
-from gpuload.ops.walk import Walk
+from gpuload.ops.walk import Walk, sizes
 from gpuload.spec import Field
 
 Color = float | tuple[float, ...]  # of all channels, or of each
@@ -62,8 +62,7 @@ class Window(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The windows of a batch of one size, taken by index; on a GPU by a kernel, of images of any sizes."""
         if draw["start"].shape[1] == len(AXES) and pixels.reads(xp, x):
-            shapes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
-            size = np.broadcast_to(self.window_of(np.array(shapes, np.int32)), (len(x), 2))
+            size = np.broadcast_to(self.window_of(sizes(x)), (len(x), 2))
             return pixels.move(xp, x, start=draw["start"], size=size, fill=self.border or 0)
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)

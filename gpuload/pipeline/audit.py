@@ -37,7 +37,7 @@ from gpuload import rng, threads
 from gpuload.errors import ClosedError, DeviceError, FileError, PixelError, RecordError, RowError, SpecError
 from gpuload.executors import trials
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
-from gpuload.ops.base import Op
+from gpuload.ops.base import VARYING, Op
 from gpuload.ops.bounds import EXACT
 from gpuload.ops.decode import decoder_on_gpu
 from gpuload.pipeline.batches import Batches, Outcome, outcome_of, serve_batches
@@ -542,7 +542,7 @@ def _column_to_host(values: Any) -> Any:
     """Return the values of a batch on the host, as `_to_host`."""
     if isinstance(values, Ragged):
         return values.with_payload(_to_host(values.flat))
-    return [_to_host(value) for value in values] if isinstance(values, list) else _to_host(values)
+    return [_to_host(value) for value in values] if isinstance(values, VARYING) else _to_host(values)
 
 
 class Audits:

@@ -397,8 +397,8 @@ def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     if not executor.bundles:
         devices.settle()
     inputs = {name: fields[name] for name in step.recipe.rest.touched}
-    if executor.name != "array":  # the array executor reads rows where they lie
-        inputs = _as_arrays(inputs)
+    if executor.name != "array":  # the array executor reads rows and images where they lie
+        inputs = {name: devices.as_list(values) for name, values in _as_arrays(inputs).items()}
     # By itself first: an error of the whole batch makes DALI build a new pipeline and look for the row by halves.
     for row in step.refused_rows():
         if (error := executor.row_error(inputs, step.draws, row)) is not None:
@@ -555,7 +555,7 @@ def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool =
 
 def _in_c_order(values: Any, *, copy: bool) -> Any:
     """Return an array in C order; ``copy``: in memory of its own where it is less than half of a memory."""
-    if isinstance(values, (np.ndarray, Ragged, list)):
+    if isinstance(values, (np.ndarray, *VARYING)):
         return values
     is_part = copy and 2 * values.nbytes < devices.memory_bytes(values)
     return values.copy(order="C") if is_part or not values.flags.c_contiguous else values
@@ -598,7 +598,8 @@ def _upload_slot(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict
         elif isinstance(values, np.ndarray) and not field.host_only:
             values = bundle.upload(np.ascontiguousarray(values))
         elif isinstance(values, ArrayPack):
-            values = values.on_device(bundle.upload)
+            fields[name] = values.on_device(bundle.upload)
+            continue
         fields[name] = values
     return fields
 

@@ -462,7 +462,7 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
         # Before the arrays are touched: from here on the caller's stream waits for the event, and slices are queued
         # there.
         session.lane.hand_over(outcome.event)
-        fields = {name: _lend(session.lane, values) for name, values in fields.items()}
+        fields = {name: lend(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         fields = {name: values[rows] for name, values in fields.items()}
         arrays = {name: values for name, values in fields.items() if _is_numeric(values)}
@@ -510,12 +510,14 @@ def _copy_unaligned(session: Session, fields: dict[str, Any], unaligned: Collect
     return {**fields, **{name: aligned_copy(fields[name]) for name in unaligned}} if unaligned else fields
 
 
-def _lend(lane: devices.Lane, values: Any) -> Any:
+def lend(lane: devices.Lane, values: Any) -> Any:
     """Return values on the GPU whose memory comes back to the lane; those on the host as they are."""
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, Ragged):
         return values if isinstance(values.payload, np.ndarray) else values.with_payload(lane.lend(values.flat))
     if isinstance(values, list):
-        return [_lend(lane, array) for array in values]
+        return [lend(lane, array) for array in values]
+    if isinstance(values, devices.Views):  # they are parts of one memory, which comes back when the last is gone
+        return list(values.move(lane.lend(values.memory)))
     return lane.lend(values)

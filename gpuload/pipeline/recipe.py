@@ -222,6 +222,11 @@ class Recipe:
         """True if all threads work on the same step, or on the same steps that are done together, each on a part."""
         return not self.is_copied and (self.decodes or self.slot_bytes > SHARED_BYTES)
 
+    def goes_up(self, field: Field) -> bool:
+        """Return True if the values of a field of the source are uploaded as they are read."""
+        is_wanted = field.name in self.names or field.name in self.rest.touched
+        return is_wanted and not (field.encoded or field.host_only or field.name in self.host.touched)
+
     @cached_property
     def decodes(self) -> bool:
         """True if the workers decode images."""

@@ -18,17 +18,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import device as devices
 from gpuload import rawdecode
 from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
-from gpuload.device import Bundle, Lane
+from gpuload.device import Bundle, Lane, Views
 from gpuload.errors import RecordError, RowError, TooLargeError
 from gpuload.ops.base import HEADS, PARTNER, Draw
 from gpuload.ops.graph import image_sizes
@@ -38,7 +38,7 @@ from gpuload.pipeline.damage import Damage, is_damage
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned, aligned_copy
 from gpuload.pipeline.stretch import Stretch, draw
-from gpuload.ragged import Ragged, concatenate
+from gpuload.ragged import Ragged, concatenate, offsets_of
 from gpuload.sources.leaf import Share, Values, fill, places, values
 from gpuload.sources.memory import Memory, lending
 from gpuload.spec import Layout
@@ -166,6 +166,8 @@ class Step:
             self._errors[part] = error
         if next(self._num_done) < self.num_parts:
             return False
+        if not self._errors and self.num_parts > 1 and self.recipe.device != "cpu":
+            self._join_values(part)
         if any(self._taken_bytes) or any(self._value_bytes):
             self._ring.expect(sum(self._taken_bytes) + sum(self._value_bytes))
             if not self.attempts:  # with other records in place of damaged ones, some values were made several times
@@ -177,6 +179,16 @@ class Step:
         elif self.recipe.is_cut and self._damage is None and self.recipe.labels is None:
             self.pieces = self._make_pieces()
         return True
+
+    def _join_values(self, part: int) -> None:
+        """Copy the values of all parts to one piece of memory, from which a GPU gets them; an error is kept."""
+        try:
+            for name, parts in self._varying.items():
+                field, values = self.recipe.rest.spec_in[name], [values for values in parts if values is not None]
+                if not field.encoded and not field.host_only:
+                    self._varying[name] = self._packing(part, self.records.size).join(values)
+        except Exception as error:
+            self._errors[part] = error
 
     def _make_pieces(self) -> list[Piece]:
         """Return the batch of each of the steps."""
@@ -504,11 +516,13 @@ class Step:
         return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
 
     def _read_varying(self, route: Route, shares: list[Share], part: int, begin: int, end: int) -> dict[str, Any]:
-        recipe, fields, memory = self.recipe, {}, partial(self._payload, part)
-        with lending(memory):
-            read = values(
-                shares, route.group, route.spec, end - begin, memory=None if recipe.device == "cpu" else memory
-            )
+        recipe, fields, memory = self.recipe, {}, None
+        if recipe.device != "cpu":
+            # Values of several parts are copied when all are there.
+            goes_up = self.num_parts == 1 and all(field.text or recipe.goes_up(field) for field in route.spec)
+            memory = partial(self._beside_arrays if goes_up else self._payload, part)
+        with lending(partial(self._payload, part)):
+            read = values(shares, route.group, route.spec, end - begin, memory=memory)
         for name, value in zip(route.spec.names, read, strict=True):
             if name in recipe.host.touched:
                 fields[name] = value
@@ -519,7 +533,8 @@ class Step:
                     # No op decodes these images: their heads alone show damage.
                     image_sizes(route.spec[name], value, end - begin)
                 on_host = recipe.device == "cpu" or route.spec[name].host_only
-                if isinstance(value, list) and not on_host:
+                is_joined = self.num_parts > 1 and not isinstance(value, list)  # and copied then
+                if not isinstance(value, Ragged) and not is_joined and not on_host:
                     value = self._packing(part, end - begin).pack(value)
                 self._keep(part, name, value)
         return fields
@@ -561,7 +576,8 @@ class Step:
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in names:
             value = results[name]
-            if packing is not None and not host.spec_out[name].host_only:
+            is_joined = self.num_parts > 1 and not isinstance(value, list)  # and copied then
+            if packing is not None and not is_joined and not host.spec_out[name].host_only:
                 value = packing.pack(value)
             self._keep(part, name, value)
 
@@ -593,6 +609,13 @@ class Step:
                 return None
             self._end = end
         return self._slot, begin
+
+    def _beside_arrays(self, part: int, num_bytes: int) -> Bytes:
+        """Return memory for values of varying length that a GPU gets: behind the arrays of the slot if they fit."""
+        if (place := self._behind(part, num_bytes)) is None:
+            return self._payload(part, num_bytes)
+        slot, begin = place
+        return np.ndarray((num_bytes,), UINT8, slot, begin)
 
     def _payload(self, part: int, num_bytes: int) -> Bytes:
         """Return memory for values of varying length, used again; page-locked where a GPU will copy from it."""
@@ -748,16 +771,29 @@ class _Packing:
     def pack(self, values: Values) -> Values:
         """Return values in such memory; those that were made there are not copied."""
         if isinstance(values, list):
-            arrays = [self._in_place(array) for array in values]
-            return ArrayPack(arrays, [self._places[array.ctypes.data][:2] for array in arrays])
+            arrays, places = zip(*map(self._in_place, values), strict=True) if values else ((), ())
+            return ArrayPack(arrays, places)
         if isinstance(values, Ragged):
             return values.with_payload(self._copy(values.flat))
         return self._copy(values)
 
-    def _in_place(self, array: Array) -> Array:
+    def join(self, parts: list[Any]) -> list[Values]:
+        """Return the values of several parts as one, copied to such memory; lists of arrays as they are."""
+        ragged = [values for values in parts if isinstance(values, Ragged)]
+        arrays = [values.flat for values in ragged] or [values for values in parts if isinstance(values, np.ndarray)]
+        if not arrays or len(arrays) < len(parts):
+            return parts
+        copy = self((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
+        np.concatenate(arrays, out=copy)
+        return [Ragged(copy, offsets_of(np.concatenate([values.lengths for values in ragged]))) if ragged else copy]
+
+    def _in_place(self, array: Array) -> tuple[Array, tuple[Bytes, int]]:
+        """Return an array in such memory, and its place there."""
         place = self._places.get(array.ctypes.data)
-        is_there = place is not None and array.flags.c_contiguous and 0 < array.nbytes == place[2]
-        return array if is_there else self._copy(array)
+        if place is None or not array.flags.c_contiguous or not 0 < array.nbytes == place[2]:
+            array = self._copy(array)
+            place = self._places[array.ctypes.data]
+        return array, place[:2]
 
     def _copy(self, array: Array) -> Array:
         copy = self(array.shape, array.dtype)
@@ -775,32 +811,33 @@ class ArrayPack(list[Array]):
 
     def __init__(self, arrays: Iterable[Array], places: Iterable[tuple[Bytes, int]]) -> None:
         super().__init__(arrays)
-        self.places = list(places)
+        entries = list(places)
+        self._pieces, self._begins = [piece for piece, _ in entries], [begin for _, begin in entries]
 
     @classmethod
     def concatenate(cls, parts: list[ArrayPack]) -> ArrayPack:
         """Return the arrays of several."""
-        return cls((array for part in parts for array in part), (place for part in parts for place in part.places))
+        places = (place for part in parts for place in zip(part._pieces, part._begins, strict=True))
+        return cls((array for part in parts for array in part), places)
 
-    def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any]:
-        """Return the arrays as views of their pieces on a GPU; ``upload`` copies a piece there."""
-        pieces: dict[int, Bytes] = {}
-        ends: dict[int, int] = {}
-        for array, (piece, begin) in zip(self, self.places, strict=True):
-            pieces[id(piece)] = piece
-            ends[id(piece)] = max(ends.get(id(piece), 0), begin + array.nbytes)
+    def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any] | Views:
+        """Return the arrays on a GPU, images in one piece of memory as `Views`; ``upload`` copies a piece there."""
+        shapes = [array.shape for array in self]
+        if len(set(map(id, self._pieces))) == 1 and set(map(len, shapes)) == {3}:
+            piece, first = self._pieces[0], self[0]
+            table = np.fromiter(chain.from_iterable(shapes), np.int64, 3 * len(self)).reshape(-1, 3)
+            begins = np.array(self._begins, np.int64)
+            end = (begins + table.prod(axis=1) * first.itemsize).max()
+            return Views(upload(piece[:end]), first.dtype, table, begins)
+        pieces = {id(piece): piece for piece in self._pieces}
+        ends = dict.fromkeys(pieces, 0)
+        for array, piece, begin in zip(self, self._pieces, self._begins, strict=True):
+            ends[id(piece)] = max(ends[id(piece)], begin + array.nbytes)
         memory = {key: upload(piece[: ends[key]]) for key, piece in pieces.items()}
-        starts = {key: (type(array), array.data) for key, array in memory.items()}
-        views, addresses = [], []
-        for array, (piece, begin) in zip(self, self.places, strict=True):
-            make, start = starts[id(piece)]
-            place = start + begin
-            views.append(make(array.shape, array.dtype, place))  # three views, one of the other, take longer
-            addresses.append(place.ptr)
-        if not self or any(array.ndim != 3 for array in self):
-            return views
-        shapes = np.array([array.shape for array in self], np.int64)
-        return devices.Views(views, shapes, np.array(addresses, np.int64), self[0].itemsize)
+        return [
+            type(memory[id(piece)])(array.shape, array.dtype, memory[id(piece)].data + begin)
+            for array, piece, begin in zip(self, self._pieces, self._begins, strict=True)
+        ]
 
 
 def _view_as(memory: Any, begin: int, like: Array) -> Any:

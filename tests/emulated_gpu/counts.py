@@ -127,6 +127,11 @@ def files_of_images(folder: Path, number: int) -> Any:
     return gl.images(folder, labels=None)
 
 
+def labelled_images(folder: Path, number: int) -> Any:
+    """Images of one size, and class numbers, in memory."""
+    return gl.zip(images(folder, number), labels(folder, number))
+
+
 def labels(folder: Path, number: int) -> Any:
     """Class numbers."""
     return gl.arrays(label=np.arange(number) % 10)
@@ -176,6 +181,9 @@ WORKS = {
     "files of images, decoded": Work(16, files_of_images, (gl.ops.Decode(),)),
     "files of images, decoded, ColorJitter": Work(16, files_of_images, (gl.ops.Decode(), JITTER)),
     "OneHot, a checked op": Work(256, labels, (gl.ops.OneHot(10, on="label"),)),
+    "images and labels: ColorJitter, OneHot, MixUp": Work(
+        16, labelled_images, (JITTER, gl.ops.OneHot(10), gl.ops.MixUp())
+    ),
     "values of varying length": Work(256, sentences),
     "rows, handed over by DLPack that names a stream (torch)": Work(256, rows, take=by_stream),
     "rows, handed over by DLPack without a stream (JAX, TensorFlow)": Work(256, rows, take=by_dlpack),

@@ -20,8 +20,9 @@ from gpuload.spec import Field, Spec
 from tests import emulated_gpu, opexamples
 
 BATCH_SIZE, SIDE = 64, 32
+ROOM_BYTES = 1 << 20  # for what kernels read beside the images
 LEFT_OUT = ("Dali", "Python", "Copy")  # what the user gives; Copy copies nothing
-MOST_LAUNCHES = 3  # of an op and batch
+MOST_LAUNCHES, MOST_UPLOADS = 3, 1  # of an op and batch
 # These draw ops for each record. All records go through their first op together, then through their second: each time
 # there are 3 launches at most, whatever was drawn. Ops that `ops.edits` does not know are launched one by one.
 DRAW_OPS = (
@@ -30,8 +31,8 @@ DRAW_OPS = (
 ABOUT = f"""\
 One batch of {BATCH_SIZE} images of {SIDE} x {SIDE} pixels, or a little smaller, by each op of `gl.ops` in its form
 for a batch: the op of its docstring's example. Crops, flips and normalisations that follow one another are one kernel
-in a loader. An op may have {MOST_LAUNCHES} launches. Those that draw ops for each record
-({", ".join(DRAW_OPS)})
+in a loader. An op may have {MOST_LAUNCHES} launches, and what they read is one upload. Those that draw ops for
+each record ({", ".join(DRAW_OPS)})
 may have as many for the first ops of all records together, for the second ones, and so on."""
 
 # CuPy makes these of CUB on a card, which takes NVRTC 1.3 s to compile, at the first batch.
@@ -99,13 +100,25 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
     else:
         draw = op.draw(u, sizes)
     if not op.joint:
-        return lambda: _run(op.of("image"), xp, on_device, draw)
+        of_image = op.of("image")
+        return lambda: _bundled(of_image.array_batch, lambda: _run(of_image, xp, on_device, draw))
     places = np.arange(BATCH_SIZE, dtype=np.int32)[:, None]
     partners = (places ^ np.arange(1, op.group, dtype=np.int32)) - places
     draw[PARTNER] = partners[:, 0] if op.group == 2 else partners
     shape = (None, None, 3) if isinstance(values, list) else values.shape[1:]
     after = op.spec_after(Spec((Field("image", np.dtype(np.uint8), shape, axes="HWC"),)))
-    return lambda: op.array_fields(xp, {"image": on_device}, draw, after)
+    return lambda: _bundled(op.array_fields, lambda: op.array_fields(xp, {"image": on_device}, draw, after))
+
+
+def _bundled(form: Callable[..., Any], run: Callable[[], Any]) -> None:
+    """Run the form of an op as an executor does: what its kernels read beside the images is one upload, if it waits."""
+    lane = devices.Lane("gpu:0")
+    with lane, devices.Bundle(lane) as bundle:
+        bundle.hold(devices.pinned(ROOM_BYTES), 0)
+        devices.begin(form)
+        run()
+        devices.settle()
+    lane.close()
 
 
 def _run(op: Op, xp: Any, values: Any, draw: Any) -> Any:
@@ -118,12 +131,13 @@ def _run(op: Op, xp: Any, values: Any, draw: Any) -> Any:
 
 
 def above(counts: dict[str, dict[str, float]]) -> list[str]:
-    """Return a line for each op that needs more launches than it may."""
+    """Return a line for each op that needs more launches or uploads than it may."""
+    most = {"launches": MOST_LAUNCHES, "uploads": MOST_UPLOADS}
     return [
-        f"{name}: {row[column]:g} {column}, at most {MOST_LAUNCHES}"
+        f"{name}: {row[column]:g} {column}, at most {most[kind]}"
         for name, row in counts.items()
         for column in row
-        if column.startswith("launches") and name not in DRAW_OPS and row[column] > MOST_LAUNCHES
+        if row[column] > most[kind := column.partition(",")[0]] and (kind, name in DRAW_OPS) != ("launches", True)
     ]
 
 

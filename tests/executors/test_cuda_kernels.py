@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import host_times
 from gpuload import device as devices
 from gpuload import ops
 from gpuload.errors import RowError, SpecError
@@ -277,3 +278,28 @@ def test_a_list_of_images_that_lie_in_one_memory_says_where_each_lies():
 
     assert isinstance(images, devices.Views)
     np.testing.assert_array_equal(images.table, walk.tabulate(list(images)))
+
+
+def test_images_in_one_memory_are_read_as_those_of_a_list_and_joined_where_no_gap_is():
+    xp, shapes = devices.cupy(), np.array([(2, 4, 3), (3, 4, 3), (1, 4, 3)])
+    memory = xp.arange(100, dtype=np.uint8)
+    images = devices.Views(memory, np.dtype(np.uint8), shapes, np.array([4, 28, 64]))
+    apart = devices.Views(memory, np.dtype(np.uint8), shapes, np.array([4, 30, 66]))
+    moved = images.move(memory + 1)
+
+    assert [image.shape for image in images] == list(map(tuple, shapes.tolist()))
+    assert images[-1].ravel().get().tolist() == list(range(64, 76))
+    assert [image.shape for image in images[1:]] == [(3, 4, 3), (1, 4, 3)]
+    with pytest.raises(IndexError):
+        images[3]
+    assert images.join().get().tolist() == memory[4:76].reshape(6, 4, 3).get().tolist()
+    assert apart.join() is None
+    assert moved[0].ravel().get().tolist() == list(range(5, 29))
+    assert (len(images), images.nbytes) == (3, 72)
+
+
+def test_the_host_times_of_a_whole_batch_are_measured(monkeypatch):
+    monkeypatch.setattr(host_times, "COUNT", 3)
+    monkeypatch.setattr(host_times, "ROUNDS", 1)
+
+    assert host_times.measure_batch([ops.Resize(8, 8)]) > 0

@@ -213,7 +213,7 @@ def test_a_gpu_copies_from_page_locked_memory_alone(
     assert is_locked
 
 
-@pytest.mark.parametrize(("opener", "pieces_a_step"), [(npy, 2), (packed_npz, 2), (tfrecord, 3)])
+@pytest.mark.parametrize(("opener", "pieces_a_step"), [(npy, 1), (packed_npz, 1), (tfrecord, 3)])
 def test_large_payloads_are_not_copied_once_more_for_a_gpu(
     opener: Callable[[Path], gl.Source], pieces_a_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,8 +222,10 @@ def test_large_payloads_are_not_copied_once_more_for_a_gpu(
         for _ in loader:
             pass
         stats = loader.stats()
-    # The slot, the payload, and of TFRecord the bytes of the records.
-    assert stats["slots_reused"] + stats["slots_made"] == pieces_a_step * NUM_STEPS
+    # The slot, which has the payload once a step has shown how much room it needs; of TFRecord the payload by itself,
+    # and the bytes of the records.
+    num_pieces = stats["slots_reused"] + stats["slots_made"]
+    assert pieces_a_step * NUM_STEPS <= num_pieces < (pieces_a_step + 1) * NUM_STEPS
 
 
 @pytest.mark.parametrize("opener", [npy_of_floats, npz_of_two_fields, npz_of_many_shapes, tfrecord_of_raw_numbers])

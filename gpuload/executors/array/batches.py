@@ -78,7 +78,8 @@ class ArrayBatchExecutor:
         for run in self._runs:
             if isinstance(run, int):
                 now |= {name: _in_place(self._xp, now[name]) for name in self.graph.targets[run]}
-                devices.settle()
+                if not devices.begin(self.graph.ops[run].array_fields):
+                    now |= {name: devices.as_list(now[name]) for name in self.graph.targets[run]}
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
                 now |= {
                     # Only fields that are handed out: a later op reads its field and writes to memory of its own.
@@ -89,8 +90,6 @@ class ArrayBatchExecutor:
             name, piece = run
             piece_draws = [draws[place] for place in piece.places]
             values = self._run_piece(piece, now[name], piece_draws, checks)
-            if piece.after.ragged or (piece.after.uniform and isinstance(values, list)):
-                devices.settle()  # CuPy puts them together
             now[name] = as_values(self._xp, piece.after, values)
         devices.settle()
         # Behind all questions: one event covers them, and the host asks for it when the batch is handed out.
@@ -104,12 +103,10 @@ class ArrayBatchExecutor:
             return piece.walk_batch(self._xp, x, draws)
         x = _in_place(self._xp, x)
         for op, draw in zip(piece.ops, draws, strict=True):
-            if op.checks or not devices.can_wait(op.array_batch):
-                devices.settle()
-            else:
-                devices.open_bundle()
             if op.checks:
+                x = x if devices.begin(op.check) else devices.as_list(x)
                 checks.ask(op, x)
+            x = x if devices.begin(op.array_batch) else devices.as_list(x)
             x = op.array_batch(self._xp, x, draw)
         return x
 
@@ -157,8 +154,11 @@ def _in_place(xp: Any, values: Values | RowAddresses) -> Values:
 def _copy_if_shared(values: Values, fields: Fields) -> Values:
     """Return the values of a field in memory of its own, where they are those of another field."""
     if isinstance(values, list):
+        devices.settle()
         arrays = {id(array) for column in fields.values() if isinstance(column, list) for array in column}
         return [array.copy() if id(array) in arrays else array for array in values]
     if not any(values is column for column in fields.values()):
         return values
-    return values.with_payload(values.flat.copy()) if isinstance(values, Ragged) else values.copy()
+    if isinstance(values, devices.Views):
+        return values.move(devices.copy(values.memory))
+    return values.with_payload(devices.copy(values.flat)) if isinstance(values, Ragged) else devices.copy(values)

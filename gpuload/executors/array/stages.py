@@ -33,7 +33,7 @@ from gpuload.executors.checks import Checks
 from gpuload.images import native
 from gpuload.images.head import read_heads, without_orientation
 from gpuload.ops import resampling, walk
-from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
+from gpuload.ops.base import HEADS, VARYING, Draw, Op, RowForm, Sizes
 from gpuload.ops.edits import Edits
 from gpuload.ops.graph import Graph
 from gpuload.ops.images import turns_upright
@@ -579,18 +579,28 @@ def pieces(
 
 
 def as_values(xp: Any, field: Field, x: Any) -> Values:
-    """Return a batch as a field's values are: an array, a ``Ragged`` or a list."""
+    """Return a batch as a field's values are: an array, a ``Ragged`` or a list; on a GPU `device.Views` for that."""
     if field.uniform:
-        if isinstance(x, list):
-            return xp.stack(x) if x else xp.empty((0, *field.fixed_shape), field.dtype)
-        return x
+        if not isinstance(x, VARYING):
+            return x
+        devices.settle()  # CuPy puts them together
+        return xp.stack(list(x)) if len(x) else xp.empty((0, *field.fixed_shape), field.dtype)
     if field.ragged and not isinstance(x, Ragged):
-        values, shape = list(x), tuple(length or 0 for length in (field.shape or ())[1:])
-        if xp is np:
-            return Ragged.of(values, field.dtype, shape)
-        lengths = np.array([len(value) for value in values], np.int64)
-        return Ragged(xp.concatenate(values) if values else xp.empty((0, *shape), field.dtype), offsets_of(lengths))
+        shape = tuple(length or 0 for length in (field.shape or ())[1:])
+        return Ragged.of(list(x), field.dtype, shape) if xp is np else _join_on_device(xp, x, field.dtype, shape)
     return x if field.ragged or isinstance(x, devices.Views) else list(x)
+
+
+def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ragged:
+    """Return values on a GPU as a ``Ragged``: those that lie one after the other without a copy."""
+    if isinstance(x, devices.Views) and (rows := x.join()) is not None:
+        return Ragged(rows, offsets_of(x.shapes[:, 0]))
+    if not isinstance(x, VARYING) and x.size and x.flags.c_contiguous:
+        return Ragged(x.reshape(-1, *x.shape[2:]), offsets_of(np.full(len(x), x.shape[1], np.int64)))
+    values = list(x)
+    devices.settle()
+    lengths = np.array([len(value) for value in values], np.int64)
+    return Ragged(xp.concatenate(values) if values else xp.empty((0, *shape), dtype), offsets_of(lengths))
 
 
 def count_images(watch: Watch, size: Any) -> None:
