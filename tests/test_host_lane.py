@@ -521,8 +521,9 @@ def cpu_loader(**words: Any) -> gl.Loader:
     return auto_loader(**{"device": "cpu", **words})
 
 
-def test_on_a_cpu_a_state_of_a_gpus_images_is_told_and_one_of_the_hosts_is_not(caplog):
-    with cpu_loader() as loader, caplog.at_level(logging.WARNING, "gpuload"):
+@pytest.mark.parametrize("words", [{}, {"decode": "host"}, {"executor": "array"}])
+def test_on_a_cpu_a_state_of_a_gpus_images_is_told_and_one_of_the_hosts_is_not(words, caplog):
+    with cpu_loader(**words) as loader, caplog.at_level(logging.WARNING, "gpuload"):
         state = loader.state_dict(epoch=1, step=1)
         loader.load_state_dict(state)
         assert (state["decode"], caplog.messages) == ("host", [])
@@ -530,7 +531,7 @@ def test_on_a_cpu_a_state_of_a_gpus_images_is_told_and_one_of_the_hosts_is_not(c
         position = loader.position
 
     (message,) = caplog.messages
-    assert "decode='device' on cpu: a CPU is the host" in message
+    assert "a CPU is the host; remedy: write device='gpu' and decode='device', and leave executor= out" in message
     assert (position.epoch, position.step) == (1, 1)
 
 
@@ -544,6 +545,26 @@ def test_states_without_images_or_of_earlier_versions_say_nothing_of_them(caplog
 
         assert loader.position.step == 2
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "chain", "is_told"),
+    [(16, [DECODE, CROP, FLIP], True), (2, [DECODE, CROP], False), (16, [DECODE, CROP, MIRROR], False)],
+    ids=["the host by the rule", "the device", "the host as in earlier versions"],
+)
+def test_a_gpu_that_decodes_elsewhere_than_earlier_versions_says_so_of_their_states(
+    dali, cores, chain, is_told, caplog
+):
+    dali(cores)
+    with auto_loader(ops=chain) as loader, caplog.at_level(logging.WARNING, "gpuload"):
+        state = loader.state_dict(epoch=0, step=2)
+        loader.load_state_dict(state)
+        assert caplog.messages == []
+        del state["decode"]
+        loader.load_state_dict(state)
+
+        assert loader.position.step == 2
+    assert ["decode='device' if that run was on a GPU" in text for text in caplog.messages] == [True] * is_told
 
 
 @pytest.mark.parametrize("place", ["gpu", 3, None, ["host"]])
