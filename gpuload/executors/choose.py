@@ -90,6 +90,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
             raise SpecError(f"{word} = {value!r}", cause="it is not known", remedy=f"use one of {choices}")
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
+    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a place.
+    _check_host(graph, _host_places(graph, device, ""), device)
     decode, decode_reason = _place_to_decode(graph, device, request)
     on_host = _host_places(graph, device, decode)
     _check_host(graph, on_host, device)
@@ -218,10 +220,12 @@ def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before
     place = next((p for p in before_numpy if graph.ops[p].codec and p not in graph.for_numpy), None)
     if place is not None:
         behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
+        if behind.calls_python:
+            remedy += "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
         raise DeviceError(
             f"{call}, with {type(behind).__name__} behind {type(graph.ops[place]).__name__}",
             cause="that op runs on NumPy, on the host, and what is before it does, too",
-            remedy=f"{remedy}; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)",
+            remedy=remedy,
         )
 
 
@@ -351,7 +355,7 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
     if graph.ops and not places:
         raise SpecError(
             f"executor='dali' for {', '.join(map(str, graph.ops))}"[:300],
-            cause="none of the ops has a form in DALI, lower()",
+            cause=f"{next(iter(cause.values()))}, its form in DALI, and what is behind it runs in array forms, too",
             remedy="leave executor= out",
         )
     return tuple(places)

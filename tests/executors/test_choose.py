@@ -191,6 +191,36 @@ def test_each_combination_is_right_or_refused(device, executor, decode, graph, e
     assert (*on_host, *behind) == tuple(range(len(graph.ops)))
 
 
+@pytest.mark.parametrize("decode", choose.PLACES)
+@pytest.mark.parametrize(
+    ("chain", "remedy"),
+    [
+        ([ops.Cast("bfloat16")], "leave the op out, and cast in the training step"),
+        ([ops.Dali("flip"), ops.Python(np.flipud, out={"dtype": "uint8"})], "put Python before Dali"),
+    ],
+    ids=["a dtype", "a function behind DALI"],
+)
+def test_no_place_to_decode_is_the_remedy_for_an_op_that_no_place_helps(chain, remedy, decode, monkeypatch):
+    monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    graph = compile_ops(IMAGES.spec_in, [*SIZED.ops[:2], *chain])
+
+    with pytest.raises((DeviceError, SpecError)) as caught:
+        choose.choose(graph, "gpu:0", ExecutorRequest(decode=decode))
+
+    assert remedy in caught.value.remedy
+
+
+def test_dali_behind_the_host_is_refused_by_the_op_that_leaves_it_nothing(monkeypatch):
+    monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    graph = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.ColorJitter(0.4), ops.Normalize(9, 3)])
+
+    with pytest.raises(SpecError, match=r"executor='dali' for ColorJitter[\s\S]*Normalize") as caught:
+        choose.choose(graph, "gpu:0", ExecutorRequest("dali", "host"))
+
+    assert caught.value.cause.startswith("ColorJitter(")
+    assert choose.choose(graph, "gpu:0", ExecutorRequest(decode="host")).executor == "array"  # as its remedy says
+
+
 @pytest.mark.parametrize(("num_cores", "endings", "place"), [(2, "", "device"), (16, "", "host"), (2, ".png", "host")])
 def test_auto_on_a_gpu_decodes_by_the_rule_and_says_why(num_cores, endings, place, monkeypatch):
     monkeypatch.setattr(choose, "_has_dali", lambda: True)
