@@ -224,7 +224,7 @@ class Loader:
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
         lines = executor.describe()
         if rows is None:
-            decoding = choose.decoding_line(graph, on_host, choice, self.device)
+            decoding = choose.decoding_line(graph, on_host, choice, self.device, self._names)
             lines = {"executor": lines.pop("executor"), **decoding, **lines}
         if rows is None and on_host:
             rows = choose.on_rows(graph.part(on_host))
@@ -278,7 +278,7 @@ class Loader:
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
             return choose.ExecutorRequest(executor, decode)
         num_cores = threads.num_cores_for_gpu(devices.num_gpus())
-        return choose.ExecutorRequest(executor, decode, num_cores, _endings(self.source))
+        return choose.ExecutorRequest(executor, decode, num_cores, _endings(self.source), self._names)
 
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""

@@ -438,6 +438,22 @@ def test_images_that_the_host_gives_another_shape_are_counted(dali):
         assert ": Decode RandomResizedCrop Copy Python; 2,880 bytes an image uploaded" in line_of(loader, "decoding")
 
 
+TWO_VIEWS = [DECODE, ops.Copy("image", to=("a", "b")), ops.RandomResizedCrop(24, on="a"), ops.Resize(8, 9, on="b")]
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (("a", "b"), "Decode Copy RandomResizedCrop Resize; 1,944 bytes an image uploaded"),  # 3 * (24 * 24 + 8 * 9)
+        (("a", "image"), "on gpu:0, by DALI (no op behind Decode gives the images one size)"),
+    ],
+)
+def test_only_images_that_are_handed_out_need_one_size_and_are_counted(dali, output, line):
+    dali(16)
+    with auto_loader(ops=TWO_VIEWS, output=output) as loader:
+        assert line in line_of(loader, "decoding")
+
+
 @pytest.mark.gpu
 def test_where_only_cupy_is_a_loader_for_a_gpu_decodes_on_the_host(monkeypatch):
     monkeypatch.setattr(choose, "_has_dali", lambda: False)
