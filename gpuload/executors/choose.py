@@ -417,7 +417,7 @@ def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
 
 
 def _no_codec() -> MissingPackageError:
-    return missing_package("pillow", needed_for="gl.ops.Decode on a CPU", extra="images")
+    return missing_package("pillow", needed_for="gl.ops.Decode on the host", extra="images")
 
 
 def _check_dali(user: str, device: str) -> None:

@@ -59,11 +59,11 @@ def nothing_installed(monkeypatch):
 @pytest.mark.parametrize(
     ("graph", "device", "wanted", "text"),
     [
-        (IMAGES, "cpu", "auto", "gl.ops.Decode on a CPU needs the package 'pillow'"),
+        (IMAGES, "cpu", "auto", "gl.ops.Decode on the host needs the package 'pillow'"),
         (IMAGES, "gpu:0", "auto", "gl.ops.Decode on gpu:0 needs the package 'nvidia-dali'"),
         (DALI, "cpu", "auto", "gl.ops.Dali needs the package 'nvidia-dali'"),
         (DALI, "cpu", "dali", "gl.ops.Dali needs the package 'nvidia-dali'"),
-        (DECODED_IN_PYTHON, "cpu", "auto", "gl.ops.Decode on a CPU needs the package 'pillow'"),
+        (DECODED_IN_PYTHON, "cpu", "auto", "gl.ops.Decode on the host needs the package 'pillow'"),
     ],
 )
 def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wanted, text, monkeypatch):
