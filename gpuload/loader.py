@@ -701,7 +701,7 @@ class Loader:
         _, behind = choose.split_ops(self._graph, self._choice._replace(decode=DEVICE), self.device)
         if any(self._graph.ops[place].codec for place in behind):
             log.warning(
-                "the state is of an earlier version, and does not say where its run had images decoded; here they are "
+                "the state does not say where its run had images decoded, as states of earlier versions; here they are "
                 "decoded on the host; remedy: write decode='device' if that run was on a GPU, where DALI decoded all "
                 "images, with pixels that differ a little; or go on with these"
             )

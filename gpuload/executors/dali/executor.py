@@ -247,8 +247,8 @@ def load(device: str) -> ModuleType:
         raise DeviceError(
             f"DALI on {device}",
             cause=problem,
-            remedy="install the driver that this DALI needs (nvidia-smi shows it), or write executor='array', which "
-            "does without DALI, or device='cpu'",
+            remedy="install the driver that this DALI needs (nvidia-smi shows it); or write executor='array' and leave "
+            "decode= out, which does without DALI; or use device='cpu'",
         )
     return dali
 
