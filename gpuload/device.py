@@ -1021,6 +1021,7 @@ class _Track:
         self.releases: deque[_Release] = deque()
         self.is_waiting = False  # True while a thread waits for readers that CuPy does not see
         self.events: list[Any] = []
+        self.last_arrays: list[Any] = []  # that were dropped at the exit of the interpreter
         self.idle_events: deque[Any] = deque()
         self.idle_timed_events: deque[Any] = deque()
 
@@ -1109,7 +1110,7 @@ class _Loan:
     - CUDA refuses.
 
     In a process that was forked off and at the exit of the interpreter CUDA is not called at all. The memory then stays
-    in the deque.
+    where it is.
     """
 
     def __init__(self, array: Any, track: _Track, ledger: _Ledger, stream: Any) -> None:
@@ -1118,11 +1119,15 @@ class _Loan:
         self.readers: list[Any] = []  # the streams that other libraries have named
         ledger.add(array)
 
-    def __del__(self) -> None:
-        self._track.releases.append(_Release(self._array, self._events(), self._ledger))
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the exit of the interpreter the names of this module may be gone, but not those that a function holds.
+        if is_finalizing():
+            self._track.last_arrays.append(self._array)
+        else:
+            self._track.releases.append(_Release(self._array, self._events(), self._ledger))
 
     def _events(self) -> list[Event] | None:
-        if not self.is_seen or sys.is_finalizing() or not self._track.is_ours() or gc.is_finalized(self._stream):
+        if not self.is_seen or not self._track.is_ours() or gc.is_finalized(self._stream):
             return None
         if self._stream.ptr == PER_THREAD_STREAM:
             return None

@@ -33,7 +33,7 @@ from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, GpuloadError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.executors.lanes import HOST
+from gpuload.executors.lanes import DEVICE, HOST
 from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
@@ -224,7 +224,7 @@ class Loader:
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
         lines = executor.describe()
         if rows is None:
-            decoding = choose.decoding_line(graph, on_host, choice, self.device)
+            decoding = choose.decoding_line(graph, on_host, choice, self.device, self._names)
             lines = {"executor": lines.pop("executor"), **decoding, **lines}
         if rows is None and on_host:
             rows = choose.on_rows(graph.part(on_host))
@@ -278,7 +278,7 @@ class Loader:
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
             return choose.ExecutorRequest(executor, decode)
         num_cores = threads.num_cores_for_gpu(devices.num_gpus())
-        return choose.ExecutorRequest(executor, decode, num_cores, _endings(self.source))
+        return choose.ExecutorRequest(executor, decode, num_cores, _endings(self.source), self._names)
 
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""
@@ -687,9 +687,24 @@ class Loader:
         them decoded, for their pixels' sake. Where that cannot be, a warning says so.
         """
         position = state.load(saved, self._plan, self._identity)
-        self._decode_at(state.place_of_run(saved))
+        place = state.place_of_run(saved)
+        if not place:
+            self._warn_of_earlier_state()
+        self._decode_at(place)
         # A cursor with an origin of its own, by which iterators that began before notice that a state was loaded.
         self._place.cursor = Cursor(position)
+
+    def _warn_of_earlier_state(self) -> None:
+        """Log that a state does not say where its run had images decoded, if that may not be where they are here."""
+        if self.device == "cpu" or self._choice.decode != HOST:
+            return
+        _, behind = choose.split_ops(self._graph, self._choice._replace(decode=DEVICE), self.device)
+        if any(self._graph.ops[place].codec for place in behind):
+            log.warning(
+                "the state does not say where its run had images decoded, as states of earlier versions; here they are "
+                "decoded on the host; remedy: write decode='device' if that run was on a GPU, where DALI decoded all "
+                "images, with pixels that differ a little; or go on with these"
+            )
 
     def _decode_at(self, place: str) -> None:
         """Have images decoded where the run of a state has them decoded; where that cannot be, say so.
@@ -717,6 +732,8 @@ class Loader:
         """Have images decoded on the host or on the device from now on; return why they cannot be, and the remedy."""
         if not self._choice.decode:
             return "the source has kept images that were decoded", "train from a loader without cache(...)"
+        if self.device == "cpu":
+            return "a CPU is the host", "write device='gpu' and decode='device', and leave executor= out"
         if (self._request.executor, self._request.decode) != ("auto", "auto"):
             return "executor= or decode= says so", f"write decode={place!r}, and leave executor= out"
         if self._feeds:

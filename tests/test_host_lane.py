@@ -438,6 +438,22 @@ def test_images_that_the_host_gives_another_shape_are_counted(dali):
         assert ": Decode RandomResizedCrop Copy Python; 2,880 bytes an image uploaded" in line_of(loader, "decoding")
 
 
+TWO_VIEWS = [DECODE, ops.Copy("image", to=("a", "b")), ops.RandomResizedCrop(24, on="a"), ops.Resize(8, 9, on="b")]
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (("a", "b"), "Decode Copy RandomResizedCrop Resize; 1,944 bytes an image uploaded"),  # 3 * (24 * 24 + 8 * 9)
+        (("a", "image"), "on gpu:0, by DALI (no op behind Decode gives the images one size)"),
+    ],
+)
+def test_only_images_that_are_handed_out_need_one_size_and_are_counted(dali, output, line):
+    dali(16)
+    with auto_loader(ops=TWO_VIEWS, output=output) as loader:
+        assert line in line_of(loader, "decoding")
+
+
 @pytest.mark.gpu
 def test_where_only_cupy_is_a_loader_for_a_gpu_decodes_on_the_host(monkeypatch):
     monkeypatch.setattr(choose, "_has_dali", lambda: False)
@@ -521,8 +537,9 @@ def cpu_loader(**words: Any) -> gl.Loader:
     return auto_loader(**{"device": "cpu", **words})
 
 
-def test_on_a_cpu_a_state_of_a_gpus_images_is_told_and_one_of_the_hosts_is_not(caplog):
-    with cpu_loader() as loader, caplog.at_level(logging.WARNING, "gpuload"):
+@pytest.mark.parametrize("words", [{}, {"decode": "host"}, {"executor": "array"}])
+def test_on_a_cpu_a_state_of_a_gpus_images_is_told_and_one_of_the_hosts_is_not(words, caplog):
+    with cpu_loader(**words) as loader, caplog.at_level(logging.WARNING, "gpuload"):
         state = loader.state_dict(epoch=1, step=1)
         loader.load_state_dict(state)
         assert (state["decode"], caplog.messages) == ("host", [])
@@ -530,7 +547,7 @@ def test_on_a_cpu_a_state_of_a_gpus_images_is_told_and_one_of_the_hosts_is_not(c
         position = loader.position
 
     (message,) = caplog.messages
-    assert "decode='device' on cpu: a CPU is the host" in message
+    assert "a CPU is the host; remedy: write device='gpu' and decode='device', and leave executor= out" in message
     assert (position.epoch, position.step) == (1, 1)
 
 
@@ -544,6 +561,26 @@ def test_states_without_images_or_of_earlier_versions_say_nothing_of_them(caplog
 
         assert loader.position.step == 2
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "chain", "is_told"),
+    [(16, [DECODE, CROP, FLIP], True), (2, [DECODE, CROP], False), (16, [DECODE, CROP, MIRROR], False)],
+    ids=["the host by the rule", "the device", "the host as in earlier versions"],
+)
+def test_a_gpu_that_decodes_elsewhere_than_earlier_versions_says_so_of_their_states(
+    dali, cores, chain, is_told, caplog
+):
+    dali(cores)
+    with auto_loader(ops=chain) as loader, caplog.at_level(logging.WARNING, "gpuload"):
+        state = loader.state_dict(epoch=0, step=2)
+        loader.load_state_dict(state)
+        assert caplog.messages == []
+        del state["decode"]
+        loader.load_state_dict(state)
+
+        assert loader.position.step == 2
+    assert ["decode='device' if that run was on a GPU" in text for text in caplog.messages] == [True] * is_told
 
 
 @pytest.mark.parametrize("place", ["gpu", 3, None, ["host"]])

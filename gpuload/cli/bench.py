@@ -210,7 +210,8 @@ def _say_lanes(output: Output, lanes: LaneTable, line: str, columns: int) -> Non
     if lanes.best is not None:
         output.say("Write:")
         output.say(textwrap.indent(line, COMMAND), is_wrapped=False)
-    if sum(not lane.why_not for lane in lanes.lanes) > 1:
+    rated = [lane for lane in lanes.lanes if not lane.why_not]
+    if len(rated) > 1 and rated[-1] == lanes.lanes[-1]:  # images are decoded here and there
         output.say(_wrap(MEANINGS, columns))
 
 

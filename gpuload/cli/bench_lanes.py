@@ -1,7 +1,7 @@
 """The lanes of images to a GPU, measured beside one another, and which of them to write.
 
 Lanes     `LANES`: arguments of a loader, as a user writes them. A lane that is not for these ops,
-          or whose package is not installed, is a line with the reason and its remedy.
+          that does as one before it, or whose package is not installed, is a line with the reason.
 Measured  in turns, ``ROUNDS`` times each, half of the time each: a machine that is busier for a
           while slows down all of them. The faster turn counts.
 Choice    the lane with the most records/s. Among those that are within ``NOISE`` of it, as all are
@@ -28,7 +28,6 @@ MEANINGS = (
     'executor="array" and decode="host" make the CPU\'s pixels. executor="dali" decodes on the GPU, by nvJPEG, whose '
     "pixels differ by a level here and there."
 )
-DECODING = "decoding:"  # a line of ``describe()``
 ROUNDS = 2
 NOISE = 0.97  # of the fastest one: a smaller difference is noise
 
@@ -92,7 +91,7 @@ class LaneTable:
             return "No lane could be measured."
         rest = [lane for lane in self._rated if lane != best]
         if not rest:
-            return f"{best.words} is the only lane that could be measured here."
+            return f"{best.words} is the only lane that was measured here."
         second = max(rest, key=lambda lane: lane.records_per_s)
         if second.records_per_s < NOISE * best.records_per_s:
             times = best.records_per_s / second.records_per_s
@@ -135,13 +134,22 @@ def compare_lanes(
             lanes = turns.setdefault(words, [])
             if not any(lane.why_not for lane in lanes):
                 lanes.append(_measure_lane(words, arguments, make_loader, measure, seconds / ROUNDS))
-    return LaneTable(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_decoding(loader))
+    return LaneTable(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_line(loader, "decoding"))
 
 
-def _decoding(loader: gl.Loader) -> str:
-    """Return where a loader decodes images, and why, as it describes it."""
-    lines = [line for line in loader.describe().splitlines() if line.startswith(DECODING)]
-    return "".join(lines).removeprefix(DECODING).strip()
+def _line(loader: gl.Loader, name: str) -> str:
+    """Return a line of a loader's ``describe()`` without its name; "" if it has none."""
+    lines = [line for line in loader.describe().splitlines() if line.startswith(f"{name}:")]
+    return "".join(lines).removeprefix(f"{name}:").strip()
+
+
+def _twin(loader: gl.Loader, arguments: Mapping[str, str]) -> str:
+    """Return which lane before it a loader's lane does the same as, with these ops; "" for none."""
+    if arguments["executor"] != "dali" or not _line(loader, "decoding").startswith("on the host"):
+        return ""
+    if _line(loader, "executor").startswith("array"):
+        return 'executor="array": no op is left for DALI'
+    return "" if "decode" in arguments else 'executor="dali", decode="host": the host decodes here'
 
 
 def _measure_lane(
@@ -149,6 +157,8 @@ def _measure_lane(
 ) -> LaneRate:
     try:
         with make_loader(**arguments) as loader:
+            if twin := _twin(loader, arguments):
+                return LaneRate(words, why_not=f"does the same as {twin}")
             return LaneRate(words, *measure(loader, seconds))
     except GpuloadError as error:
         return LaneRate(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")

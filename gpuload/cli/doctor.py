@@ -422,29 +422,39 @@ def _images() -> Iterator[Finding]:
 def _lanes() -> Iterator[Finding]:
     """Give where images can be decoded, and which of these places ``executor="auto"`` takes for JPEGs of one size."""
     section, name = "lanes", decode.codec()
+    host_fault, device_fault = (
+        next((str(failure) for failure in trials.load(*lane) if not failure.is_region), "")
+        for lane in (HOST_LANE, DEVICE_LANE)
+    )
     if name is None:
         about = "neither nvImageCodec nor Pillow is installed"
         yield Finding(section, "decoding on the host", ABSENT, about, install_command("images"))
     else:
-        yield Finding(section, "decoding on the host", OK, native.how())
+        yield _lane("decoding on the host", native.how(), host_fault, 'write executor="dali"')
     if device.gpu_problem(0) is not None:
         return
     has_dali = signalsafe.is_installed("nvidia.dali")
     if has_dali:
-        yield Finding(section, "decoding on a GPU", OK, "by DALI")
+        yield _lane("decoding on a GPU", "by DALI", device_fault, 'write decode="host"')
     else:
         yield Finding(section, "decoding on a GPU", ABSENT, "DALI is not installed", driver.install_packages())
     if name is None and not has_dali:
         return
     codec = "" if name is None else "Python" if native.codec() is None else "core"
     num_cores = threads.num_cores_for_gpu(device.num_gpus())
-    faults = [next((str(f) for f in trials.load(*lane) if not f.is_region), "") for lane in (HOST_LANE, DEVICE_LANE)]
     conditions = lanes.Conditions(
-        has_dali=has_dali, codec=codec, num_cores=num_cores, host_fault=faults[0], device_fault=faults[1]
+        has_dali=has_dali, codec=codec, num_cores=num_cores, host_fault=host_fault, device_fault=device_fault
     )
     place, reason = lanes.place_by_rule(conditions)
-    about = f"has JPEGs decoded on the {place}, where an op gives them one size: {reason}"
-    yield Finding(section, 'executor="auto" on a GPU', OK, about)
+    images = "JPEGs that an op gives one size" if has_dali and codec else "images"
+    yield Finding(section, 'executor="auto" on a GPU', OK, f"has {images} decoded on the {place}: {reason}")
+
+
+def _lane(subject: str, about: str, fault: str, remedy: str) -> Finding:
+    """Return the line of a place where images can be decoded; a remedy goes around its fault."""
+    if fault:
+        return Finding("lanes", subject, PROBLEM, f"{about}, but {fault}", remedy)
+    return Finding("lanes", subject, OK, about)
 
 
 def _store(failures: Sequence[trials.Failure]) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from gpuload.executors.lanes import DEVICE, HOST, Conditions, place_by_rule
 from gpuload.images.decode import codec
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
-from gpuload.spec import Spec
+from gpuload.spec import Field, Spec
 
 NAMES = ("auto", "array", "dali")
 PLACES = ("auto", HOST, DEVICE)
@@ -45,12 +45,14 @@ class ExecutorRequest(NamedTuple):
         decode: one of `PLACES`.
         num_cores: for each GPU.
         endings: of the names of files, see `lanes.Conditions`.
+        names: the fields of a batch; None for all.
     """
 
     executor: str = "auto"
     decode: str = "auto"
     num_cores: int = 1
     endings: frozenset[str] = frozenset()
+    names: tuple[str, ...] | None = None
 
 
 DEFAULT_REQUEST = ExecutorRequest()
@@ -90,6 +92,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
             raise SpecError(f"{word} = {value!r}", cause="it is not known", remedy=f"use one of {choices}")
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
+    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a place.
+    _check_host(graph, _host_places(graph, device, ""), device)
     decode, decode_reason = _place_to_decode(graph, device, request)
     on_host = _host_places(graph, device, decode)
     _check_host(graph, on_host, device)
@@ -165,13 +169,12 @@ def _place_to_decode(graph: Graph, device: str, request: ExecutorRequest) -> tup
 
 def _conditions(graph: Graph, device: str, request: ExecutorRequest) -> Conditions:
     """Return what the rule looks at."""
-    host = graph.part(graph.to_one_size)
-    images = [host.spec_out[name] for name in _image_names(host)]
-    rows = ArrayRowExecutor(host) if codec() is not None else None
+    on_host = _host_places(graph, device, HOST)
+    rows = ArrayRowExecutor(graph.part(on_host)) if codec() is not None else None
     return Conditions(
         has_dali=_has_dali(),
         codec="" if rows is None else rows.decoder,
-        has_one_size=all(field.uniform for field in images),
+        has_one_size=all(field.uniform for field in _images_behind(graph, on_host, request.names)),
         wants_hardware=asks_for_hardware(graph.ops),
         num_cores=request.num_cores,
         endings=request.endings,
@@ -218,10 +221,12 @@ def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before
     place = next((p for p in before_numpy if graph.ops[p].codec and p not in graph.for_numpy), None)
     if place is not None:
         behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
+        if behind.calls_python:
+            remedy += "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
         raise DeviceError(
             f"{call}, with {type(behind).__name__} behind {type(graph.ops[place]).__name__}",
             cause="that op runs on NumPy, on the host, and what is before it does, too",
-            remedy=f"{remedy}; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)",
+            remedy=remedy,
         )
 
 
@@ -284,7 +289,9 @@ def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
     return graph.part(rest, graph.part(on_host).spec_out)
 
 
-def decoding_line(graph: Graph, on_host: Sequence[int], choice: Choice, device: str) -> dict[str, str]:
+def decoding_line(
+    graph: Graph, on_host: Sequence[int], choice: Choice, device: str, batch_names: Sequence[str]
+) -> dict[str, str]:
     """Return the line of ``describe()`` that says where images are decoded, and what is uploaded; {} without images.
 
     Args:
@@ -292,6 +299,7 @@ def decoding_line(graph: Graph, on_host: Sequence[int], choice: Choice, device: 
         on_host: the places of those that run on the host.
         choice: what ``choose`` chose.
         device: ``"cpu"`` or ``"gpu:N"``.
+        batch_names: the fields of a batch.
     """
     if not choice.decode:
         return {}
@@ -299,8 +307,7 @@ def decoding_line(graph: Graph, on_host: Sequence[int], choice: Choice, device: 
         place = "the host" if device == "cpu" else device
         return {"decoding": f"on {place}, by DALI ({choice.decode_reason})"}
     host = graph.part(on_host)
-    names = _image_names(host)
-    images = [host.spec_out[name] for name in names]
+    names, images = _image_names(host), _images_behind(graph, on_host, batch_names)
     ops = " ".join(type(op).__name__ for op, on in zip(host.ops, host.outputs, strict=True) if names.intersection(on))
     decoder = "the core" if ArrayRowExecutor(host).decoder == "core" else "Python"
     sizes = [prod(field.fixed_shape) * field.dtype.itemsize for field in images if field.uniform]
@@ -310,6 +317,13 @@ def decoding_line(graph: Graph, on_host: Sequence[int], choice: Choice, device: 
     way = "for DALI" if device == "cpu" else "uploaded"
     line = f"on the host, by {decoder} ({codec()}): {ops}; {size} {way} ({choice.decode_reason})"
     return {"decoding": line}
+
+
+def _images_behind(graph: Graph, on_host: Sequence[int], batch_names: Sequence[str] | None) -> list[Field]:
+    """Return the fields of images that the ops on the host leave to those behind them, or to a batch."""
+    host, behind = graph.part(on_host), part_behind(graph, on_host)
+    later_names = behind.touched.union(host.spec_out.names if batch_names is None else batch_names)
+    return [host.spec_out[name] for name in _image_names(host) & later_names]
 
 
 def _image_names(graph: Graph) -> set[str]:
@@ -351,7 +365,7 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
     if graph.ops and not places:
         raise SpecError(
             f"executor='dali' for {', '.join(map(str, graph.ops))}"[:300],
-            cause="none of the ops has a form in DALI, lower()",
+            cause=f"{next(iter(cause.values()))}, its form in DALI, and what is behind it runs in array forms, too",
             remedy="leave executor= out",
         )
     return tuple(places)
@@ -403,7 +417,7 @@ def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
 
 
 def _no_codec() -> MissingPackageError:
-    return missing_package("pillow", needed_for="gl.ops.Decode on a CPU", extra="images")
+    return missing_package("pillow", needed_for="gl.ops.Decode on the host", extra="images")
 
 
 def _check_dali(user: str, device: str) -> None:

@@ -36,7 +36,7 @@ def _quiet(function: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
 
     @wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return function(*args, **kwargs)
 
     return call

@@ -121,10 +121,11 @@ class Graph:
     def only(self, names: Sequence[str]) -> Graph:
         """Return the graph that makes these fields; ops that act neither on them nor beside them are left out.
 
-        Fields that share an op with one of these are made, too, as the op needs them all; and the image of boxes is.
+        Fields that an op acts on beside one of these are made, too, as the op needs them all; and the image of boxes
+        is. What an op makes beside one of them, other copies say, is not gone on with.
         """
         fields = set(names)
-        sources = [{*on, *([name] if name else [])} for on, name in zip(self.outputs, self._size_fields, strict=True)]
+        sources = [{*on, *([name] if name else [])} for on, name in zip(self.targets, self._size_fields, strict=True)]
         for source_fields, draw_fields in zip(sources, self._draw_fields, strict=True):
             source_fields.update(draw_fields)
         pairs = list(zip(self.outputs, sources, strict=True))

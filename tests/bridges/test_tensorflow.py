@@ -462,6 +462,7 @@ def test_on_a_gpu_a_dataset_with_weights_goes_through_the_host_and_says_so(
 
         assert "by a generator, through the host (the weights come from the host)" in loader.describe()
     assert "tf.data copies the batches from gpu:0 to the host and back" in caplog.text
+    assert "a loader with device='cpu' has them copied to the GPU alone" in caplog.text
 
 
 def test_a_dataset_on_a_gpu_has_the_images_that_the_host_decodes(

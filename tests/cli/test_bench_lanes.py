@@ -49,7 +49,7 @@ class TestTheLaneToWrite:
     def test_may_be_the_only_one(self):
         lanes = LaneTable((LaneRate(ARRAY, 1000.0, 1.0), LaneRate(DALI, why_not="no DALI")))
 
-        assert lanes.reason() == 'executor="array" is the only lane that could be measured here.'
+        assert lanes.reason() == 'executor="array" is the only lane that was measured here.'
 
     def test_may_be_none(self):
         lanes = LaneTable((LaneRate(DALI, why_not="no DALI"),))
@@ -61,8 +61,11 @@ class TestTheLaneToWrite:
 class FakeLoader:
     """What is asked of a loader before one is made for each lane."""
 
-    def __init__(self, device="gpu:0", ops=None):
-        self.device, self.ops = device, ops or [gl.ops.Decode()]
+    def __init__(self, device="gpu:0", ops=None, executor="array", decode="auto", on_host=False):
+        self.device, self.ops, self.executor = device, ops or [gl.ops.Decode()], executor
+        self.place = (
+            "the host, by the core" if on_host or "dali" not in executor or decode == "host" else "gpu:0, by DALI"
+        )
 
     def __enter__(self):
         return self
@@ -71,7 +74,7 @@ class FakeLoader:
         pass
 
     def describe(self):
-        return "executor:  array\ndecoding:  on the host, by the core (the cores are many)\ndevice:    gpu:0"
+        return f"executor:  {self.executor} (asked for)\ndecoding:  on {self.place} (for a reason)\ndevice:    gpu:0"
 
 
 class TestLanesAreMeasured:
@@ -80,14 +83,14 @@ class TestLanesAreMeasured:
 
         def make(**arguments):
             order.append(arguments)
-            return FakeLoader()
+            return FakeLoader(**arguments)
 
         lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (next(rates), seconds), 4.0)
 
         assert order == [*bench_lanes.LANES] * 2
         assert [lane.records_per_s for lane in lanes.lanes] == [250.0, 300.0, 200.0]
         assert {lane.core_ms for lane in lanes.lanes} == {2.0}  # of so many seconds a turn
-        assert lanes.auto == "on the host, by the core (the cores are many)"
+        assert lanes.auto == "on the host, by the core (for a reason)"
 
     def test_one_that_cannot_be_made_is_told_with_its_remedy_and_not_tried_again(self):
         tried = []
@@ -108,11 +111,26 @@ class TestLanesAreMeasured:
         def make(**arguments):
             if arguments == {"executor": "dali"}:
                 raise RuntimeError("CUDA runtime API error\nno kernel image")
-            return FakeLoader()
+            return FakeLoader(**arguments)
 
         lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
 
         assert [lane.why_not for lane in lanes.lanes] == ["", "", "failed: CUDA runtime API error no kernel image"]
+
+    @pytest.mark.parametrize(
+        ("executor", "twins"),
+        [
+            ("array", ['executor="array": no op is left for DALI'] * 2),
+            ("dali 2.4.0", ["", 'executor="dali", decode="host": the host decodes here']),
+        ],
+    )
+    def test_one_that_does_as_another_is_told_and_not_measured(self, executor, twins):
+        def make(**arguments):
+            return FakeLoader(**{**arguments, "executor": executor}, on_host=True)
+
+        lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
+
+        assert [lane.why_not.removeprefix("does the same as ") for lane in lanes.lanes] == ["", *twins]
 
     def test_not_of_records_that_no_op_decodes(self):
         assert compare_lanes(FakeLoader, FakeLoader(ops=(gl.ops.Cast("float32"),)), None, 1.0) is None

@@ -140,6 +140,23 @@ def test_it_says_where_images_can_be_decoded(monkeypatch):
     assert "decoded on the device" in abouts()['executor="auto" on a GPU']
     monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: False)
     assert 'executor="auto" on a GPU' not in abouts()
+    monkeypatch.setattr(doctor.decode, "codec", lambda: "pillow")
+    assert abouts()['executor="auto" on a GPU'] == "has images decoded on the host: DALI is not installed"
+
+
+def test_a_place_to_decode_that_failed_is_a_problem_whose_remedy_names_the_other(monkeypatch):
+    failure = trials.Failure("dali", "gpu", "PNG", False, "it is late")
+    monkeypatch.setattr(trials, "load", lambda name, device: (failure,) if name == "dali" else ())
+    monkeypatch.setattr(doctor.device, "gpu_problem", lambda number: None)
+    monkeypatch.setattr(doctor.device, "num_gpus", lambda: 1)
+    monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
+
+    host, on_device, auto = doctor._lanes()
+
+    assert (host.state, auto.state) == (OK, OK)
+    assert (on_device.state, on_device.remedy) == (PROBLEM, 'write decode="host"')
+    assert "fails at PNG: it is late" in on_device.about
+    assert "decoded on the host: gpuload doctor found that dali on gpu fails at PNG" in auto.about
 
 
 def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatch, capsys):

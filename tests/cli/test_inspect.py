@@ -279,7 +279,7 @@ print(main(["inspect", "photos"]), main(["inspect", "photos", "--picture", "x.pn
     )  # fmt: skip
 
     assert process.stdout.splitlines()[-1] == "0 2"
-    problem = "gl.ops.Decode on a CPU needs the package 'pillow'; pip install \"gpuload[images]\""
+    problem = "gl.ops.Decode on the host needs the package 'pillow'; pip install \"gpuload[images]\""
     assert f"No picture: {problem}" in " ".join(process.stdout.split())
     assert f"--picture x.png\n  cause:  {problem}\n" in process.stderr
     assert not (files / "x.png").exists()

@@ -59,11 +59,11 @@ def nothing_installed(monkeypatch):
 @pytest.mark.parametrize(
     ("graph", "device", "wanted", "text"),
     [
-        (IMAGES, "cpu", "auto", "gl.ops.Decode on a CPU needs the package 'pillow'"),
+        (IMAGES, "cpu", "auto", "gl.ops.Decode on the host needs the package 'pillow'"),
         (IMAGES, "gpu:0", "auto", "gl.ops.Decode on gpu:0 needs the package 'nvidia-dali'"),
         (DALI, "cpu", "auto", "gl.ops.Dali needs the package 'nvidia-dali'"),
         (DALI, "cpu", "dali", "gl.ops.Dali needs the package 'nvidia-dali'"),
-        (DECODED_IN_PYTHON, "cpu", "auto", "gl.ops.Decode on a CPU needs the package 'pillow'"),
+        (DECODED_IN_PYTHON, "cpu", "auto", "gl.ops.Decode on the host needs the package 'pillow'"),
     ],
 )
 def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wanted, text, monkeypatch):
@@ -189,6 +189,36 @@ def test_each_combination_is_right_or_refused(device, executor, decode, graph, e
     on_host, behind = choose.split_ops(graph, choice, device)
     assert (choice.executor, choice.decode, len(on_host)) == expected
     assert (*on_host, *behind) == tuple(range(len(graph.ops)))
+
+
+@pytest.mark.parametrize("decode", choose.PLACES)
+@pytest.mark.parametrize(
+    ("chain", "remedy"),
+    [
+        ([ops.Cast("bfloat16")], "leave the op out, and cast in the training step"),
+        ([ops.Dali("flip"), ops.Python(np.flipud, out={"dtype": "uint8"})], "put Python before Dali"),
+    ],
+    ids=["a dtype", "a function behind DALI"],
+)
+def test_no_place_to_decode_is_the_remedy_for_an_op_that_no_place_helps(chain, remedy, decode, monkeypatch):
+    monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    graph = compile_ops(IMAGES.spec_in, [*SIZED.ops[:2], *chain])
+
+    with pytest.raises((DeviceError, SpecError)) as caught:
+        choose.choose(graph, "gpu:0", ExecutorRequest(decode=decode))
+
+    assert remedy in caught.value.remedy
+
+
+def test_dali_behind_the_host_is_refused_by_the_op_that_leaves_it_nothing(monkeypatch):
+    monkeypatch.setattr(choose, "_has_dali", lambda: True)
+    graph = compile_ops(IMAGES.spec_in, [*SIZED.ops[:3], ops.ColorJitter(0.4), ops.Normalize(9, 3)])
+
+    with pytest.raises(SpecError, match=r"executor='dali' for ColorJitter[\s\S]*Normalize") as caught:
+        choose.choose(graph, "gpu:0", ExecutorRequest("dali", "host"))
+
+    assert caught.value.cause.startswith("ColorJitter(")
+    assert choose.choose(graph, "gpu:0", ExecutorRequest(decode="host")).executor == "array"  # as its remedy says
 
 
 @pytest.mark.parametrize(("num_cores", "endings", "place"), [(2, "", "device"), (16, "", "host"), (2, ".png", "host")])

@@ -22,6 +22,7 @@ from PIL import Image
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, UnknownFieldError
 from gpuload.executors.dali import DaliExecutor
+from gpuload.executors.dali.executor import load
 from gpuload.executors.dali.program import DALI_DTYPES
 from gpuload.ops.base import Draw, Op, RowError, Sizes
 from gpuload.ops.decode import Decode
@@ -566,6 +567,15 @@ class TestRefusals:
         monkeypatch.setattr(importlib.import_module("nvidia.dali"), "__version__", "1.53.0")
         with pytest.raises(MissingPackageError, match=r"nvidia-dali 1\.53\.0[\s\S]*install nvidia-dali 2\.4 or later"):
             DaliExecutor(training(), batch_size=4, num_threads=1)
+
+    def test_a_driver_that_is_not_for_this_dali_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail() -> int:
+            raise RuntimeError("CUDA runtime API error cudaErrorInsufficientDriver (35):\nthe driver is too old")
+
+        monkeypatch.setattr(importlib.import_module("nvidia.dali").backend, "GetCUDADeviceCount", fail)
+
+        with pytest.raises(DeviceError, match=r"DALI on gpu:0\n.*too old\n.*executor='array'"):
+            load("gpu:0")
 
     def test_a_gpu_that_cannot_be_used_is_refused_with_the_cause(self) -> None:
         problem = devices.gpu_problem(99)

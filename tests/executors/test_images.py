@@ -113,6 +113,11 @@ CHAINS = {
     ],
     "any size": [gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.Posterize(4), gl.ops.RandomResize(20, 40)],
     "any size in floats": [gl.ops.Decode("GRAY"), gl.ops.RandomFlip(), gl.ops.Normalize(9.0, 3.0)],
+    "any size in planes": [gl.ops.Decode("GRAY"), gl.ops.Posterize(4), gl.ops.Transpose("CHW")],
+    "any size in planes of floats": [
+        gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.Resize(shorter=20), gl.ops.Normalize(MEAN, STD),
+        gl.ops.Transpose("CHW"),
+    ],
     "python": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9), gl.ops.Python(lambda x: 255 - x), gl.ops.RandomFlip()],
     "alone": [gl.ops.Decode()],
 }  # fmt: skip
@@ -149,6 +154,8 @@ JOINED = {  # what one call makes of each chain
     "Equalize Normalize Transpose",
     "any size": "Decode RandomFlip Posterize RandomResize",
     "any size in floats": "Decode RandomFlip Normalize",
+    "any size in planes": "Decode Posterize Transpose",
+    "any size in planes of floats": "Decode RandomFlip Resize Normalize Transpose",
     "python": "Decode RandomResizedCrop, array of Python, walk of RandomFlip",
     "alone": "Decode",
 }

@@ -137,3 +137,11 @@ def test_floats_beyond_black_and_white_count_as_these_where_they_become_bytes(va
 
     assert colour.to_dtype(np, image, np.dtype(np.uint8)).tolist() == (bounded * 255.999).astype(np.uint8).tolist()
     np.testing.assert_array_equal(colour.equalize(np, image), colour.equalize(np, bounded))
+
+
+def test_a_hue_of_floats_below_black_is_turned_without_a_warning():
+    image = np.array([[[0, -1, -0.5], [1, 0, 0]]], np.float32)  # the first is not gray, and its largest level is 0
+
+    turned = colour.hue(np, image, np.float32(0.25))
+
+    np.testing.assert_allclose(turned[0, 1], [0.5, 1, 0], atol=1e-6)

@@ -181,6 +181,15 @@ def test_only_what_the_wanted_fields_need_is_kept_with_its_draws():
     assert graph.only(["label"]).ops == (chain[1],)
 
 
+def test_of_the_copies_of_a_field_only_those_that_are_wanted_are_gone_on_with():
+    copies = ops.Copy("image", to=("first", "second"))
+    chain = [ops.RandomCrop(8), copies, ops.RandomFlip(on="second"), ops.RandomCrop(4, on="first"), ops.RandomFlip()]
+    graph = compile_ops(Spec((uniform(np.uint8, 40, 60, 3), LABEL)), chain)
+
+    assert graph.only(["first"]).ops == (chain[0], copies, chain[3], chain[4])
+    assert graph.only(["second", "label"]).ops == (chain[0], copies, chain[2], chain[4])
+
+
 def test_sizes_and_scans_of_encoded_images_are_read_in_ragged_values_too():
     file = np.frombuffer(PNG, np.uint8)
 

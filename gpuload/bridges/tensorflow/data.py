@@ -203,7 +203,12 @@ def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: boo
     if problem is None:
         loader.tell("dataset", f"by {PLUGIN} (its tensors are on {loader.device})")
         return True
-    log.warning("tf.data copies the batches from %s to the host and back; cause: %s", loader.device, problem)
+    log.warning(
+        "tf.data copies the batches from %s to the host and back; cause: %s; a loader with device='cpu' has them "
+        "copied to the GPU alone",
+        loader.device,
+        problem,
+    )
     loader.tell("dataset", f"by a generator, through the host ({str(problem).splitlines()[0]})")
     return False
 

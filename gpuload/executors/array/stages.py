@@ -324,7 +324,8 @@ class ImageStage(Stage):
         if self.after.uniform:
             return self.after.fixed_shape
         height, width = size.tolist()
-        return height, width, _channels(self.after)
+        channels = _channels(self.after)
+        return (channels, height, width) if self.after.is_channels_first else (height, width, channels)
 
     def _run_part(self, part: Stage, x: Any, draws: Sequence[Draw]) -> Any:
         """Return an image, ``[1, ...]``, after one of the stages."""
@@ -684,7 +685,7 @@ def _are_bytes(field: Field) -> bool:
 def _channels(field: Field) -> int:
     """Return the channels of images of ``_are_bytes``, or of a walk over them."""
     shape = field.shape or ()
-    channels = shape[2]
+    channels = shape[0] if field.is_channels_first else shape[2]
     if channels is None:
         raise RuntimeError(f"{field} has images of varying channels")
     return channels

@@ -243,10 +243,20 @@ def load(device: str) -> ModuleType:
             cause="before 2.4 it makes other pixels of images that are turned or have 16 bits",
             remedy=f"install nvidia-dali {OLDEST[0]}.{OLDEST[1]} or later, or write executor='array'",
         )
-    if device != "cpu" and dali.backend.GetCUDADeviceCount() <= devices.number(device):
+    if device != "cpu" and (problem := _device_problem(dali, devices.number(device))):
         raise DeviceError(
             f"DALI on {device}",
-            cause=f"DALI sees {dali.backend.GetCUDADeviceCount()} GPUs",
-            remedy="install the driver that this DALI needs (nvidia-smi shows it), or use device='cpu'",
+            cause=problem,
+            remedy="install the driver that this DALI needs (nvidia-smi shows it); or write executor='array' and leave "
+            "decode= out, which does without DALI; or use device='cpu'",
         )
     return dali
+
+
+def _device_problem(dali: ModuleType, number: int) -> str:
+    """Return why DALI cannot use the GPU of a number; "" if it can."""
+    try:
+        num_gpus = dali.backend.GetCUDADeviceCount()
+    except RuntimeError as error:  # a driver that is too old for this DALI, say
+        return " ".join(str(error).split())
+    return "" if number < num_gpus else f"DALI sees {num_gpus} GPUs"
