@@ -131,7 +131,7 @@ def test_it_says_where_images_can_be_decoded(monkeypatch):
     monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
 
     def abouts() -> dict[str, str]:
-        return {finding.subject: finding.about for finding in doctor._lanes()}
+        return {finding.subject: finding.about for finding in doctor._decoding()}
 
     assert list(abouts()) == ["decoding on the host", "decoding on a GPU", 'executor="auto" on a GPU']
     assert "decoded on the host" in abouts()['executor="auto" on a GPU']
