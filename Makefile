@@ -220,7 +220,7 @@ release-check:
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run
 
-# On a machine with an NVIDIA GPU: every gpu test, lanes, parity, rates, waiting, on one page, benchmarks/results/gpu.md, within
+# On a machine with an NVIDIA GPU: every gpu test, ways to a GPU, parity, rates, waiting, on one page, benchmarks/results/gpu.md, within
 # a quarter of an hour (docs/gpu-test.md). A second call goes on with what is missing. It installs nothing and needs no network: it takes .venv, which `make setup` fills, where there is
 # one, else python3 with what is installed there (NVIDIA's containers); PYTHON= names another. Where there is no compiled
 # core, it is built in place, if nanobind and a C++ compiler are there.

@@ -4,7 +4,7 @@ Work    that of `gpu_jpeg`: JPEGs of about 500 x 375 to random-resized-crop 224,
         batches of 64; the next two batches are taken while the GPU is busy with one
 Cores   2, 4, 8 and 16, as far as there are so many: all threads of the process may run on these alone
         (sched_setaffinity), and each loader has as many threads or workers
-Peers   gpuload's three lanes; the three pipelines of DALI that were the fastest in the part JPEG (``--jpeg``, its
+Peers   gpuload's three ways; the three pipelines of DALI that were the fastest in the part JPEG (``--jpeg``, its
         results), else three of them; torchcodec, simplejpeg and tf.data, where they are installed. Each in a process
         of its own, which begins with the most cores
 Lines   `LINES`: what a training on an H100 eats. How many cores a loader needs for it is taken from the line between
@@ -43,7 +43,7 @@ COLUMNS = (
     "loader", *(f"{count} cores" for count in CORES), *(f"cores for {rate:,}/s" for rate in LINES.values()), "form",
 )  # fmt: skip
 
-LANES = ("gpuload_host", "gpuload", "gpuload_dali_host")
+WAYS = ("gpuload_host", "gpuload", "gpuload_dali_host")
 OF_DALI = ("dali", "dali_cuda", "dali_host")  # where no measurement says otherwise
 OTHERS = ("torchcodec", "torch", "tfdata")
 NUM_OF_DALI = 3
@@ -54,7 +54,7 @@ MARK = "rate: "
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write a row for each peer as soon as it was measured; the exit status is 1 if one of gpuload's lanes failed."""
+    """Write a row for each peer as soon as it was measured; the exit status is 1 if one of gpuload's ways failed."""
     options = _parser().parse_args(arguments)
     if options.peer:
         measure(options.peer, options.cores, options.smoke)
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     rates: dict[str, dict[int, float]] = {}
     problems: dict[str, str] = {}
     gpu_data.jpegs(options.smoke)
-    for name in (*LANES, *best_of_dali(options.jpeg), *OTHERS):
+    for name in (*WAYS, *best_of_dali(options.jpeg), *OTHERS):
         rates[name] = {}
         left_s = end - perf_counter()
         if left_s < LEAST_S:
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
             problems |= {name: f"failed: {problem}"} if problem else {}
         gpu.write_rows(options.result, *_table(rates, problems), _targets(rates))
         print(*rows(rates, problems)[-1], sep="  ", flush=True)
-    return int(any(problems.get(name, "").startswith("failed") for name in LANES))
+    return int(any(problems.get(name, "").startswith("failed") for name in WAYS))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,7 +111,7 @@ def _in_process(name: str, counts: Sequence[int], limit_s: float, is_short: bool
     if is_short:
         words.append("--smoke")
     command = [sys.executable, "-m", "benchmarks.gpu_cores", *words]
-    variables = {} if name in LANES else PEERS_MALLOC
+    variables = {} if name in WAYS else PEERS_MALLOC
     out, problem = run_process(command, variables, None if is_short else limit_s)
     lines = (line.removeprefix(MARK).split() for line in out.splitlines() if line.startswith(MARK))
     rates = {int(count): float(rate) for count, rate in lines}
@@ -160,7 +160,7 @@ def rows(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> list[l
         needs = [cores_for(of_cores, line) for line in LINES.values()]
         peer = QUESTION.peer(name)
         form = "; ".join(filter(None, (peer.about, problems.get(name, ""))))
-        table.append([f"**{name}**" if name in LANES else name, *cells, *needs, form])
+        table.append([f"**{name}**" if name in WAYS else name, *cells, *needs, form])
     return table
 
 
@@ -182,7 +182,7 @@ def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
         ]
         if points:
             label = name.strip("*")
-            style, width = ("o-", 2.4) if label in LANES else ("o--", 1.2)
+            style, width = ("o-", 2.4) if label in WAYS else ("o--", 1.2)
             panel.plot(*zip(*points, strict=True), style, lw=width, label=label)
     for training, line in LINES.items():
         panel.axhline(line, color="#555555", lw=0.8)
@@ -212,12 +212,12 @@ def cores_for(rates: dict[int, float], line: float) -> str:
 
 
 def _targets(rates: dict[str, dict[int, float]]) -> list[gpu.Target]:
-    """Return what the lane of the host reaches with the most cores, beside the lines."""
+    """Return what decoding on the host reaches with the most cores, beside the lines."""
     of_host = rates.get("gpuload_host")
     if not of_host:
         return []
     most = max(of_host)
-    name = "images/s of the host lane from {} cores, for {}"
+    name = "images/s of decoding on the host from {} cores, for {}"
     return [gpu.Target(name.format(most, of), of_host[most], line) for of, line in LINES.items()]
 
 

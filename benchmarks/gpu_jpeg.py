@@ -9,7 +9,7 @@ Limit    a pipeline of DALI as NVIDIA's examples write it, with its best setting
          (`dali_whole`), as nvImageCodec 0.9.0 is reported to end the process at a region on some cards. With a step,
          the loop over data that lies on the GPU already
 Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then `cupy.asarray`
-Lanes    of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host, with all that is
+Ways     of gpuload: `gpuload` decodes by DALI on the GPU, `gpuload_host` by the core on the host, with all that is
          behind the flip in CuPy, `gpuload_dali_host` by the core with DALI behind it. `dali_host` is DALI's own decoder
          on the host, of boxes alone
 Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose pixels differ from those
@@ -121,7 +121,7 @@ def _passes(pipe: Any, work: Work) -> Epoch:
 
 
 def gpuload(executor: str, *, decode: str = "auto", hardware_load: float = 0.0) -> Callable[[Work], Epoch]:
-    """The package measured, in one of its lanes."""
+    """The package measured, in one of its ways."""
 
     def build(work: Work) -> Epoch:
         import gpuload as gl

@@ -96,7 +96,7 @@ class Section:
 FIGURES = ("variant", "loader", "x limit", "records/s", "GB/s", "first batch ms", "")
 SECTIONS = {
     "machine": Section("The GPU at work", "", ("what", "value")),
-    "right": Section("Lanes beside the CPU", gpu_right.ABOUT, gpu_right.COLUMNS),
+    "right": Section("Ways beside the CPU", gpu_right.ABOUT, gpu_right.COLUMNS),
     "gpu_cores": Section("Images over cores", gpu_cores.ABOUT, gpu_cores.COLUMNS),
     "tests": Section("Tests", "", ("part", "passed", "failed", "skipped")),
     "parity": Section("Parity on this GPU", gpu_parity.ABOUT, gpu_parity.COLUMNS),
@@ -161,7 +161,7 @@ PARTS = (
         "tests/executors/test_array.py", "tests/executors/test_gpu_lane.py", "tests/executors/test_cuda_kernels.py",
         limit_s=100,
     ),
-    rows("right", "lanes", "benchmarks.gpu_right", "lanes", needs=("PIL",)),
+    rows("right", "ways", "benchmarks.gpu_right", "ways", needs=("PIL",)),
     rows("right", "audit", "benchmarks.gpu_right", "audit", needs=("PIL",)),
     rows("right", "poison", "benchmarks.gpu_right", "poison", needs=("PIL",)),
     rows("parity", "arrays", "benchmarks.gpu_parity", "arrays", needs=TESTS, limit_s=100),
@@ -176,8 +176,8 @@ PARTS = (
     files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
     files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
     files(
-        "loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/test_host_lane.py",
-        "tests/cli/test_bench_lanes.py",
+        "loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py", "tests/test_host_decode.py",
+        "tests/cli/test_bench_ways.py",
     ),
     files("audit", f"not ({OF_DALI})", "tests/pipeline/test_audit.py"),
     files("cache", f"not ({OF_DALI})", "tests/test_card_cache.py"),

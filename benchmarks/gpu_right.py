@@ -1,10 +1,10 @@
-"""Are the lanes to a GPU right? `python -m benchmarks.gpu_right WHAT --result FILE` (`make gpu-test`).
+"""Are the ways to a GPU right? `python -m benchmarks.gpu_right WHAT --result FILE` (`make gpu-test`).
 
-lanes   JPEGs of many sizes through lists of ops, in each lane beside the CPU's batches, two epochs: within the bounds
+ways    JPEGs of many sizes through lists of ops, in each way beside the CPU's batches, two epochs: within the bounds
         that the ops state for who runs them. What the core does on the host must be equal to the last bit. Where nvJPEG
         decodes, the mean difference of the bytes of each image is bounded: an image that it skips is seen
-audit   each lane with every record audited: a difference is an error that names the record
-poison  the memory that a lane takes was filled with a pattern before: what a decoder does not write is seen. And
+audit   each way with every record audited: a difference is an error that names the record
+poison  the memory that a way takes was filled with a pattern before: what a decoder does not write is seen. And
         decoders of DALI that had other images in their memory just before, for each share of the hardware decoder
 """
 
@@ -29,7 +29,7 @@ from gpuload.ops.bounds import Bound
 from gpuload.ops.graph import compile_ops
 
 ABOUT = (
-    "Batches of each lane beside those of the CPU; differences are in units of the values, levels of 255 for bytes. "
+    "Batches of each way beside those of the CPU; differences are in units of the values, levels of 255 for bytes. "
     "array: the core decodes, CuPy does the rest. dali, host: the core decodes, DALI does the rest. dali: DALI decodes."
 )
 COLUMNS = ("what", "beside", "values that differ", "largest", "mean", "")
@@ -40,7 +40,7 @@ PATTERN = 0xA5
 MEAN_OF_IMAGE = 4.0  # levels: nvJPEG rounds otherwise, by less than one in the mean; another image is 30 and more away
 MOST_PROBLEMS = 20
 
-LANES = {  # arguments of a loader
+WAYS = {  # arguments of a loader
     "array": {"executor": "array"},
     "dali, host": {"executor": "dali", "decode": "host"},
     "dali": {"executor": "dali"},
@@ -76,43 +76,43 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if problems else 0
 
 
-def lanes(is_short: bool) -> Iterator[Result]:
-    """Compare each lane with the CPU's batches."""
+def ways(is_short: bool) -> Iterator[Result]:
+    """Compare each way with the CPU's batches."""
     with tempfile.TemporaryDirectory() as folder:
         source = _pictures(Path(folder), is_short)
-        for lane in _present_lanes():
+        for way in _present_ways():
             for name, ops in lists_of_ops().items():
-                yield _compared(source, name, ops, lane)
-    yield _absent_lanes(), []
+                yield _compared(source, name, ops, way)
+    yield _absent_ways(), []
 
 
 def audit(is_short: bool) -> Iterator[Result]:
-    """Have every record of each lane audited."""
+    """Have every record of each way audited."""
     with tempfile.TemporaryDirectory() as folder:
         source = _pictures(Path(folder), is_short)
-        for lane in _present_lanes():
+        for way in _present_ways():
             for name in ("bytes", "colour"):
-                yield _audited(source, name, lane)
-    yield _absent_lanes(), []
+                yield _audited(source, name, way)
+    yield _absent_ways(), []
 
 
 def poison(is_short: bool) -> Iterator[Result]:
     """Compare batches whose memory was full of a pattern before, and decoders that had other images in it."""
     with tempfile.TemporaryDirectory() as folder:
         source = _pictures(Path(folder), is_short)
-        for lane in _present_lanes():
+        for way in _present_ways():
             for name in ("bytes", "colour"):
                 with filled_memory():
-                    yield _compared(source, name, lists_of_ops()[name], lane, note=f"memory of {PATTERN:#x} before")
-    if "dali" in _present_lanes():
+                    yield _compared(source, name, lists_of_ops()[name], way, note=f"memory of {PATTERN:#x} before")
+    if "dali" in _present_ways():
         for load in gpu_parity.LOADS:
             yield _stale(load, 6 if is_short else gpu_parity.NUM_JPEGS)
-    yield _absent_lanes(), []
+    yield _absent_ways(), []
 
 
-def _present_lanes() -> list[str]:
-    """Return the lanes that can be tried here."""
-    return [name for name in LANES if name == "array" or not _why_no_dali()]
+def _present_ways() -> list[str]:
+    """Return the ways that can be tried here."""
+    return [name for name in WAYS if name == "array" or not _why_no_dali()]
 
 
 @cache
@@ -120,10 +120,10 @@ def _why_no_dali() -> str:
     return "; ".join(gpu.absent(["gpuload.executors.dali"]).values())
 
 
-def _absent_lanes() -> list[list[str]]:
-    """Return a row for each lane that cannot be tried here."""
-    names = [name for name in LANES if name != "array"] if _why_no_dali() else []
-    return [[f"lane {name}", "-", "-", "-", "-", _why_no_dali()] for name in names]
+def _absent_ways() -> list[list[str]]:
+    """Return a row for each way that cannot be tried here."""
+    names = [name for name in WAYS if name != "array"] if _why_no_dali() else []
+    return [[f"way {name}", "-", "-", "-", "-", _why_no_dali()] for name in names]
 
 
 def _pictures(folder: Path, is_short: bool) -> Any:
@@ -142,14 +142,14 @@ def _loader(source: Any, ops: Sequence[Any], **arguments: Any) -> Any:
     return gl.Loader(source, BATCH, ops=ops, shuffle=True, seed=5, output="image", **arguments)
 
 
-def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str = "") -> Result:
-    """Return the row of two epochs of a lane beside the CPU's, and what is wrong."""
-    distances, subject, problems = Difference(), f"{name}, lane {lane}", []
-    bound, axes = bound_of(source, ops, lane), "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"])
+def _compared(source: Any, name: str, ops: Sequence[Any], way: str, note: str = "") -> Result:
+    """Return the row of two epochs of a way beside the CPU's, and what is wrong."""
+    distances, subject, problems = Difference(), f"{name}, way {way}", []
+    bound, axes = bound_of(source, ops, way), "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"])
     try:
         with (
             _loader(source, ops, device="cpu") as expected,
-            _loader(source, ops, device="gpu", **LANES[lane]) as loader,
+            _loader(source, ops, device="gpu", **WAYS[way]) as loader,
         ):
             note = note or _decoding(loader)
             for epoch in range(2):
@@ -157,7 +157,7 @@ def _compared(source: Any, name: str, ops: Sequence[Any], lane: str, note: str =
                     values = _on_host(batch.output)
                     distances.add(values, meaning.output)
                     text = difference(values, meaning.output, bound, axes)
-                    if lane == "dali" and values.dtype == np.uint8:
+                    if way == "dali" and values.dtype == np.uint8:
                         text = text or far_image(values, meaning.output)
                     if text:
                         problems.append(f"{subject}, epoch {epoch}, step {batch.step}: {text}")
@@ -175,11 +175,11 @@ def far_image(values: NDArray[np.uint8], expected: NDArray[np.uint8]) -> str:
     return f"image {row} differs by {means[row]:.1f} levels in the mean, and may by {MEAN_OF_IMAGE:g}"
 
 
-def bound_of(source: Any, ops: Sequence[Any], lane: str) -> Bound:
+def bound_of(source: Any, ops: Sequence[Any], way: str) -> Bound:
     """Return how far images may be from the CPU's: as far as the ops state that are not done by the core."""
     graph = compile_ops(source.spec, ops)
-    executor = LANES[lane]["executor"]
-    on_host = graph.with_ops_before(graph.to_one_size) if lane != "dali" else ()
+    executor = WAYS[way]["executor"]
+    on_host = graph.with_ops_before(graph.to_one_size) if way != "dali" else ()
 
     def party(place: int) -> str:
         return "array on cpu" if place in on_host else f"{executor} on gpu"
@@ -197,11 +197,11 @@ def _decoding(loader: Any) -> str:
     return "".join(lines).removeprefix("decoding:").rpartition(" (")[0].strip()
 
 
-def _audited(source: Any, name: str, lane: str) -> Result:
+def _audited(source: Any, name: str, way: str) -> Result:
     """Return the row of an epoch in which every record is audited."""
-    count, subject = 0, f"{name}, lane {lane}"
+    count, subject = 0, f"{name}, way {way}"
     try:
-        with _loader(source, lists_of_ops()[name], device="gpu", audit=1.0, **LANES[lane]) as loader:
+        with _loader(source, lists_of_ops()[name], device="gpu", audit=1.0, **WAYS[way]) as loader:
             for batch in loader:
                 count += len(batch.output)
     except Exception as error:  # the page names it, and the others go on
@@ -253,7 +253,7 @@ def _on_host(array: Any) -> Any:
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-WHATS: dict[str, Callable[[bool], Iterator[Result]]] = {"lanes": lanes, "audit": audit, "poison": poison}
+WHATS: dict[str, Callable[[bool], Iterator[Result]]] = {"ways": ways, "audit": audit, "poison": poison}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Step     cupy, torch, jax, tensorflow: some layers of one matrix product and tan
 Waiting  1 - (seconds a step with one batch that stays on the GPU) / (seconds a step with the loader's batches). The
          loop without a loader runs before and after the other, and the faster one counts. At most ``MOST_WAITING``
 Works    CIFAR-10 records, cropped, flipped, normalised, in batches of 256; JPEGs decoded, cropped at random, resized to
-         224 x 224, flipped, normalised, in batches of 64, and of 128 for the trainings: by the lane of the host, and
+         224 x 224, flipped, normalised, in batches of 64, and of 128 for the trainings: by decoding on the host, and
          by DALI where it is there
 """
 
@@ -43,7 +43,7 @@ MOST_LAYERS, FEATURES, PROBE_LAYERS = 2_000, 2_048, 20
 STEP_ROUNDS = 200_000  # of CuPy's kernel, in place of a layer
 NUM_RECORDS, NUM_CLASSES, SIDE, PATCH = 50_000, 1_000, 224, 16
 CIFAR, JPEG = "CIFAR-10 chain, 256", "JPEG to 224 x 224, 64"
-JPEG_HOST, JPEG_DALI = "JPEG to 224 x 224, 128, lane of the host", "JPEG to 224 x 224, 128, decoded by DALI"
+JPEG_HOST, JPEG_DALI = "JPEG to 224 x 224, 128, decoded on the host", "JPEG to 224 x 224, 128, decoded by DALI"
 
 
 class Framework(NamedTuple):

@@ -33,7 +33,7 @@ from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, GpuloadError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.executors.lanes import DEVICE, HOST
+from gpuload.executors.decoding import DEVICE, HOST
 from gpuload.ops.advice import advice
 from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, check_mixes, compile_ops
@@ -210,7 +210,7 @@ class Loader:
         core.warn_if_missing()
 
     def _make_session(self, choice: choose.Choice) -> Session:
-        """Return the session of a choice, with the executor of the lane that its recipe is for; the loader has it now.
+        """Return the session of a choice, with the executor of the place that its recipe is for; the loader has it now.
 
         Where it raises an error, nothing has changed.
         """
@@ -715,7 +715,7 @@ class Loader:
         present = self._place_for_states()
         if not place or not present or place == present:
             return
-        problem = self._change_lane(place)
+        problem = self._change_place(place)
         if problem is None:
             self._place_of_run = place
             log.info("images are decoded on the %s from here on, as in the run of the state", place)
@@ -728,7 +728,7 @@ class Loader:
             *problem,
         )
 
-    def _change_lane(self, place: str) -> tuple[str, str] | None:
+    def _change_place(self, place: str) -> tuple[str, str] | None:
         """Have images decoded on the host or on the device from now on; return why they cannot be, and the remedy."""
         if not self._choice.decode:
             return "the source has kept images that were decoded", "train from a loader without cache(...)"

@@ -665,7 +665,7 @@ class TestImagesOverCores:
         assert (tmp_path / "cores.png").read_bytes().startswith(b"\x89PNG")
 
     def test_every_peer_is_one_of_the_question(self):
-        for name in (*gpu_cores.LANES, *gpu_cores.OF_DALI, *gpu_cores.OTHERS):
+        for name in (*gpu_cores.WAYS, *gpu_cores.OF_DALI, *gpu_cores.OTHERS):
             assert gpu_jpeg.QUESTION.peer(name).name == name
 
     def test_threads_run_on_the_cores_alone_that_are_named(self):
@@ -719,16 +719,16 @@ class TestTheDataOnAGpu:
         assert len(set(pixels[0])) == 4
 
 
-class TestLanesBesideTheCpu:
+class TestWaysBesideTheCpu:
     @pytest.fixture
     def source(self, tmp_path):
         pytest.importorskip("PIL")
         gpu_parity.jpeg(0, 40, 50).tofile(tmp_path / "0.jpg")
         return gl.images(tmp_path, labels=None)
 
-    @pytest.mark.parametrize("lane", ["array", "dali, host"])
-    def test_bytes_that_the_core_makes_may_not_differ(self, lane, source):
-        assert gpu_right.bound_of(source, gpu_right.lists_of_ops()["bytes"], lane) == EXACT
+    @pytest.mark.parametrize("way", ["array", "dali, host"])
+    def test_bytes_that_the_core_makes_may_not_differ(self, way, source):
+        assert gpu_right.bound_of(source, gpu_right.lists_of_ops()["bytes"], way) == EXACT
 
     def test_numbers_that_the_gpu_makes_may_differ_as_far_as_the_op_states(self, source):
         bound = gpu_right.bound_of(source, gpu_right.lists_of_ops()["normalised"], "array")

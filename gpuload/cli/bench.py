@@ -4,7 +4,7 @@
     gpuload bench photos --ops augment:train_ops --step-ms 40   beside training steps of 40 ms
     gpuload bench photos --against tfdata,torch                 beside plain loaders of these on the same files
 
-Images on a machine with a GPU have lanes: who decodes them, and where. These are measured beside one another, and it
+Images on a machine with a GPU have ways: who decodes them, and where. These are measured beside one another, and it
 says which one to write.
 
 First the limits of the machine are measured on these files: reading from storage in order and in random order (the
@@ -29,9 +29,9 @@ import click
 import gpuload as gl
 from gpuload import device as devices
 from gpuload.cli.base import COLUMNS, COMMAND, PATH, Number, Output, WholeNumber, verb
-from gpuload.cli.bench_lanes import MEANINGS, LaneTable, compare_lanes
 from gpuload.cli.bench_limits import measure_limits
 from gpuload.cli.bench_peers import PEERS, measure_peer
+from gpuload.cli.bench_ways import MEANINGS, WayTable, compare_ways
 from gpuload.cli.userops import find_ops, words_of
 from gpuload.errors import WITHOUT_RECORD, RecordError, SpecError
 from gpuload.ops.base import Op
@@ -143,11 +143,11 @@ def command(
         run = measure_loop(loader, seconds, step_ms / 1e3, progress.show)
         bad_records = loader.bad_records()
 
-        def figures(lane: gl.Loader, lane_s: float) -> tuple[float, float]:
-            lane_run = measure_loop(lane, lane_s, step_ms / 1e3, progress.show)
-            return lane_run.rate("records"), lane_run.core_ms
+        def figures(way: gl.Loader, way_s: float) -> tuple[float, float]:
+            way_run = measure_loop(way, way_s, step_ms / 1e3, progress.show)
+            return way_run.rate("records"), way_run.core_ms
 
-        lanes = compare_lanes(partial(gl.Loader, source, batch_size, ops=ops, **options), loader, figures, seconds)
+        ways = compare_ways(partial(gl.Loader, source, batch_size, ops=ops, **options), loader, figures, seconds)
     rates: dict[str, float | str] = {}
     if peers:
         with gl.Loader(source, batch_size, ops=plain, **options) as loader:
@@ -176,55 +176,55 @@ def command(
         for name, rate in rates.items():
             output.say(f"{name:<14} {rate:>12,.0f} records/s" if isinstance(rate, float) else f"{name:<14} {rate}")
     line = ""
-    if lanes is not None and lanes.best is not None:
+    if ways is not None and ways.best is not None:
         files = paths[0] if len(paths) == 1 else list(paths)
         ops_words = words_of(ops_name) if ops_name else plain_words(source)
-        line = loader_line(files, batch_size, ops_words, lanes.best.words, in_order=in_order, device=device)
-    if lanes is not None:
-        _say_lanes(output, lanes, line, columns)
+        line = loader_line(files, batch_size, ops_words, ways.best.words, in_order=in_order, device=device)
+    if ways is not None:
+        _say_ways(output, ways, line, columns)
     output.say("\n" + _wrap(str(bottleneck), columns))
     if tuning := run.stats.tuning:
         output.say(_wrap(f"Tuning: {tuning}.", columns))
-    figures_of_lanes = {} if lanes is None else {**lanes.as_dict(), "loader_line": line}
+    figures_of_ways = {} if ways is None else {**ways.as_dict(), "loader_line": line}
     output.result(
         num_records=len(source), batch_size=batch_size, device=loader.device, num_threads=threads,
         prefetch=prefetch, records_per_s=run.rate("records"), batches_per_s=run.rate("batches"),
         bytes_per_s=run.rate("bytes"), first_batch_s=run.first_batch_s, limits=asdict(limits), against=rates,
-        num_bad_records=len(bad_records), **figures_of_lanes, **run.stats.as_dict(limits),
+        num_bad_records=len(bad_records), **figures_of_ways, **run.stats.as_dict(limits),
     )  # fmt: skip
     return 0
 
 
-def _say_lanes(output: Output, lanes: LaneTable, line: str, columns: int) -> None:
-    """Print the lanes beside one another, and the lines of Python that take the best one."""
-    if lanes.why_not:
-        text = f"Not measured: the lanes of images to a GPU, for {lanes.why_not}"
+def _say_ways(output: Output, ways: WayTable, line: str, columns: int) -> None:
+    """Print the ways beside one another, and the lines of Python that take the best one."""
+    if ways.why_not:
+        text = f"Not measured: the ways of images to a GPU, for {ways.why_not}"
         output.say("\n" + _wrap(text, columns))
         return
-    output.say(f"\n{'lanes to the GPU':<32} {'records/s':>10} {'core ms each':>12}")
-    for lane in lanes.lanes:
-        output.say(_wrap(lane.line(), columns, indent=" " * 33) if lane.why_not else lane.line())
-    if lanes.auto:
-        output.say(_wrap(f"Without these arguments images are decoded {lanes.auto}.", columns))
-    output.say(_wrap(lanes.reason(), columns))
-    if lanes.best is not None:
+    output.say(f"\n{'ways to the GPU':<32} {'records/s':>10} {'core ms each':>12}")
+    for way in ways.ways:
+        output.say(_wrap(way.line(), columns, indent=" " * 33) if way.why_not else way.line())
+    if ways.auto:
+        output.say(_wrap(f"Without these arguments images are decoded {ways.auto}.", columns))
+    output.say(_wrap(ways.reason(), columns))
+    if ways.best is not None:
         output.say("Write:")
         output.say(textwrap.indent(line, COMMAND), is_wrapped=False)
-    rated = [lane for lane in lanes.lanes if not lane.why_not]
-    if len(rated) > 1 and rated[-1] == lanes.lanes[-1]:  # images are decoded here and there
+    rated = [way for way in ways.ways if not way.why_not]
+    if len(rated) > 1 and rated[-1] == ways.ways[-1]:  # images are decoded here and there
         output.say(_wrap(MEANINGS, columns))
 
 
 def loader_line(
-    files: str | list[str], batch_size: int, ops: tuple[str, str], lane: str, *, in_order: bool, device: str
+    files: str | list[str], batch_size: int, ops: tuple[str, str], way: str, *, in_order: bool, device: str
 ) -> str:
-    """Return the lines of Python that make a loader as it was measured, in a lane.
+    """Return the lines of Python that make a loader as it was measured, in a way.
 
     Args:
         files: what `gl.open` takes.
         batch_size: records.
         ops: the line that imports them, and the list of them in Python.
-        lane: the arguments that name the lane.
+        way: the arguments that name the way.
         in_order: whether records are read in the order of the files.
         device: as it was asked for.
     """
@@ -232,7 +232,7 @@ def loader_line(
     words = [f"gl.open({files!r})", str(batch_size), f"ops={ops_list}"]
     words += [] if in_order else ["shuffle=True"]
     words += [] if device == "auto" else [f'device="{device}"']
-    return f"{import_line}loader = gl.Loader({', '.join([*words, lane])})"
+    return f"{import_line}loader = gl.Loader({', '.join([*words, way])})"
 
 
 def plain_words(source: Source) -> tuple[str, str]:

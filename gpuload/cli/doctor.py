@@ -7,7 +7,7 @@ GPU       driver, cards, memory, the compiler of kernels.
 Machine   cores, memory, open files, shared memory: the part that this process may use.
 Images    each format is decoded, whole and by region, by each executor, in a process of its own. Of each GPU's decoder
           whole batches are compared with the CPU; the verdict is kept for card, driver and versions.
-Lanes     where images can be decoded here, and where ``executor="auto"`` has them decoded for a GPU.
+Decoding  where images can be decoded here, and where ``executor="auto"`` has them decoded for a GPU.
 
 Exit status 0 if all that is there works, 1 if a part does not: its line names the remedy. It is no fault if a
 package is not installed.
@@ -38,7 +38,7 @@ from gpuload import core, device, driver, signalsafe, threads
 from gpuload.cli import parity_images
 from gpuload.cli.base import Output, verb
 from gpuload.errors import FileError, install_command
-from gpuload.executors import lanes, trials
+from gpuload.executors import decoding, trials
 from gpuload.images import decode, native
 from gpuload.ops.decode import REGIONS_ON_GPU, decoder_on_gpu
 from gpuload.progress import Progress
@@ -51,7 +51,7 @@ CHILD_S = 120  # that a process may take: TensorFlow needs seconds on a cold dis
 FEW_FILES, SMALL_SHARED_BYTES, SMALL_MEMORY_BYTES = 1024, 1 << 27, 1 << 30  # less is a problem
 HARDWARE_DECODERS = ((8, 0), (9, 0), (10, 0), (10, 3))  # compute capabilities of A100, H100, B200, B300
 DRIVER = "/proc/driver/nvidia/version"
-HOST_LANE, DEVICE_LANE = ("array", "cpu"), ("dali", "gpu")  # the executors that decode, and where
+ON_HOST, ON_DEVICE = ("array", "cpu"), ("dali", "gpu")  # the executors that decode, and where
 IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 TRY_IMAGES = (
     "import sys; from gpuload.cli.doctor import try_images; try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
@@ -153,7 +153,7 @@ def findings() -> Iterator[Finding]:
     yield from _gpu()
     yield from _machine()
     yield from _images()
-    yield from _lanes()
+    yield from _decoding()
 
 
 def _draw(output: Output, finding: Finding, *, is_first: bool) -> None:
@@ -419,42 +419,42 @@ def _images() -> Iterator[Finding]:
             yield try_card(f"gpu:{number}")
 
 
-def _lanes() -> Iterator[Finding]:
+def _decoding() -> Iterator[Finding]:
     """Give where images can be decoded, and which of these places ``executor="auto"`` takes for JPEGs of one size."""
-    section, name = "lanes", decode.codec()
+    section, name = "decoding", decode.codec()
     host_fault, device_fault = (
-        next((str(failure) for failure in trials.load(*lane) if not failure.is_region), "")
-        for lane in (HOST_LANE, DEVICE_LANE)
+        next((str(failure) for failure in trials.load(*place) if not failure.is_region), "")
+        for place in (ON_HOST, ON_DEVICE)
     )
     if name is None:
         about = "neither nvImageCodec nor Pillow is installed"
         yield Finding(section, "decoding on the host", ABSENT, about, install_command("images"))
     else:
-        yield _lane("decoding on the host", native.how(), host_fault, 'write executor="dali"')
+        yield _place("decoding on the host", native.how(), host_fault, 'write executor="dali"')
     if device.gpu_problem(0) is not None:
         return
     has_dali = signalsafe.is_installed("nvidia.dali")
     if has_dali:
-        yield _lane("decoding on a GPU", "by DALI", device_fault, 'write decode="host"')
+        yield _place("decoding on a GPU", "by DALI", device_fault, 'write decode="host"')
     else:
         yield Finding(section, "decoding on a GPU", ABSENT, "DALI is not installed", driver.install_packages())
     if name is None and not has_dali:
         return
     codec = "" if name is None else "Python" if native.codec() is None else "core"
     num_cores = threads.num_cores_for_gpu(device.num_gpus())
-    conditions = lanes.Conditions(
+    conditions = decoding.Conditions(
         has_dali=has_dali, codec=codec, num_cores=num_cores, host_fault=host_fault, device_fault=device_fault
     )
-    place, reason = lanes.place_by_rule(conditions)
+    place, reason = decoding.place_by_rule(conditions)
     images = "JPEGs that an op gives one size" if has_dali and codec else "images"
     yield Finding(section, 'executor="auto" on a GPU', OK, f"has {images} decoded on the {place}: {reason}")
 
 
-def _lane(subject: str, about: str, fault: str, remedy: str) -> Finding:
+def _place(subject: str, about: str, fault: str, remedy: str) -> Finding:
     """Return the line of a place where images can be decoded; a remedy goes around its fault."""
     if fault:
-        return Finding("lanes", subject, PROBLEM, f"{about}, but {fault}", remedy)
-    return Finding("lanes", subject, OK, about)
+        return Finding("decoding", subject, PROBLEM, f"{about}, but {fault}", remedy)
+    return Finding("decoding", subject, OK, about)
 
 
 def _store(failures: Sequence[trials.Failure]) -> Iterator[Finding]:

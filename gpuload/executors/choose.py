@@ -25,7 +25,7 @@ from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_
 from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.executors.lanes import DEVICE, HOST, Conditions, place_by_rule
+from gpuload.executors.decoding import DEVICE, HOST, Conditions, place_by_rule
 from gpuload.images.decode import codec
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
@@ -44,7 +44,7 @@ class ExecutorRequest(NamedTuple):
         executor: one of `NAMES`.
         decode: one of `PLACES`.
         num_cores: for each GPU.
-        endings: of the names of files, see `lanes.Conditions`.
+        endings: of the names of files, see `decoding.Conditions`.
         names: the fields of a batch; None for all.
     """
 

@@ -129,7 +129,7 @@ def auditor_of(recipe: Recipe, names: Sequence[str], setting: AuditSetting | Non
 
 
 class DecoderTrial:
-    """The first batches of a lane whose decoder is not known.
+    """The first batches of a place whose decoder is not known.
 
     Args:
         decoder: its name.

@@ -131,7 +131,7 @@ def test_it_says_where_images_can_be_decoded(monkeypatch):
     monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
 
     def abouts() -> dict[str, str]:
-        return {finding.subject: finding.about for finding in doctor._lanes()}
+        return {finding.subject: finding.about for finding in doctor._decoding()}
 
     assert list(abouts()) == ["decoding on the host", "decoding on a GPU", 'executor="auto" on a GPU']
     assert "decoded on the host" in abouts()['executor="auto" on a GPU']
@@ -151,7 +151,7 @@ def test_a_place_to_decode_that_failed_is_a_problem_whose_remedy_names_the_other
     monkeypatch.setattr(doctor.device, "num_gpus", lambda: 1)
     monkeypatch.setattr(doctor.signalsafe, "is_installed", lambda name: True)
 
-    host, on_device, auto = doctor._lanes()
+    host, on_device, auto = doctor._decoding()
 
     assert (host.state, auto.state) == (OK, OK)
     assert (on_device.state, on_device.remedy) == (PROBLEM, 'write decode="host"')

@@ -15,7 +15,7 @@ from tests import emulated_gpu
 pytestmark = pytest.mark.gpu
 
 PARTS = (
-    "machine: link", "data", "right: lanes", "right: audit", "right: poison", "parity: arrays", "parity: decoders",
+    "machine: link", "data", "right: ways", "right: audit", "right: poison", "parity: arrays", "parity: decoders",
     "tests: loader", "tests: DALI", "JPEG", "images over cores", "rows", "cache: on the card", "waiting: CuPy",
     "rows in a loop", "parity: regions",
 )  # fmt: skip
@@ -49,14 +49,14 @@ def test_the_parts_that_can_run_are_on_the_page_and_the_others_are_named(tmp_pat
     page = (tmp_path / "gpu.md").read_text()
     assert all(f"\n- {name}: nvidia.dali is not installed" in page for name in ("JPEG", "parity: decoders"))
     for section in (
-        "The GPU at work", "Lanes beside the CPU", "Images over cores", "Tests", "Parity on this GPU",
+        "The GPU at work", "Ways beside the CPU", "Images over cores", "Tests", "Parity on this GPU",
         "Rows against the link", "Waiting in a training", "Data that stays on the card",
     ):  # fmt: skip
         assert f"\n## {section}" in page
     assert "| rows-256 | **gpuload** |" in page
     assert re.search(r"\| \*\*gpuload_host\*\* \| [\d,]+ \|", page)
     for ops in ("bytes", "normalised", "colour", "RandAugment", "resized"):
-        assert f"| {ops}, lane array | the CPU's batches | 0.0000% | 0 | 0 |" in page
+        assert f"| {ops}, way array | the CPU's batches | 0.0000% | 0 | 0 |" in page
     assert re.search(r"\| all others of \d{3} cases \| CuPy, NumPy \| 0\.0000% \| 0 \| 0 \|", page)
 
 

@@ -29,34 +29,34 @@ def run(what, tmp_path):
     return status, document["rows"], document["problems"]
 
 
-@pytest.mark.parametrize("what", ["lanes", "audit", "poison"])
-def test_a_lane_that_is_right_passes(what, few_ops, tmp_path):
+@pytest.mark.parametrize("what", ["ways", "audit", "poison"])
+def test_a_way_that_is_right_passes(what, few_ops, tmp_path):
     status, rows, problems = run(what, tmp_path)
 
     assert (status, problems) == (0, [])
-    assert any(row[0].endswith("lane array") for row in rows)
+    assert any(row[0].endswith("way array") for row in rows)
 
 
-def test_a_lane_whose_pixels_differ_is_named(few_ops, tmp_path, monkeypatch):
+def test_a_way_whose_pixels_differ_is_named(few_ops, tmp_path, monkeypatch):
     make = gpu_right._loader
     monkeypatch.setattr(
         gpu_right, "_loader", lambda source, ops, **words: make(source, ops, **words).replace(seed=len(words))
     )
 
-    status, _, problems = run("lanes", tmp_path)
+    status, _, problems = run("ways", tmp_path)
 
     assert status == 1
-    assert problems[0].startswith("bytes, lane array, epoch 0, step 0: ")
+    assert problems[0].startswith("bytes, way array, epoch 0, step 0: ")
     assert " values differ: the one at [" in problems[0]
 
 
-def test_a_lane_that_cannot_run_is_named(few_ops, tmp_path, monkeypatch):
-    monkeypatch.setitem(gpu_right.LANES, "array", {"executor": "arrays"})
+def test_a_way_that_cannot_run_is_named(few_ops, tmp_path, monkeypatch):
+    monkeypatch.setitem(gpu_right.WAYS, "array", {"executor": "arrays"})
 
     status, _, problems = run("poison", tmp_path)
 
     assert status == 1
-    assert problems[0].startswith("bytes, lane array: SpecError: executor = 'arrays'")
+    assert problems[0].startswith("bytes, way array: SpecError: executor = 'arrays'")
 
 
 def test_memory_is_filled_before_it_is_used_and_afterwards_no_more():

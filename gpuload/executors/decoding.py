@@ -1,4 +1,4 @@
-"""Lanes: where images are decoded for a GPU, by a rule that says the same in each run of a program on a machine.
+"""Decoding: where images are decoded for a GPU, by a rule that says the same in each run of a program on a machine.
 
 Host    The core decodes in the workers, up to the op that gives images one size, and bytes are uploaded: 0.75 to 0.95
         ms of one core for a JPEG of 500 x 375 pixels, with the pixels of a CPU.

@@ -1,10 +1,10 @@
-"""The lanes of images to a GPU, measured beside one another, and which of them to write.
+"""The ways of images to a GPU, measured beside one another, and which of them to write.
 
-Lanes     `LANES`: arguments of a loader, as a user writes them. A lane that is not for these ops,
+Ways      `WAYS`: arguments of a loader, as a user writes them. A way that is not for these ops,
           that does as one before it, or whose package is not installed, is a line with the reason.
 Measured  in turns, ``ROUNDS`` times each, half of the time each: a machine that is busier for a
           while slows down all of them. The faster turn counts.
-Choice    the lane with the most records/s. Among those that are within ``NOISE`` of it, as all are
+Choice    the way with the most records/s. Among those that are within ``NOISE`` of it, as all are
           beside a slow step, the one that takes the least processor time: it leaves the most to the
           training.
 """
@@ -19,7 +19,7 @@ import gpuload as gl
 from gpuload import device as devices
 from gpuload.errors import GpuloadError
 
-LANES: tuple[Mapping[str, str], ...] = (
+WAYS: tuple[Mapping[str, str], ...] = (
     {"executor": "array"},
     {"executor": "dali", "decode": "host"},
     {"executor": "dali"},
@@ -36,8 +36,8 @@ Measure = Callable[[gl.Loader, float], Figures]
 
 
 @dataclass(frozen=True)
-class LaneRate:
-    """A lane and what was measured of it.
+class WayRate:
+    """A way and what was measured of it.
 
     Attributes:
         words: the arguments of a loader, ``executor="array"``.
@@ -59,40 +59,40 @@ class LaneRate:
 
 
 @dataclass(frozen=True)
-class LaneTable:
-    """The lanes beside one another.
+class WayTable:
+    """The ways beside one another.
 
     Attributes:
-        lanes: in the order of ``LANES``; none where there was nothing to measure.
+        ways: in the order of ``WAYS``; none where there was nothing to measure.
         why_not: why there was not.
         auto: where a loader without these arguments decodes, as it describes it.
     """
 
-    lanes: tuple[LaneRate, ...] = ()
+    ways: tuple[WayRate, ...] = ()
     why_not: str = ""
     auto: str = ""
 
     @property
-    def _rated(self) -> list[LaneRate]:
-        """The lanes that were measured."""
-        return [lane for lane in self.lanes if not lane.why_not]
+    def _rated(self) -> list[WayRate]:
+        """The ways that were measured."""
+        return [way for way in self.ways if not way.why_not]
 
     @property
-    def best(self) -> LaneRate | None:
-        """The lane to write; None where none could be measured."""
-        top_rate = max((lane.records_per_s for lane in self._rated), default=0.0)
-        fast = [lane for lane in self._rated if lane.records_per_s >= NOISE * top_rate]
-        return min(fast, key=lambda lane: lane.core_ms, default=None)
+    def best(self) -> WayRate | None:
+        """The way to write; None where none could be measured."""
+        top_rate = max((way.records_per_s for way in self._rated), default=0.0)
+        fast = [way for way in self._rated if way.records_per_s >= NOISE * top_rate]
+        return min(fast, key=lambda way: way.core_ms, default=None)
 
     def reason(self) -> str:
         """Return in a sentence why it is the best one."""
         best = self.best
         if best is None:
-            return "No lane could be measured."
-        rest = [lane for lane in self._rated if lane != best]
+            return "No way could be measured."
+        rest = [way for way in self._rated if way != best]
         if not rest:
-            return f"{best.words} is the only lane that was measured here."
-        second = max(rest, key=lambda lane: lane.records_per_s)
+            return f"{best.words} is the only way that was measured here."
+        second = max(rest, key=lambda way: way.records_per_s)
         if second.records_per_s < NOISE * best.records_per_s:
             times = best.records_per_s / second.records_per_s
             return f"{best.words} is {times:.2f} times as fast as {second.words}."
@@ -102,23 +102,23 @@ class LaneTable:
     def as_dict(self) -> dict[str, Any]:
         """Return it as values that JSON has."""
         return {
-            "lanes": [asdict(lane) for lane in self.lanes],
-            "best_lane": None if self.best is None else self.best.words,
-            "lanes_why_not": self.why_not,
-            "auto_lane": self.auto,
+            "ways": [asdict(way) for way in self.ways],
+            "best_way": None if self.best is None else self.best.words,
+            "ways_why_not": self.why_not,
+            "auto_way": self.auto,
         }
 
 
-def compare_lanes(
+def compare_ways(
     make_loader: Callable[..., gl.Loader], loader: gl.Loader, measure: Measure, seconds: float
-) -> LaneTable | None:
-    """Return the lanes beside one another; None without images, or on a CPU by the user's wish.
+) -> WayTable | None:
+    """Return the ways beside one another; None without images, or on a CPU by the user's wish.
 
     Args:
-        make_loader: makes a loader from the arguments of a lane.
-        loader: of the same source and ops, in the lane that it chose by itself.
+        make_loader: makes a loader from the arguments of a way.
+        loader: of the same source and ops, in the way that it chose by itself.
         measure: returns the figures of a loader in so many seconds.
-        seconds: for each lane.
+        seconds: for each way.
     """
     if not any(op.codec for op in loader.ops):
         return None
@@ -126,15 +126,15 @@ def compare_lanes(
         device, reason = devices.choose("auto")
         if device != "cpu":  # there is a GPU, and the user wrote device="cpu"
             return None
-        return LaneTable(why_not=f"there is no GPU to measure them on: {reason}")
-    turns: dict[str, list[LaneRate]] = {}
+        return WayTable(why_not=f"there is no GPU to measure them on: {reason}")
+    turns: dict[str, list[WayRate]] = {}
     for _ in range(ROUNDS):
-        for arguments in LANES:
+        for arguments in WAYS:
             words = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
-            lanes = turns.setdefault(words, [])
-            if not any(lane.why_not for lane in lanes):
-                lanes.append(_measure_lane(words, arguments, make_loader, measure, seconds / ROUNDS))
-    return LaneTable(tuple(_best_turn(lanes) for lanes in turns.values()), auto=_line(loader, "decoding"))
+            ways = turns.setdefault(words, [])
+            if not any(way.why_not for way in ways):
+                ways.append(_measure_way(words, arguments, make_loader, measure, seconds / ROUNDS))
+    return WayTable(tuple(_best_turn(ways) for ways in turns.values()), auto=_line(loader, "decoding"))
 
 
 def _line(loader: gl.Loader, name: str) -> str:
@@ -144,7 +144,7 @@ def _line(loader: gl.Loader, name: str) -> str:
 
 
 def _twin(loader: gl.Loader, arguments: Mapping[str, str]) -> str:
-    """Return which lane before it a loader's lane does the same as, with these ops; "" for none."""
+    """Return which way before it a loader's way does the same as, with these ops; "" for none."""
     if arguments["executor"] != "dali" or not _line(loader, "decoding").startswith("on the host"):
         return ""
     if _line(loader, "executor").startswith("array"):
@@ -152,20 +152,20 @@ def _twin(loader: gl.Loader, arguments: Mapping[str, str]) -> str:
     return "" if "decode" in arguments else 'executor="dali", decode="host": the host decodes here'
 
 
-def _measure_lane(
+def _measure_way(
     words: str, arguments: Mapping[str, str], make_loader: Callable[..., gl.Loader], measure: Measure, seconds: float
-) -> LaneRate:
+) -> WayRate:
     try:
         with make_loader(**arguments) as loader:
             if twin := _twin(loader, arguments):
-                return LaneRate(words, why_not=f"does the same as {twin}")
-            return LaneRate(words, *measure(loader, seconds))
+                return WayRate(words, why_not=f"does the same as {twin}")
+            return WayRate(words, *measure(loader, seconds))
     except GpuloadError as error:
-        return LaneRate(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
+        return WayRate(words, why_not=f"{error.what}: {error.cause}; {error.remedy}")
     except RuntimeError as error:  # of DALI or CUDA: not with this card, or not in these versions
-        return LaneRate(words, why_not=f"failed: {' '.join(str(error).split())}")
+        return WayRate(words, why_not=f"failed: {' '.join(str(error).split())}")
 
 
-def _best_turn(turns: list[LaneRate]) -> LaneRate:
-    """Return a lane that was not measured, or its faster turn."""
-    return next((lane for lane in turns if lane.why_not), max(turns, key=lambda lane: lane.records_per_s))
+def _best_turn(turns: list[WayRate]) -> WayRate:
+    """Return a way that was not measured, or its faster turn."""
+    return next((way for way in turns if way.why_not), max(turns, key=lambda way: way.records_per_s))

@@ -1,9 +1,9 @@
-"""What does the lane of the host cost a machine, beside the loader for a CPU? `python -m benchmarks.hostlane`.
+"""What does decoding on the host cost a machine, beside the loader for a CPU? `python -m benchmarks.host_decode`.
 
 Work    JPEGs of about 500 x 375, decoded, cropped at random, resized to 224 x 224, flipped, and what each row adds, in
         batches of 64, shuffled; or decoded alone, at sizes of their own
 CPU     ``device="cpu"``: all ops on the host
-Lane    ``device="gpu", executor="array"``: the core decodes up to the flip, bytes are uploaded, CuPy does the rest
+GPU     ``device="gpu", executor="array"``: the core decodes up to the flip, bytes are uploaded, CuPy does the rest
 Device  the real CuPy on the emulated GPU (`tests/emulated_gpu`), which copies nothing and runs no kernel here: what is
         measured is the time of the host. No card was there; what a card does is on the page of `make gpu-test`
 Time    processor time of all threads of an epoch for an image, and wall time for a batch; both loaders in turns, the
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NUM_IMAGES, BATCH, SIDE, ROUNDS = 640, 64, 224, 4
 SHORT_IMAGES, SHORT_BATCH = 16, 4
 MEAN, STD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
-CPU, LANE = {"device": "cpu"}, {"device": "gpu", "executor": "array"}
+CPU, GPU = {"device": "cpu"}, {"device": "gpu", "executor": "array"}
 CALLS = {"launches": "cuLaunchKernel", "uploads": "uploads"}
 PAGEABLE, BYTES = "pageable uploads", "uploaded bytes"
 
@@ -55,7 +55,9 @@ class Costs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostlane", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.host_decode", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
     parser.add_argument("--short", action="store_true", help="little data: does it work? Its times mean nothing")
@@ -66,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = _jpegs(options.short)
     num_rounds = 1 if options.short else options.rounds
     rows = [row(folder, name, num_rounds, options.short) for name in lists_of_ops()]
-    save(options.results, "hostlane.md", page(rows, folder, options))
+    save(options.results, "host_decode.md", page(rows, folder, options))
     return 0
 
 
@@ -78,7 +80,7 @@ def in_emulated_environment(arguments: Sequence[str]) -> int:
         return 2
     paths = [str(ROOT), sysconfig.get_path("purelib"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [str(python), "-m", "benchmarks.hostlane", *arguments]
+    command = [str(python), "-m", "benchmarks.host_decode", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
@@ -93,7 +95,7 @@ def _jpegs(is_short: bool) -> Path:
         for number in range(SHORT_IMAGES):
             gpu_parity.jpeg(number).tofile(path / f"{number:02}.jpg")
 
-    return data.once(folder / f"hostlane-{SHORT_IMAGES}", write)
+    return data.once(folder / f"host_decode-{SHORT_IMAGES}", write)
 
 
 def lists_of_ops() -> dict[str, list[Any]]:
@@ -112,31 +114,31 @@ def lists_of_ops() -> dict[str, list[Any]]:
 
 
 def row(folder: Path, name: str, rounds: int, is_short: bool) -> list[str]:
-    """Return the row of a list of ops: costs of both loaders, and the calls of the lane."""
-    with _loader(folder, name, CPU, is_short) as of_cpu, _loader(folder, name, LANE, is_short) as lane:
-        for loader in (of_cpu, lane, lane):
+    """Return the row of a list of ops: costs of both loaders, and the calls of that for the GPU."""
+    with _loader(folder, name, CPU, is_short) as of_cpu, _loader(folder, name, GPU, is_short) as on_gpu:
+        for loader in (of_cpu, on_gpu, on_gpu):
             epoch(loader, 0)
         before = emulated_gpu.calls()
-        epoch(lane, 1)
+        epoch(on_gpu, 1)
         calls = emulated_gpu.since(before)
-        pairs = [(epoch(of_cpu, number), epoch(lane, number)) for number in range(2, 2 + rounds)]
-        num_batches = len(lane)
-        decoding = _line(lane, "decoding:")
-    cpu, of_lane = (
+        pairs = [(epoch(of_cpu, number), epoch(on_gpu, number)) for number in range(2, 2 + rounds)]
+        num_batches = len(on_gpu)
+        decoding = _line(on_gpu, "decoding:")
+    cpu, of_gpu = (
         Costs(min(costs.core_ms for costs in loops), min(costs.wall_ms for costs in loops))
         for loops in zip(*pairs, strict=True)
     )
-    print(f"{name}: {cpu}, {of_lane}; {decoding}", file=sys.stderr, flush=True)
+    print(f"{name}: {cpu}, {of_gpu}; {decoding}", file=sys.stderr, flush=True)
     return [
-        name, f"{cpu.core_ms:.3f}", f"{of_lane.core_ms:.3f}", f"{of_lane.core_ms / cpu.core_ms:.2f}",
-        f"{cpu.wall_ms:.1f}", f"{of_lane.wall_ms:.1f}",
+        name, f"{cpu.core_ms:.3f}", f"{of_gpu.core_ms:.3f}", f"{of_gpu.core_ms / cpu.core_ms:.2f}",
+        f"{cpu.wall_ms:.1f}", f"{of_gpu.wall_ms:.1f}",
         *(f"{calls.get(call, 0) / num_batches:.1f}" for call in CALLS.values()),
         f"{calls.get(PAGEABLE, 0) / num_batches:.1f}", f"{calls.get(BYTES, 0) / num_batches / 1e6:.2f}",
     ]  # fmt: skip
 
 
 COLUMNS = (
-    "what", "core-ms an image, CPU", "lane", "lane / CPU", "wall ms a batch, CPU", "lane", *CALLS, "of them pageable",
+    "what", "core-ms an image, CPU", "GPU", "GPU / CPU", "wall ms a batch, CPU", "GPU", *CALLS, "of them pageable",
     "MB uploaded",
 )  # fmt: skip
 
@@ -166,14 +168,17 @@ def _line(loader: Any, name: str) -> str:
 
 def page(rows: Sequence[Sequence[str]], folder: Path, options: argparse.Namespace) -> str:
     """Return the page."""
-    with _loader(folder, "Normalize", LANE, options.short) as loader:
+    with _loader(folder, "Normalize", GPU, options.short) as loader:
         decoding = _line(loader, "decoding:").removeprefix("decoding:").strip()
     number = SHORT_IMAGES if options.short else NUM_IMAGES
     what = f"{number} images, {options.rounds} rounds{', in short form: its times mean nothing' * options.short}"
-    head = page_head("What the lane of the host costs", __doc__, what, "hostlane", ROOT)
+    head = page_head("What decoding on the host costs", __doc__, what, "host_decode", ROOT)
     table = [COLUMNS, ["---", *["---:"] * (len(COLUMNS) - 1)], *rows]
     return (
-        "\n".join([*head, f"The lane decodes {decoding}.", "", *(f"| {' | '.join(line)} |" for line in table)]) + "\n"
+        "\n".join(
+            [*head, f"For the GPU images are decoded {decoding}.", "", *(f"| {' | '.join(line)} |" for line in table)]
+        )
+        + "\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""``gpuload bench`` and the lanes of images to a GPU: what it measures, which one to write, and what it cannot."""
+"""``gpuload bench`` and the ways of images to a GPU: what it measures, which one to write, and what it cannot."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 import gpuload as gl
 from gpuload import cli
 from gpuload import device as devices
-from gpuload.cli import bench_lanes
+from gpuload.cli import bench_ways
 from gpuload.cli.bench import loader_line
-from gpuload.cli.bench_lanes import LaneRate, LaneTable, compare_lanes
+from gpuload.cli.bench_ways import WayRate, WayTable, compare_ways
 from gpuload.cli.userops import find_ops, words_of
 from gpuload.errors import MissingPackageError
 from tests.imagefiles import jpeg
@@ -29,37 +29,37 @@ def photos(tmp_path):
     return folder
 
 
-class TestTheLaneToWrite:
+class TestTheWayToWrite:
     def test_is_the_fastest(self):
-        lanes = LaneTable(
-            (LaneRate(ARRAY, 4000.0, 1.0), LaneRate(DALI, 3000.0, 0.5), LaneRate(DALI_HOST, why_not="no DALI"))
+        ways = WayTable(
+            (WayRate(ARRAY, 4000.0, 1.0), WayRate(DALI, 3000.0, 0.5), WayRate(DALI_HOST, why_not="no DALI"))
         )
 
-        assert lanes.best == lanes.lanes[0]
-        assert lanes.reason() == 'executor="array" is 1.33 times as fast as executor="dali".'
+        assert ways.best == ways.ways[0]
+        assert ways.reason() == 'executor="array" is 1.33 times as fast as executor="dali".'
 
     def test_takes_the_least_processor_time_of_those_that_are_as_fast(self):
-        lanes = LaneTable((LaneRate(ARRAY, 1000.0, 1.0), LaneRate(DALI, 980.0, 0.25)))
+        ways = WayTable((WayRate(ARRAY, 1000.0, 1.0), WayRate(DALI, 980.0, 0.25)))
 
-        assert lanes.best == lanes.lanes[1]
-        assert lanes.reason() == (
+        assert ways.best == ways.ways[1]
+        assert ways.reason() == (
             'executor="dali" is as fast as executor="array", which takes 4.00 times its processor time.'
         )
 
     def test_may_be_the_only_one(self):
-        lanes = LaneTable((LaneRate(ARRAY, 1000.0, 1.0), LaneRate(DALI, why_not="no DALI")))
+        ways = WayTable((WayRate(ARRAY, 1000.0, 1.0), WayRate(DALI, why_not="no DALI")))
 
-        assert lanes.reason() == 'executor="array" is the only lane that was measured here.'
+        assert ways.reason() == 'executor="array" is the only way that was measured here.'
 
     def test_may_be_none(self):
-        lanes = LaneTable((LaneRate(DALI, why_not="no DALI"),))
+        ways = WayTable((WayRate(DALI, why_not="no DALI"),))
 
-        assert lanes.best is None
-        assert lanes.as_dict()["best_lane"] is None
+        assert ways.best is None
+        assert ways.as_dict()["best_way"] is None
 
 
 class FakeLoader:
-    """What is asked of a loader before one is made for each lane."""
+    """What is asked of a loader before one is made for each way."""
 
     def __init__(self, device="gpu:0", ops=None, executor="array", decode="auto", on_host=False):
         self.device, self.ops, self.executor = device, ops or [gl.ops.Decode()], executor
@@ -77,7 +77,7 @@ class FakeLoader:
         return f"executor:  {self.executor} (asked for)\ndecoding:  on {self.place} (for a reason)\ndevice:    gpu:0"
 
 
-class TestLanesAreMeasured:
+class TestWaysAreMeasured:
     def test_in_turns_and_the_faster_turn_counts(self):
         rates, order = iter([100.0, 300.0, 200.0, 250.0, 150.0, 90.0]), []
 
@@ -85,12 +85,12 @@ class TestLanesAreMeasured:
             order.append(arguments)
             return FakeLoader(**arguments)
 
-        lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (next(rates), seconds), 4.0)
+        ways = compare_ways(make, FakeLoader(), lambda loader, seconds: (next(rates), seconds), 4.0)
 
-        assert order == [*bench_lanes.LANES] * 2
-        assert [lane.records_per_s for lane in lanes.lanes] == [250.0, 300.0, 200.0]
-        assert {lane.core_ms for lane in lanes.lanes} == {2.0}  # of so many seconds a turn
-        assert lanes.auto == "on the host, by the core (for a reason)"
+        assert order == [*bench_ways.WAYS] * 2
+        assert [way.records_per_s for way in ways.ways] == [250.0, 300.0, 200.0]
+        assert {way.core_ms for way in ways.ways} == {2.0}  # of so many seconds a turn
+        assert ways.auto == "on the host, by the core (for a reason)"
 
     def test_one_that_cannot_be_made_is_told_with_its_remedy_and_not_tried_again(self):
         tried = []
@@ -101,11 +101,11 @@ class TestLanesAreMeasured:
                 raise MissingPackageError("x", cause="nvidia-dali is not installed", remedy="pip install it")
             return FakeLoader()
 
-        lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
+        ways = compare_ways(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
 
-        assert [lane.why_not for lane in lanes.lanes] == ["", *["x: nvidia-dali is not installed; pip install it"] * 2]
+        assert [way.why_not for way in ways.ways] == ["", *["x: nvidia-dali is not installed; pip install it"] * 2]
         assert len(tried) == 4
-        assert lanes.best.words == ARRAY
+        assert ways.best.words == ARRAY
 
     def test_one_that_dali_or_cuda_fails_at_is_told_and_the_others_are_measured(self):
         def make(**arguments):
@@ -113,9 +113,9 @@ class TestLanesAreMeasured:
                 raise RuntimeError("CUDA runtime API error\nno kernel image")
             return FakeLoader(**arguments)
 
-        lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
+        ways = compare_ways(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
 
-        assert [lane.why_not for lane in lanes.lanes] == ["", "", "failed: CUDA runtime API error no kernel image"]
+        assert [way.why_not for way in ways.ways] == ["", "", "failed: CUDA runtime API error no kernel image"]
 
     @pytest.mark.parametrize(
         ("executor", "twins"),
@@ -128,45 +128,45 @@ class TestLanesAreMeasured:
         def make(**arguments):
             return FakeLoader(**{**arguments, "executor": executor}, on_host=True)
 
-        lanes = compare_lanes(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
+        ways = compare_ways(make, FakeLoader(), lambda loader, seconds: (100.0, 1.0), 1.0)
 
-        assert [lane.why_not.removeprefix("does the same as ") for lane in lanes.lanes] == ["", *twins]
+        assert [way.why_not.removeprefix("does the same as ") for way in ways.ways] == ["", *twins]
 
     def test_not_of_records_that_no_op_decodes(self):
-        assert compare_lanes(FakeLoader, FakeLoader(ops=(gl.ops.Cast("float32"),)), None, 1.0) is None
+        assert compare_ways(FakeLoader, FakeLoader(ops=(gl.ops.Cast("float32"),)), None, 1.0) is None
 
     def test_not_without_a_gpu_and_the_reason_is_told(self, monkeypatch):
         monkeypatch.setattr(devices, "choose", lambda device: ("cpu", "CuPy is not installed"))
 
-        lanes = compare_lanes(FakeLoader, FakeLoader(device="cpu"), None, 1.0)
+        ways = compare_ways(FakeLoader, FakeLoader(device="cpu"), None, 1.0)
 
-        assert lanes == LaneTable(why_not="there is no GPU to measure them on: CuPy is not installed")
+        assert ways == WayTable(why_not="there is no GPU to measure them on: CuPy is not installed")
 
     def test_not_where_a_cpu_was_asked_for_beside_a_gpu(self, monkeypatch):
         monkeypatch.setattr(devices, "choose", lambda device: ("gpu:0", "there is one"))
 
-        assert compare_lanes(FakeLoader, FakeLoader(device="cpu"), None, 1.0) is None
+        assert compare_ways(FakeLoader, FakeLoader(device="cpu"), None, 1.0) is None
 
 
-def test_without_a_gpu_bench_says_that_lanes_are_not_measured(photos, capsys, monkeypatch):
+def test_without_a_gpu_bench_says_that_ways_are_not_measured(photos, capsys, monkeypatch):
     monkeypatch.setattr(devices, "choose", lambda device: ("cpu", "CuPy finds no CUDA driver"))
     call = ["bench", str(photos), "--batch-size", "4", "--seconds", "0.1"]
 
     assert cli.main(call) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Not measured: the lanes of images to a GPU, for there is no GPU to measure them on: CuPy finds no" in text
+    assert "Not measured: the ways of images to a GPU, for there is no GPU to measure them on: CuPy finds no" in text
     assert "Write:" not in text
     assert cli.main([*call, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["lanes"], document["best_lane"], document["loader_line"]) == ([], None, "")
-    assert document["lanes_why_not"].startswith("there is no GPU to measure them on: ")
+    assert (document["ways"], document["best_way"], document["loader_line"]) == ([], None, "")
+    assert document["ways_why_not"].startswith("there is no GPU to measure them on: ")
 
 
-def test_of_rows_bench_says_nothing_about_lanes(tmp_path, capsys):
+def test_of_rows_bench_says_nothing_about_ways(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", np.zeros((100, 8), np.float32))
 
     assert cli.main(["bench", str(tmp_path / "rows.npy"), "--seconds", "0.1", "--device", "cpu", "--json"]) == 0
-    assert "lanes" not in json.loads(capsys.readouterr().out)
+    assert "ways" not in json.loads(capsys.readouterr().out)
 
 
 class TestTheLineToWrite:
@@ -181,23 +181,23 @@ class TestTheLineToWrite:
     @pytest.mark.parametrize(("name", "ops"), [("train", "train"), ("make", "make()"), ("one", "[one]")])
     def test_has_ops_of_a_file_as_they_are_written(self, name, ops, tmp_path):
         text = "import gpuload as gl\none = gl.ops.Decode()\ntrain = [one]\ndef make(): return train\n"
-        (tmp_path / "ops_of_lanes.py").write_text(text)
-        option = f"{tmp_path / 'ops_of_lanes.py'}:{name}"
+        (tmp_path / "ops_of_ways.py").write_text(text)
+        option = f"{tmp_path / 'ops_of_ways.py'}:{name}"
 
         find_ops(option)
 
-        assert words_of(option) == (f"from ops_of_lanes import {name}\n", ops)
+        assert words_of(option) == (f"from ops_of_ways import {name}\n", ops)
 
 
 @pytest.mark.gpu
 @pytest.mark.timeout(300)
-def test_bench_measures_the_lanes_on_a_gpu_and_its_line_makes_that_loader(photos, capsys):
+def test_bench_measures_the_ways_on_a_gpu_and_its_line_makes_that_loader(photos, capsys):
     call = ["bench", str(photos), "--batch-size", "4", "--seconds", "0.2", "--device", "gpu"]
 
     assert cli.main(call) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
-    table = lines.index(next(line for line in lines if line.startswith("lanes to the GPU")))
+    table = lines.index(next(line for line in lines if line.startswith("ways to the GPU")))
     assert [line.split("  ")[0] for line in lines[table + 1 :] if line.startswith("executor=")][:1] == [ARRAY]
     assert "Without these arguments images are decoded on the host, by " in " ".join(text.split())
     (line,) = [line.strip() for line in lines if line.startswith("    loader = ")]
@@ -208,7 +208,7 @@ def test_bench_measures_the_lanes_on_a_gpu_and_its_line_makes_that_loader(photos
         assert (batch["image"].shape, loader.device) == ((4, 224, 224, 3), "gpu:0")
     assert cli.main([*call, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    (array,) = [lane for lane in document["lanes"] if lane["words"] == ARRAY]
+    (array,) = [way for way in document["ways"] if way["words"] == ARRAY]
     assert array["records_per_s"] > 0
     assert array["core_ms"] > 0
-    assert document["loader_line"].endswith(f"{document['best_lane']})")
+    assert document["loader_line"].endswith(f"{document['best_way']})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuload.executors.lanes import CPU_ENDINGS, MIN_CORES, Conditions, place_by_rule
+from gpuload.executors.decoding import CPU_ENDINGS, MIN_CORES, Conditions, place_by_rule
 
 
 @pytest.mark.parametrize(
