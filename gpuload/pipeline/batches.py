@@ -530,7 +530,7 @@ def explain(error: Exception, step: Step) -> Exception:
         change = "have the ops make smaller images"
         if num_records > 1:
             change = f"use a smaller batch_size, {num_records // 2} or less"
-        if step.card is not None:
+        if step.card is not None and step.card.has_rows:
             change = f"write a smaller memory= in cache(device=True), so that more is left for batches; or {change}"
         problem = DeviceError(
             f"{problem.what} for {num_records} records of step {position.step}",

@@ -397,13 +397,51 @@ def test_a_gpu_that_becomes_full_while_records_stay_there_has_the_others_read_in
     loader.close()
 
 
+def resident_on(memory_bytes: int, budget: int | None = None) -> gl.Loader:
+    """Return a loader of 256 records of 3 KB that stay on a GPU of which so many bytes are free."""
+    device.cupy().get_default_memory_pool().free_all_blocks()
+    free, total = device.card_bytes("gpu:0")
+    emulated_gpu.configure(memory_bytes=total - free + memory_bytes)
+    images = np.random.default_rng(0).integers(0, 256, (256, 32, 32, 3), np.uint8)
+    words: dict[str, Any] = {"ops": [gl.ops.Normalize(1.0, 2.0)], "device": "gpu", "executor": "array", "prefetch": 2}
+    return gl.Loader(gl.arrays(image=images), 16, **words).cache(device=True, memory=budget)
+
+
+@pytest.mark.parametrize("budget", [None, 2_500_000])
+def test_rows_that_stay_on_the_gpu_leave_room_for_the_batches(budget, caplog):
+    try:
+        with resident_on(2_500_000, budget) as loader:
+            for epoch in range(3):
+                assert [batch.step for batch in loader.epoch(epoch)] == list(range(16))
+            (num_records,) = re.findall(r"(\d+) of 256 records are in the memory", loader.describe())
+            assert 16 < int(num_records) < 256
+            assert f"{256 - int(num_records)} do not fit" in loader.describe()
+        assert "gpu:0 has no more memory beside the batches: " in caplog.text
+    finally:
+        emulated_gpu.configure()
+
+
+def test_a_gpu_that_becomes_full_behind_the_first_epoch_is_an_error_that_names_the_budget():
+    batches = []
+    try:
+        with resident_on(3_000_000) as loader:
+            assert [batch.step for batch in loader] == list(range(16))
+            with pytest.raises(device.DeviceError, match=r"write a smaller memory= in cache[\s\S]*smaller batch_size"):
+                batches.extend(loader)  # all of them in the memory of the GPU at once
+            position = loader.position.step
+            batches.clear()
+            assert [batch.step for batch in loader] == list(range(position, 16))
+    finally:
+        emulated_gpu.configure()
+
+
 def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():
     emulated_gpu.configure(memory_bytes=1 << 10)
     device.cupy().get_default_memory_pool().free_all_blocks()
     try:
         with pytest.raises(device.DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"):
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu"))
-        with pytest.raises(device.DeviceError, match=r"write a smaller memory= in cache[\s\S]*smaller batch_size"):
+        with pytest.raises(device.DeviceError, match=r"remedy: use a smaller batch_size, 131072"):  # no row is there
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu").cache(device=True))
         assert len(list(make_loader("cpu"))) == NUM_BATCHES
     finally:
