@@ -24,6 +24,9 @@ from PIL import Image
 import gpuload as gl
 from gpuload import device
 from gpuload.bridges import common
+from gpuload.order import Position
+from gpuload.pipeline.batches import explain
+from gpuload.pipeline.step import Step
 from tests import emulated_gpu
 
 pytestmark = [
@@ -273,7 +276,7 @@ def test_a_gpu_that_is_lost_between_two_batches_ends_its_loader_alone():
 @pytest.mark.parametrize(
     ("error", "stays", "text"),
     [
-        (emulated_gpu.OUT_OF_MEMORY, True, r"no memory left for \d+ records of step \d+[\s\S]*smaller batch_size, \d"),
+        (emulated_gpu.OUT_OF_MEMORY, True, r"no memory left for \d+ records of steps? \d+[\s\S]*smaller batch_size, \d"),
         (emulated_gpu.LAUNCH_FAILURE, True, r"a call of CUDA failed[\s\S]*stays behind its last batch"),
     ],
     ids=["full", "lost"],
@@ -343,6 +346,16 @@ def test_a_batch_larger_than_the_gpu_is_an_error_with_a_batch_size_that_fits():
         emulated_gpu.configure()
     with make_files("gpu").replace(batch_size=4) as loader:
         assert len(list(loader)) == 2
+
+
+def test_of_short_steps_that_are_done_together_the_error_names_a_size_below_that_of_a_batch():
+    with make_rows("gpu") as loader:
+        step = Step(loader._session.recipe, loader._session.ring, loader._session.counters, Position(0, 2), 4)
+        step.run()
+        problem = explain(device.cupy().cuda.runtime.CUDARuntimeError(emulated_gpu.OUT_OF_MEMORY), step)
+    assert problem.what == "the GPU has no memory left for 32 records of steps 2 to 5"
+    assert problem.remedy.startswith("use a smaller batch_size, 4 or less")
+    assert problem.__notes__[0].startswith("epoch 0, steps 2 to 5: the loader stays")
 
 
 PROGRAM = """
