@@ -114,12 +114,17 @@ class CardCache:
                 remedy=f"write cache(device=True, memory={max(1, int(free * FREE_PART))}), or leave memory= out for "
                 "half of what is free",
             )
-        self.most_records = self._budget_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
+        budget_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
+        self.most_records = self._budget_records = budget_records
         if num_records and not self.most_records:
+            most_bytes = min(num_records * record_bytes, free)
+            change = f"write cache(device=True, memory={most_bytes}); other records are read each time"
+            if most_bytes < record_bytes:
+                change = 'have the memory of the host keep them: cache(memory="8GB")'
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
                 cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are free",
-                remedy=f"write cache(device=True, memory={num_records * record_bytes}) for all records, if they fit",
+                remedy=change,
             )
         self._title, self._num_records, self._record_bytes = title, num_records, max(record_bytes, 1)
         self._piece_rows: list[int] = []  # of each piece of all columns
