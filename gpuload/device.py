@@ -345,6 +345,12 @@ def card_bytes(device: str) -> tuple[int, int]:
     return _ask_card(device, lambda: cupy().cuda.runtime.memGetInfo())
 
 
+def empty_pool(device: str) -> None:
+    """Give the idle memory of CuPy's pool on a GPU back to CUDA, as far as no work that is queued uses it."""
+    with suppress(Exception), cupy().cuda.Device(number(device)):  # a GPU that is lost says so at the next call
+        cupy().get_default_memory_pool().free_all_blocks()
+
+
 def pool_bytes(device: str) -> tuple[int, int]:
     """Return how many bytes of CuPy's memory pool on a GPU are in use, and how many are idle."""
     pool = cupy().get_default_memory_pool()

@@ -401,6 +401,7 @@ def test_memory_of_a_loader_that_was_dropped_is_free_for_the_next():
 @gpu
 @pytest.mark.parametrize("memory", ["200TB", 1 << 50])
 def test_a_gpu_without_room_is_an_error_that_says_how_much_is_free(memory):
+    devices.empty_pool("gpu:0")
     free = devices.card_bytes("gpu:0")[0]
     with pytest.raises(TooLargeError, match=f"{free} of its") as caught:
         on_gpu(records()).cache(device=True, memory=memory)
@@ -411,6 +412,7 @@ def test_a_gpu_without_room_is_an_error_that_says_how_much_is_free(memory):
 
 @gpu
 def test_a_budget_below_a_record_is_an_error_with_one_that_can_be_had():
+    devices.empty_pool("gpu:0")
     sources = {50 * ROW_BYTES: records(), devices.card_bytes("gpu:0")[0]: gl.records(
         1 << 40, lambda numbers: {"x": np.zeros((len(numbers), 8), np.float32)}, fields={"x": ("float32", (8,))}
     )}  # fmt: skip

@@ -529,9 +529,12 @@ def explain(error: Exception, step: Step) -> Exception:
     last = position.step + step.num_steps - 1
     steps = f"step {last}" if step.num_steps == 1 else f"steps {position.step} to {last}"
     if devices.is_out_of_memory(error):
-        change, batch_size = "have the ops make smaller images", step.recipe.plan.most_records
+        recipe = step.recipe
+        batch_size, is_ahead = recipe.plan.most_records, recipe.num_ahead > 1 or recipe.num_joined > 1
+        changes = ["prefetch=1"] if is_ahead else []
         if batch_size > 1:
-            change = f"use a smaller batch_size, {batch_size // 2} or less"
+            changes = [f"a smaller batch_size, {batch_size // 2} or less", *changes]
+        change = f"use {', or '.join(changes)}" if changes else "have the ops make smaller images"
         if step.card is not None and step.card.has_rows:
             change = f"write a smaller memory= in cache(device=True), so that more is left for batches; or {change}"
         problem = DeviceError(

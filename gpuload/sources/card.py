@@ -105,6 +105,7 @@ class CardCache:
 
     def __init__(self, title: str, device: str, budget: int | None, num_records: int, record_bytes: int) -> None:
         self.device, self.lock, self.events = device, threading.Lock(), dict[Any, Any]()
+        devices.empty_pool(device)  # of batches of before, which were larger maybe
         free, total = devices.card_bytes(device)
         self.budget_bytes = int(free * FREE_PART) if budget is None else budget
         if self.budget_bytes > free:

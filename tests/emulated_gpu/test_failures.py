@@ -354,7 +354,7 @@ def test_of_short_steps_that_are_done_together_the_error_names_a_size_below_that
         step.run()
         problem = explain(device.cupy().cuda.runtime.CUDARuntimeError(emulated_gpu.OUT_OF_MEMORY), step)
     assert problem.what == "the GPU has no memory left for 32 records of steps 2 to 5"
-    assert problem.remedy.startswith("use a smaller batch_size, 4 or less")
+    assert problem.remedy.startswith("use a smaller batch_size, 4 or less, or prefetch=1; ")
     assert problem.__notes__[0].startswith("epoch 0, steps 2 to 5: the loader stays")
 
 
@@ -410,11 +410,16 @@ def test_a_gpu_that_becomes_full_while_records_stay_there_has_the_others_read_in
     loader.close()
 
 
-def resident_on(memory_bytes: int, budget: int | None = None) -> gl.Loader:
-    """Return a loader of 256 records of 3 KB that stay on a GPU of which so many bytes are free."""
-    device.cupy().get_default_memory_pool().free_all_blocks()
+def leave_free(memory_bytes: int) -> None:
+    """Have a GPU of which so many bytes are free."""
+    device.empty_pool("gpu:0")
     free, total = device.card_bytes("gpu:0")
     emulated_gpu.configure(memory_bytes=total - free + memory_bytes)
+
+
+def resident_on(memory_bytes: int, budget: int | None = None) -> gl.Loader:
+    """Return a loader of 256 records of 3 KB that stay on a GPU of which so many bytes are free."""
+    leave_free(memory_bytes)
     images = np.random.default_rng(0).integers(0, 256, (256, 32, 32, 3), np.uint8)
     words: dict[str, Any] = {"ops": [gl.ops.Normalize(1.0, 2.0)], "device": "gpu", "executor": "array", "prefetch": 2}
     return gl.Loader(gl.arrays(image=images), 16, **words).cache(device=True, memory=budget)
@@ -444,6 +449,17 @@ def test_a_gpu_that_becomes_full_behind_the_first_epoch_is_an_error_that_names_t
             position = loader.position.step
             batches.clear()
             assert [batch.step for batch in loader] == list(range(position, 16))
+    finally:
+        emulated_gpu.configure()
+
+
+def test_idle_memory_of_batches_of_before_is_free_for_a_cache():
+    try:
+        leave_free(4_000_000)
+        with device.Lane("gpu:0") as lane:
+            lane.unused(3_000_000)
+        with make_loader("gpu").cache(device=True, memory=2_000_000) as loader:
+            assert "2 MB" in loader.describe()
     finally:
         emulated_gpu.configure()
 
