@@ -342,12 +342,29 @@ _copies: deque[tuple[NDArray[Any], Any]] = deque()  # host memory that a GPU may
 def card_bytes(device: str) -> tuple[int, int]:
     """Return how many bytes of a GPU's memory are free, and how many it has."""
     _free_dropped_memory()  # it is free for whoever is told
+    return _ask_card(device, lambda: cupy().cuda.runtime.memGetInfo())
+
+
+def empty_pool(device: str) -> None:
+    """Give the idle memory of CuPy's pool on a GPU back to CUDA, as far as no work that is queued uses it."""
+    with suppress(Exception), cupy().cuda.Device(number(device)):  # a GPU that is lost says so at the next call
+        cupy().get_default_memory_pool().free_all_blocks()
+
+
+def pool_bytes(device: str) -> tuple[int, int]:
+    """Return how many bytes of CuPy's memory pool on a GPU are in use, and how many are idle."""
+    pool = cupy().get_default_memory_pool()
+    return _ask_card(device, lambda: (pool.used_bytes(), pool.free_bytes()))
+
+
+def _ask_card(device: str, question: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    """Return two numbers that CUDA or CuPy has of a GPU; an error of CUDA is a ``DeviceError``."""
     try:
         with cupy().cuda.Device(number(device)):
-            free, total = cupy().cuda.runtime.memGetInfo()
+            first, second = question()
+            return int(first), int(second)
     except Exception as error:
         raise failure(error) from error
-    return int(free), int(total)
 
 
 class CardMemory:

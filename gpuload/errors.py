@@ -66,7 +66,7 @@ class GpuloadError(Exception):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.cause, self.remedy)
+        return _rebuild, (type(self), self.what, self.cause, self.remedy), self.__dict__
 
 
 def _rebuild(kind: type[GpuloadError], what: str, cause: str, remedy: str) -> GpuloadError:
@@ -146,7 +146,23 @@ class DeviceError(GpuloadError, RuntimeError):
 
 
 class PixelError(GpuloadError, RuntimeError):
-    """A record of a batch has other values than the array executor makes on the CPU, by more than the ops allow."""
+    """A record of a batch has other values than the array executor makes on the CPU, by more than the ops allow.
+
+    Attributes:
+        record: its number in the source, as ``batch.records`` has it.
+        epoch, step: of the batch.
+        field: that differs.
+        ops: the names of the ops that made it, ``("Decode", "Resize")``.
+        device, executor: on which, and by which, they were run: ``"gpu:0"`` and ``"array"``.
+        value: of the field, as it was in the batch: an array, a number or a text.
+        expected: the same, as the CPU makes it; None where the CPU refuses the record.
+    """
+
+    record = epoch = step = -1
+    field = device = executor = ""
+    ops: tuple[str, ...] = ()
+    value: Any = None
+    expected: Any = None
 
 
 class MissingPackageError(GpuloadError, ImportError):

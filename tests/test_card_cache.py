@@ -401,14 +401,25 @@ def test_memory_of_a_loader_that_was_dropped_is_free_for_the_next():
 @gpu
 @pytest.mark.parametrize("memory", ["200TB", 1 << 50])
 def test_a_gpu_without_room_is_an_error_that_says_how_much_is_free(memory):
+    devices.empty_pool("gpu:0")
     free = devices.card_bytes("gpu:0")[0]
     with pytest.raises(TooLargeError, match=f"{free} of its") as caught:
         on_gpu(records()).cache(device=True, memory=memory)
     size = int(caught.value.remedy.partition("memory=")[2].partition(")")[0])
     assert size == free // 2
     on_gpu(records()).cache(device=True, memory=size).close()
-    with pytest.raises(TooLargeError, match="one record takes"):
-        on_gpu(records()).cache(device=True, memory=3)
+
+
+@gpu
+def test_a_budget_below_a_record_is_an_error_with_one_that_can_be_had():
+    devices.empty_pool("gpu:0")
+    sources = {50 * ROW_BYTES: records(), devices.card_bytes("gpu:0")[0]: gl.records(
+        1 << 40, lambda numbers: {"x": np.zeros((len(numbers), 8), np.float32)}, fields={"x": ("float32", (8,))}
+    )}  # fmt: skip
+    for size, source in sources.items():
+        with pytest.raises(TooLargeError, match="one record takes") as caught:
+            on_gpu(source.cache(device=True, memory=3), [], shuffle=False)
+        assert f"write cache(device=True, memory={size});" in caught.value.remedy
 
 
 @gpu

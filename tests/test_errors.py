@@ -59,6 +59,15 @@ def test_an_error_survives_the_way_between_processes(kind):
     assert str(error).endswith("bring it back")
 
 
+def test_notes_and_parts_of_an_error_survive_it_too():
+    error = errors.PixelError("record 3", cause="a wrong kernel", remedy="none")
+    error.record, error.value = 3, [165, 88]
+    errors.add_note(error, "epoch 0")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.record, again.value, again.expected, again.field) == (3, [165, 88], None, "")
+    assert again.__notes__ == ["epoch 0"]
+
+
 def test_a_place_is_put_in_front():
     assert str(errors.SpecError("no field 'x'").within("ops[2]")) == "ops[2]: no field 'x'"
 

@@ -142,10 +142,12 @@ def _worst(bounds: Sequence[Bound]) -> Bound:
 def _of_record(bound: Bound, field: Field) -> Bound:
     """Return a bound for the values of a single record; levels are no unit of floating-point numbers.
 
-    How many values may differ is true of many images: of one that is smooth, half of all sums may be halves.
+    How many values may differ is true of many images: of one that is smooth, half of all sums may be halves. Whole
+    numbers differ by one or not at all: a bound of rounding of floating-point numbers is none of theirs, however ops in
+    a choice loosen it.
     """
-    if bound == EXACT:
-        return bound
+    if bound == EXACT or (field.dtype.kind in "iu" and bound.largest < 1):
+        return EXACT
     if field.dtype.kind == "f" and bound.relative:
         return bound._replace(largest=0.0, share=1, shift=inf)
     return bound._replace(share=1, mean=RECORD_MEAN * bound.mean)

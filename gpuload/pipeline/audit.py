@@ -19,6 +19,7 @@ Memory   New memory for steps is filled with a pattern before it is used, so tha
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import threading
@@ -212,12 +213,14 @@ class _Result(NamedTuple):
         text: how.
         is_refusal: True if the CPU refuses the record.
         changes: True if the ops made something else of the record when it was made a second time.
+        expected: the value of the field, as the CPU makes it.
     """
 
     field: str
     text: str
     is_refusal: bool = False
     changes: bool = False
+    expected: Any = None
 
 
 class Auditor:
@@ -421,7 +424,8 @@ class Auditor:
             axes = axes_of(self._recipe.graph.spec_out[name])
             text = difference(row.values[name], expected[name], self._bounds[name], axes)
             if text:
-                return _Result(name, text, changes=self._changes(step, row, name, expected[name]))
+                changes = self._changes(step, row, name, expected[name])
+                return _Result(name, text, changes=changes, expected=expected[name])
         return _Result("", "")
 
     def _changes(self, step: Step, row: _Row, name: str, expected: Any) -> bool:
@@ -511,11 +515,17 @@ class Auditor:
         place = place if place.endswith(number) else f"{place} ({number} of the source)"
         if result.changes:
             alternative = "; write def f(x, rng): rng is a generator of the record's own, in place of np.random"
-        return PixelError(
+        error = PixelError(
             f"{place}, epoch {epoch}, step {row.step}: field {name!r} on {recipe.device}: {text}",
             cause=cause,
             remedy=f'{look}{alternative}; audit="count" goes on and counts',
         )
+        error.record, error.epoch, error.step, error.field = record, epoch, row.step, name
+        error.ops = tuple(type(op).__name__ for op in ops)
+        error.device, error.executor = recipe.device, self._executor
+        # Copies: a row on the host lies in memory of the loader.
+        error.value, error.expected = copy.copy(row.values[name]), copy.copy(result.expected)
+        return error
 
 
 def _function_name(op: Op) -> str:

@@ -526,20 +526,25 @@ def explain(error: Exception, step: Step) -> Exception:
     if problem is error or not isinstance(problem, DeviceError):
         return error
     position, num_records = step.position, step.records.size
+    last = position.step + step.num_steps - 1
+    steps = f"step {last}" if step.num_steps == 1 else f"steps {position.step} to {last}"
     if devices.is_out_of_memory(error):
-        change = "have the ops make smaller images"
-        if num_records > 1:
-            change = f"use a smaller batch_size, {num_records // 2} or less"
-        if step.card is not None:
+        recipe = step.recipe
+        batch_size, is_ahead = recipe.plan.most_records, recipe.num_ahead > 1 or recipe.num_joined > 1
+        changes = ["prefetch=1"] if is_ahead else []
+        if batch_size > 1:
+            changes = [f"a smaller batch_size, {batch_size // 2} or less", *changes]
+        change = f"use {', or '.join(changes)}" if changes else "have the ops make smaller images"
+        if step.card is not None and step.card.has_rows:
             change = f"write a smaller memory= in cache(device=True), so that more is left for batches; or {change}"
         problem = DeviceError(
-            f"{problem.what} for {num_records} records of step {position.step}",
+            f"{problem.what} for {num_records} records of {steps}",
             cause=problem.cause,
             remedy=f"{change}; nvidia-smi shows which processes have the GPU's memory",
         )
         problem.__cause__ = error
     note = (
-        f"epoch {position.epoch}, step {position.step}: the loader stays behind its last batch, and goes on there; "
+        f"epoch {position.epoch}, {steps}: the loader stays behind its last batch, and goes on there; "
         "so does one of a new process, by load_state_dict() of its state_dict()"
     )
     return add_note(problem, note)

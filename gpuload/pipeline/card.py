@@ -65,6 +65,11 @@ class CardPlaces:
         self.uploads: Indices = np.flatnonzero(is_missing)
         self._rows = list[Any]()  # uploaded, of each field: kernels know them by their addresses alone
 
+    @property
+    def has_rows(self) -> bool:
+        """True if rows lie on the GPU, so that a smaller budget would leave more to batches."""
+        return any(cache.num_records for cache in self._caches)
+
     def fields(self, uploads: Mapping[str, Any], recipe: Recipe, lane: devices.Lane) -> dict[str, RowAddresses]:
         """Return the fields of all rows; those that were uploaded are read where they are.
 

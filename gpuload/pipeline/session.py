@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # The errors of a source or op about its records: ours, and those of Python and NumPy about values that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
+# Of a GPU's memory for each batch: what the caller dropped comes back with the next one, and CuPy cuts what is free.
+ROOM = 2
 KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller that keeps more of them gets copies
 
 # The last of these stands for this process. To ask the system for its number takes longer, at each batch.
@@ -83,7 +85,7 @@ class Session:
         self.successor: Session | None = None
         self.card_caches = caches_of(recipe)
         for cache in self.card_caches:
-            cache.join(self)
+            cache.join(self, self._bytes_on_card())
         self._make_executor, self._process = make_executor, _processes[-1]
         allocate = devices.page_aligned if recipe.device == "cpu" else devices.pinned
         self.ring = Ring(
@@ -105,6 +107,11 @@ class Session:
         self._has_executor, self._step_time = executor is not None, StepTime()
         # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here keeps it alive.
         self._running: list[weakref.ref[Workers | Batches | Audits]] = []
+
+    def _bytes_on_card(self) -> int:
+        """Return the bytes of a GPU's memory for batches: those ahead, the one that is taken and that of the caller."""
+        recipe, num_groups = self.recipe, self.prefetch + 2 + (self._auditor is not None)
+        return ROOM * num_groups * (recipe.slot_bytes + recipe.num_joined * recipe.batch_bytes)
 
     def joining(self, position: Position) -> Joining:
         """Return which steps of an epoch from a position on are done together."""

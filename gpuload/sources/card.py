@@ -6,6 +6,8 @@
 Rows     A row is one field of one record, native and in C order. A loader copies the rows of a record to the GPU's
          memory when the record was uploaded for a batch, in the order in which records come, until they fill the
          budget. The records behind them come from the source each time.
+Room     Memory is taken in pieces, of each field one for the same records. What the batches of all loaders need beside
+         them stays free: records for which nothing more is left come from the source.
 Which    Fields of one size, of a dtype that a GPU has. The others come from the source each time.
 Shared   The rows belong to the source: all loaders of it, of its slices and splits, on the same GPU use the same ones.
          They are freed when the last of these loaders is closed.
@@ -94,7 +96,7 @@ class CardCache:
         device: which GPU.
         lock: is held while rows are copied, and marked as there.
         budget_bytes: that the rows may take.
-        most_records: that fit into them.
+        most_records: that fit into them, and into what is free beside the batches of all users.
         events: of each lane that copied rows: the event behind the last of them.
 
     Raises:
@@ -103,6 +105,7 @@ class CardCache:
 
     def __init__(self, title: str, device: str, budget: int | None, num_records: int, record_bytes: int) -> None:
         self.device, self.lock, self.events = device, threading.Lock(), dict[Any, Any]()
+        devices.empty_pool(device)  # of batches of before, which were larger maybe
         free, total = devices.card_bytes(device)
         self.budget_bytes = int(free * FREE_PART) if budget is None else budget
         if self.budget_bytes > free:
@@ -112,21 +115,23 @@ class CardCache:
                 remedy=f"write cache(device=True, memory={max(1, int(free * FREE_PART))}), or leave memory= out for "
                 "half of what is free",
             )
-        self.most_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
+        budget_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
+        self.most_records = self._budget_records = budget_records
         if num_records and not self.most_records:
+            most_bytes = min(num_records * record_bytes, free)
+            change = f"write cache(device=True, memory={most_bytes}); other records are read each time"
+            if most_bytes < record_bytes:
+                change = 'have the memory of the host keep them: cache(memory="8GB")'
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
                 cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are free",
-                remedy=f"write cache(device=True, memory={num_records * record_bytes}) for all records, if they fit",
+                remedy=change,
             )
-        self._num_records, self._record_bytes = num_records, record_bytes
-        self._is_full = False
+        self._title, self._num_records, self._record_bytes = title, num_records, max(record_bytes, 1)
+        self._piece_rows: list[int] = []  # of each piece of all columns
+        self._in_use_before = 0  # bytes of CuPy's pool, when the first user came
         self._columns: dict[tuple[int, int], CardColumn] = {}
-        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
-        if self.most_records < num_records:
-            log.warning("%s: %s", title, self.describe())
-        else:
-            log.info("%s: %s", title, self.describe())
+        self._users: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def column(self, leaf: int, number: int, field: Field) -> CardColumn:
         """Return the rows of a field of a leaf."""
@@ -135,17 +140,36 @@ class CardCache:
                 self._columns[leaf, number] = CardColumn(self, field, self._num_records)
             return self._columns[leaf, number]
 
-    def piece_rows(self, num_rows: int) -> int:
-        """Return for how many rows memory is taken behind the first ``num_rows``; 0 if there is no more."""
-        if self._is_full:
+    def piece_rows(self, place: int) -> int:
+        """Return for how many rows a column takes its piece number ``place``; 0 if there is no more."""
+        if sum(self._piece_rows[:place]) >= self.most_records:
             return 0
-        return min(max(1, PIECE_BYTES // max(self._record_bytes, 1)), self.most_records - num_rows)
+        if place == len(self._piece_rows):
+            self._bound()
+            num_rows = self.most_records - sum(self._piece_rows)
+            self._piece_rows.append(min(max(1, PIECE_BYTES // self._record_bytes), num_rows))
+        return self._piece_rows[place]
 
-    def stop(self, cause: str) -> None:
-        """Take no more memory."""
-        if not self._is_full:
-            self._is_full = True
-            log.warning("%s: %s", cause, self.describe())
+    def _bound(self) -> None:
+        """Have no more records than fit beside the batches of all users now."""
+        free, _ = devices.card_bytes(self.device)
+        in_use, idle = devices.pool_bytes(self.device)
+        # What CuPy's pool has given out since there is a user is taken for memory of batches.
+        of_batches = idle + max(0, in_use - self._in_use_before)
+        room = free - max(0, sum(self._users.values()) - of_batches)
+        limit = sum(self._piece_rows) + max(0, room) // self._record_bytes
+        if limit < self.most_records:
+            self.most_records = limit
+            self._tell(f"{self.device} has no more memory beside the batches")
+
+    def stop(self, place: int) -> None:
+        """Take no more memory: there was none for piece number ``place`` of a column."""
+        self.most_records = sum(self._piece_rows[:place])
+        self._tell(f"{self.device} has no memory left")
+
+    def _tell(self, cause: str = "") -> None:
+        level = logging.WARNING if self.most_records < self._num_records else logging.INFO
+        log.log(level, "%s: %s", cause or self._title, self.describe())
 
     @property
     def num_records(self) -> int:
@@ -154,34 +178,39 @@ class CardCache:
 
     def describe(self) -> str:
         """Return how many records lie on the GPU, and how many never will, in one line."""
-        limit = self.num_records if self._is_full else self.most_records
         num_bytes = sum(column.num_rows * column.row_bytes for column in self._columns.values())
         line = (
             f"{self.num_records} of {self._num_records} records are in the memory of {self.device}, "
             f"{num_bytes / 1e6:.3g} MB of at most {self.budget_bytes / 1e6:.4g} MB"
         )
-        if limit < self._num_records:
-            return f"{line}; {self._num_records - limit} do not fit and come from the source in each epoch"
-        if self.num_records < limit:
+        if self.most_records < self._num_records:
+            num_left = self._num_records - self.most_records
+            return f"{line}; {num_left} do not fit and come from the source in each epoch"
+        if self.num_records < self.most_records:
             return f"{line}; the others follow as they are first read"
         return line
 
-    def join(self, user: Any) -> None:
-        """Add a user of the rows, which is referred to weakly."""
+    def join(self, user: Any, batch_bytes: int) -> None:
+        """Add a user of the rows, which is referred to weakly, and so many bytes for its batches beside them."""
         with self.lock:
-            self._users.add(user)
+            if not self._users:
+                self._in_use_before = devices.pool_bytes(self.device)[0]
+                self._tell()
+            self._users[user] = batch_bytes
+            self._bound()
 
     def leave(self, user: Any) -> None:
         """Take a user away, of whose lane all work has run; with the last one the rows are freed."""
         with self.lock:
             if user not in self._users:
                 return
-            self._users.discard(user)
+            del self._users[user]
             if not self._users:
                 for column in self._columns.values():
                     column.free()
                 self.events.clear()
-                self._is_full = False
+                self._piece_rows.clear()
+                self.most_records = self._budget_records
 
 
 class CardColumn:
@@ -215,12 +244,12 @@ class CardColumn:
 
     def _take_piece(self) -> bool:
         """Take memory for more rows; False if there is none."""
-        num_rows = self.cache.piece_rows(self.num_rows)
-        if num_rows <= 0:
+        num_rows = self.cache.piece_rows(len(self._pieces))
+        if not num_rows:
             return False
         piece = devices.CardMemory.take(num_rows * self.row_bytes, self.cache.device)
         if piece is None:
-            self.cache.stop(f"{self.cache.device} has no memory left")
+            self.cache.stop(len(self._pieces))
             return False
         self._pieces.append(piece)
         self._next, self._end = piece.address, piece.address + num_rows * self.row_bytes

@@ -24,6 +24,9 @@ from PIL import Image
 import gpuload as gl
 from gpuload import device
 from gpuload.bridges import common
+from gpuload.order import Position
+from gpuload.pipeline.batches import explain
+from gpuload.pipeline.step import Step
 from tests import emulated_gpu
 
 pytestmark = [
@@ -273,7 +276,7 @@ def test_a_gpu_that_is_lost_between_two_batches_ends_its_loader_alone():
 @pytest.mark.parametrize(
     ("error", "stays", "text"),
     [
-        (emulated_gpu.OUT_OF_MEMORY, True, r"no memory left for \d+ records of step \d+[\s\S]*smaller batch_size, \d"),
+        (emulated_gpu.OUT_OF_MEMORY, True, r"no memory left for \d+ records of steps? \d[\s\S]*smaller batch_size"),
         (emulated_gpu.LAUNCH_FAILURE, True, r"a call of CUDA failed[\s\S]*stays behind its last batch"),
     ],
     ids=["full", "lost"],
@@ -345,6 +348,16 @@ def test_a_batch_larger_than_the_gpu_is_an_error_with_a_batch_size_that_fits():
         assert len(list(loader)) == 2
 
 
+def test_of_short_steps_that_are_done_together_the_error_names_a_size_below_that_of_a_batch():
+    with make_rows("gpu") as loader:
+        step = Step(loader._session.recipe, loader._session.ring, loader._session.counters, Position(0, 2), 4)
+        step.run()
+        problem = explain(device.cupy().cuda.runtime.CUDARuntimeError(emulated_gpu.OUT_OF_MEMORY), step)
+    assert problem.what == "the GPU has no memory left for 32 records of steps 2 to 5"
+    assert problem.remedy.startswith("use a smaller batch_size, 4 or less, or prefetch=1; ")
+    assert problem.__notes__[0].startswith("epoch 0, steps 2 to 5: the loader stays")
+
+
 PROGRAM = """
 from tests import emulated_gpu
 emulated_gpu.install_from_environment()
@@ -397,13 +410,67 @@ def test_a_gpu_that_becomes_full_while_records_stay_there_has_the_others_read_in
     loader.close()
 
 
+def leave_free(memory_bytes: int) -> None:
+    """Have a GPU of which so many bytes are free."""
+    device.empty_pool("gpu:0")
+    free, total = device.card_bytes("gpu:0")
+    emulated_gpu.configure(memory_bytes=total - free + memory_bytes)
+
+
+def resident_on(memory_bytes: int, budget: int | None = None) -> gl.Loader:
+    """Return a loader of 256 records of 3 KB that stay on a GPU of which so many bytes are free."""
+    leave_free(memory_bytes)
+    images = np.random.default_rng(0).integers(0, 256, (256, 32, 32, 3), np.uint8)
+    words: dict[str, Any] = {"ops": [gl.ops.Normalize(1.0, 2.0)], "device": "gpu", "executor": "array", "prefetch": 2}
+    return gl.Loader(gl.arrays(image=images), 16, **words).cache(device=True, memory=budget)
+
+
+@pytest.mark.parametrize("budget", [None, 2_500_000])
+def test_rows_that_stay_on_the_gpu_leave_room_for_the_batches(budget, caplog):
+    try:
+        with resident_on(2_500_000, budget) as loader:
+            for epoch in range(3):
+                assert [batch.step for batch in loader.epoch(epoch)] == list(range(16))
+            (num_records,) = re.findall(r"(\d+) of 256 records are in the memory", loader.describe())
+            assert 16 < int(num_records) < 256
+            assert f"{256 - int(num_records)} do not fit" in loader.describe()
+        assert "gpu:0 has no more memory beside the batches: " in caplog.text
+    finally:
+        emulated_gpu.configure()
+
+
+def test_a_gpu_that_becomes_full_behind_the_first_epoch_is_an_error_that_names_the_budget():
+    batches = []
+    try:
+        with resident_on(3_000_000) as loader:
+            assert [batch.step for batch in loader] == list(range(16))
+            with pytest.raises(device.DeviceError, match=r"write a smaller memory= in cache[\s\S]*smaller batch_size"):
+                batches.extend(loader)  # all of them in the memory of the GPU at once
+            position = loader.position.step
+            batches.clear()
+            assert [batch.step for batch in loader] == list(range(position, 16))
+    finally:
+        emulated_gpu.configure()
+
+
+def test_idle_memory_of_batches_of_before_is_free_for_a_cache():
+    try:
+        leave_free(4_000_000)
+        with device.Lane("gpu:0") as lane:
+            lane.unused(3_000_000)
+        with make_loader("gpu").cache(device=True, memory=2_000_000) as loader:
+            assert "2 MB" in loader.describe()
+    finally:
+        emulated_gpu.configure()
+
+
 def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():
     emulated_gpu.configure(memory_bytes=1 << 10)
     device.cupy().get_default_memory_pool().free_all_blocks()
     try:
         with pytest.raises(device.DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"):
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu"))
-        with pytest.raises(device.DeviceError, match=r"write a smaller memory= in cache[\s\S]*smaller batch_size"):
+        with pytest.raises(device.DeviceError, match=r"remedy: use a smaller batch_size, 131072"):  # no row is there
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu").cache(device=True))
         assert len(list(make_loader("cpu"))) == NUM_BATCHES
     finally:

@@ -46,6 +46,13 @@ class TestABound:
     def test_of_ops_that_move_pixels_is_exact(self):
         assert bound_behind([gl.ops.RandomCrop(32), gl.ops.RandomFlip(), gl.ops.Transpose("CHW")]) == EXACT
 
+    def test_of_whole_numbers_is_no_rounding_of_others_also_behind_a_choice(self):
+        choice = gl.ops.OneOf([gl.ops.Invert(), gl.ops.Grayscale(p=1.0)])
+
+        assert bound_behind([choice], party="array on gpu") == EXACT
+        floats = Field("image", np.dtype(np.float32), (40, 40, 3), axes="HWC")
+        assert bound_behind([choice], floats, party="array on gpu").beyond > 0
+
     def test_is_kept_by_crops_and_flips_and_multiplied_by_a_scale(self):
         ops = [gl.ops.Resize(32, 32), gl.ops.RandomFlip(), gl.ops.RandomCrop(28)]
         assert bound_behind(ops) == HALVES._replace(share=1)  # of one image all may be halves

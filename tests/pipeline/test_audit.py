@@ -209,6 +209,14 @@ class TestARecordThatDiffers:
         assert "executor 'array' on cpu made it by RandomFlip Normalize" in error.cause
         assert f"loader.replace(audit=0).batch_at({step}, 0)" in error.remedy
         assert state_step == 1
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.record, again.epoch, again.step, again.field) == (BAD, 0, step, "image")
+        assert (again.ops, again.device, again.executor) == (("RandomFlip", "Normalize"), "cpu", "array")
+        with loader(audit=None, last_batch="pad") as plain:
+            batch = plain.batch_at(step)
+        assert np.array_equal(again.value, batch["image"][batch.records.tolist().index(BAD)])
+        shift_channel(again.expected)
+        np.testing.assert_allclose(again.value, again.expected, atol=1e-5)
 
     def test_of_a_row_that_nobody_wrote_shows_the_pattern(self, monkeypatch):
         run = ArrayRowExecutor.run
