@@ -138,17 +138,21 @@ Stream* null_stream(int device) {
   return stream;
 }
 
+// What is queued on a stream that is destroyed still runs, and the device is waited for until it has: its thread is the
+// one that forgets it. The caller holds the lock.
+void destroy(Stream* stream) {
+  stream->is_destroyed = true;
+  if (!stream->is_started) state.streams.erase(stream);
+  state.changed.notify_all();
+}
+
 // The default streams of a thread of the host, one for each device. When the thread ends, what was queued there still runs.
 struct ThreadStreams {
   std::map<int, Stream*> streams;
 
   ~ThreadStreams() {
     Lock lock(state.mutex);
-    for (auto& [device, stream] : streams) {
-      stream->is_destroyed = true;
-      state.streams.erase(stream);
-    }
-    state.changed.notify_all();
+    for (auto& [device, stream] : streams) destroy(stream);
   }
 };
 
@@ -178,7 +182,10 @@ void serve(Stream* stream) {
   Lock lock(state.mutex);
   for (;;) {
     state.changed.wait(lock, [&] { return !stream->work.empty() || stream->is_destroyed; });
-    if (stream->work.empty()) return;
+    if (stream->work.empty()) {
+      state.streams.erase(stream);
+      return;
+    }
     Work& work = stream->work.front();
     state.changed.wait(lock, [&] { return !work.awaited || work.awaited->passed >= work.point || state.broken; });
     auto run = std::move(work.run);
@@ -211,7 +218,7 @@ uint64_t queue(Stream* stream, std::function<void()> run, Event* awaited = nullp
   Lock lock(state.mutex);
   Stream* null = null_stream(stream->device);
   if (stream == null) {
-    for (Stream* other : state.streams)
+    for (Stream* other : std::set<Stream*>(state.streams))  // a copy: others come and go while this one waits
       if (other->is_blocking && other->device == stream->device) wait_until(lock, other, other->num_queued);
   } else if (stream->is_blocking) {
     wait_until(lock, null, null->num_queued);
@@ -352,7 +359,7 @@ extern "C" void emulated_fail(long call, int failure, int stays) {
   Lock lock(state.mutex);
   // What was queued on a broken device is dropped to its end: a kernel must not run without the copies before it.
   if (state.broken)
-    for (Stream* stream : state.streams) wait_until(lock, stream, stream->num_queued);
+    for (Stream* stream : std::set<Stream*>(state.streams)) wait_until(lock, stream, stream->num_queued);
   state.failing_call = call ? state.num_calls + call : 0;
   state.failure = static_cast<cudaError_t>(failure);
   state.failure_stays = stays;
@@ -669,9 +676,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   Stream* stream = find_stream(handle);
   if (cudaError_t error = check_stream(__func__, stream)) return error;
   Lock lock(state.mutex);
-  stream->is_destroyed = true;
-  state.streams.erase(stream);
-  state.changed.notify_all();
+  destroy(stream);
   return cudaSuccess;
 }
 

@@ -96,6 +96,21 @@ gate.set()
 event.synchronize()
 """
 
+# The same: the device is waited for until what was queued on a stream that is destroyed has run, too.
+DESTROYED = """
+memory, gate = cupy.zeros(8, np.uint8), threading.Event()
+cupy.cuda.Device(0).synchronize()
+stream = cupy.cuda.Stream(non_blocking=True)
+stream.launch_host_func(lambda _: gate.wait(10), None)
+with stream:
+    memory.fill(7)
+del stream
+threading.Timer(0.2, gate.set).start()
+cupy.cuda.Device(0).synchronize()
+assert gate.is_set()
+assert (memory.get() == 7).all()
+"""
+
 
 def run(program: str, *, late_us: int = 0, per_thread: bool = False) -> None:
     environment = emulated_gpu.environment()
@@ -120,3 +135,7 @@ def test_each_thread_waits_on_its_own_default_stream_for_an_event_of_several_bat
 
 def test_the_default_streams_of_two_threads_are_two():
     run(EMULATED, late_us=2000, per_thread=True)
+
+
+def test_the_work_of_a_stream_that_was_destroyed_is_waited_for():
+    run(DESTROYED)
