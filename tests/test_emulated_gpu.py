@@ -29,7 +29,7 @@ def test_the_gpu_lane_is_right_on_the_real_cupy_and_costs_no_more_calls_than_bef
 
 @needs_cupy
 def test_the_time_of_the_host_is_measured_also_of_what_is_checked():
-    command = [str(PYTHON), "-m", "tests.emulated_gpu.counts", "--host", "--only", "OneHot"]
+    command = [str(PYTHON), "-m", "tests.emulated_gpu.counts", "--host", "--only", "OneHot, a"]
 
     process = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
 
@@ -67,9 +67,17 @@ def test_what_is_written_is_what_is_read():
 
 
 def test_an_op_of_more_than_three_launches_is_named_but_for_those_that_draw_ops():
-    row = {"launches, images of one size": 4, "uploads, images of one size": 9}
+    row = {"launches, images of one size": 4, "uploads, images of one size": 1}
 
     assert opcounts.above({"Hue": row, "OneOf": row}) == ["Hue: 4 launches, images of one size, at most 3"]
+
+
+def test_more_than_one_upload_is_named_of_each_op():
+    row = {"launches, images of one size": 1, "uploads, images of one size": 2}
+
+    assert opcounts.above({"Hue": row, "OneOf": row}) == [
+        f"{name}: 2 uploads, images of one size, at most 1" for name in ("Hue", "OneOf")
+    ]
 
 
 def test_the_extra_for_cuda_13_brings_the_compiler_of_kernels():
