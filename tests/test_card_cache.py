@@ -111,9 +111,9 @@ def test_records_that_do_not_fit_are_read_in_each_epoch(memory, caplog):
 
 @gpu
 def test_of_records_that_lie_on_the_gpu_nothing_is_read_and_no_slot_is_uploaded(monkeypatch):
-    uploads, upload = [], devices.Lane.upload
+    uploads, upload = [], devices.Bundle.upload
     monkeypatch.setattr(
-        devices.Lane, "upload", lambda lane, values: uploads.append(values.nbytes) or upload(lane, values)
+        devices.Bundle, "upload", lambda bundle, values: uploads.append(values.nbytes) or upload(bundle, values)
     )
     reader = TallyReader(image=IMAGES, label=LABELS)
     with on_gpu(gl.records(50, reader), prefetch=1).cache(device=True) as loader:

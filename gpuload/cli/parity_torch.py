@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops.policies import OPERATIONS
+from gpuload.ops.policies import OPERATIONS, values_of
 
 Image = NDArray[np.uint8]
 Row = dict[str, Any]  # a row of an op's draw
@@ -124,7 +124,9 @@ def _policy(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     for number, level in zip(draw["op"].tolist(), draw["level"].tolist(), strict=True):
         name = OPERATIONS[number]
         if name == "Solarize":  # the threshold of torchvision.transforms, see ops.policies
-            result = transforms.functional.solarize(result, op.argument(name, level, image.shape))
+            size = np.array([image.shape[:2]], np.int32)
+            threshold = values_of(op.rule(name), np.array([level], np.float64), size)[0].item()
+            result = transforms.functional.solarize(result, threshold)
         else:
             result = policy._apply_image_or_video_transform(result, name, level, mode, policy._fill)
     return np.asarray(result)
