@@ -45,7 +45,7 @@ COLUMNS = (
 
 WAYS = ("gpuload_host", "gpuload", "gpuload_dali_host")
 OF_DALI = ("dali", "dali_cuda", "dali_host")  # where no measurement says otherwise
-OTHERS = ("torchcodec", "torch", "tfdata")
+LIBRARIES = ("torchcodec", "torch", "tfdata")
 NUM_OF_DALI = 3
 
 WARM_S, TIMED_S = 0.5, 1.2  # of a loader with so many cores
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     rates: dict[str, dict[int, float]] = {}
     problems: dict[str, str] = {}
     gpu_data.jpegs(options.smoke)
-    for name in (*WAYS, *best_of_dali(options.jpeg), *OTHERS):
+    for name in (*WAYS, *best_of_dali(options.jpeg), *LIBRARIES):
         rates[name] = {}
         left_s = end - perf_counter()
         if left_s < LEAST_S:

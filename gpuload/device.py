@@ -548,6 +548,11 @@ def elementwise(reads: str, writes: str, body: str, name: str) -> Kernel:
     return Kernel(cupy().ElementwiseKernel(reads, writes, body, name, options=("--fmad=false",)))
 
 
+def view_at(memory: Any, begin: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
+    """Return the bytes of an array on a GPU from ``begin`` on as another array; three views of views take longer."""
+    return type(memory)(shape, dtype, memory.data + begin)
+
+
 class Views(Sequence[Any]):
     """Images of different sizes that lie in one memory on a GPU: a table of them, and an array of each that is read.
 
@@ -589,7 +594,7 @@ class Views(Sequence[Any]):
         if not len(self) or not are_alike or (self._begins[1:] != self._begins[:-1] + sizes[:-1]).any():
             return None
         shape = int(self.shapes[:, 0].sum()), *self.shapes[0, 1:].tolist()
-        return type(self.memory)(shape, self._dtype, self.memory.data + int(self._begins[0]))
+        return view_at(self.memory, int(self._begins[0]), self._dtype, shape)
 
     def move(self, memory: Any) -> Views:
         """Return the same images in an array over the same bytes."""
@@ -605,9 +610,8 @@ class Views(Sequence[Any]):
         return next(iter(self[row : row + 1]))
 
     def __iter__(self) -> Iterator[Any]:
-        array, dtype, start = type(self.memory), self._dtype, self.memory.data
         for shape, begin in zip(self.shapes.tolist(), self._begins.tolist(), strict=True):
-            yield array(shape, dtype, start + begin)
+            yield view_at(self.memory, begin, self._dtype, shape)
 
 
 def as_list(values: Any) -> Any:

@@ -113,6 +113,21 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def images_of(dtype: str, count: int, channels: int = 3, *, are_alike: bool) -> list[Any]:
+    """Return noise of about 40 x 36 pixels, of one size or of many."""
+    random, sides = np.random.default_rng(3), [(40, 36)] * count
+    if not are_alike:
+        sides = [(40 + row % 3, 36 - row) for row in range(count)]
+    return [as_dtype(random.integers(0, 256, (*side, channels)), dtype) for side in sides]
+
+
+def as_dtype(levels: Any, dtype: str) -> Any:
+    """Return levels of 0 to 255 in a dtype; those of floating-point numbers are 0 to 1."""
+    if dtype.startswith("f"):
+        levels = levels / 255
+    return levels.astype(dtype)
+
+
 if __name__ == "__main__":
     page = PAGE.read_text(encoding="utf-8")
     assert TABLE.search(page), f"{PAGE} has no table of ops"

@@ -665,7 +665,7 @@ class TestImagesOverCores:
         assert (tmp_path / "cores.png").read_bytes().startswith(b"\x89PNG")
 
     def test_every_peer_is_one_of_the_question(self):
-        for name in (*gpu_cores.WAYS, *gpu_cores.OF_DALI, *gpu_cores.OTHERS):
+        for name in (*gpu_cores.WAYS, *gpu_cores.OF_DALI, *gpu_cores.LIBRARIES):
             assert gpu_jpeg.QUESTION.peer(name).name == name
 
     def test_threads_run_on_the_cores_alone_that_are_named(self):

@@ -255,7 +255,7 @@ def test_two_loaders_of_one_cache_share_the_rows_and_the_last_one_frees_them():
     assert len(list(val)) == 2
     assert (reader.counts == 1).all()
     val.close()
-    devices.cupy().get_default_memory_pool().free_all_blocks()
+    devices.empty_pool("gpu:0")
     assert devices.card_bytes("gpu:0")[0] >= free
 
 

@@ -422,10 +422,7 @@ def _images() -> Iterator[Finding]:
 def _decoding() -> Iterator[Finding]:
     """Give where images can be decoded, and which of these places ``executor="auto"`` takes for JPEGs of one size."""
     section, name = "decoding", decode.codec()
-    host_fault, device_fault = (
-        next((str(failure) for failure in trials.load(*place) if not failure.is_region), "")
-        for place in (ON_HOST, ON_DEVICE)
-    )
+    host_fault, device_fault = (str(trials.whole_failure(*place) or "") for place in (ON_HOST, ON_DEVICE))
     if name is None:
         about = "neither nvImageCodec nor Pillow is installed"
         yield Finding(section, "decoding on the host", ABSENT, about, install_command("images"))

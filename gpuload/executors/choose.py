@@ -93,8 +93,9 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
     # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a place.
-    _check_host(graph, _host_places(graph, device, ""), device)
-    decode, decode_reason = _place_to_decode(graph, device, request)
+    before_numpy = _host_places(graph, device, "")
+    _check_host(graph, before_numpy, device)
+    decode, decode_reason = _place_to_decode(graph, device, request, before_numpy)
     on_host = _host_places(graph, device, decode)
     _check_host(graph, on_host, device)
     behind = part_behind(graph, on_host)
@@ -139,12 +140,13 @@ def _executor(
     return "array", f"{of_numpy} runs on NumPy alone"
 
 
-def _place_to_decode(graph: Graph, device: str, request: ExecutorRequest) -> tuple[str, str]:
+def _place_to_decode(
+    graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]
+) -> tuple[str, str]:
     """Return where images are decoded, and why; "" and "" where no op decodes any."""
     decoding = [place for place, op in enumerate(graph.ops) if op.codec]
     if not decoding:
         return "", ""
-    before_numpy = _host_places(graph, device, "")
     if request.decode == DEVICE:
         _check_on_device(graph, device, request, before_numpy)
     if set(decoding) <= set(before_numpy):
@@ -178,8 +180,8 @@ def _conditions(graph: Graph, device: str, request: ExecutorRequest) -> Conditio
         wants_hardware=asks_for_hardware(graph.ops),
         num_cores=request.num_cores,
         endings=request.endings,
-        host_fault=str(_whole_failure("array", "cpu") or ""),
-        device_fault=str(_whole_failure("dali", device) or ""),
+        host_fault=str(trials.whole_failure("array", "cpu") or ""),
+        device_fault=str(trials.whole_failure("dali", device) or ""),
     )
 
 
@@ -192,8 +194,8 @@ def _place_on_cpu(graph: Graph, request: ExecutorRequest) -> tuple[str, str]:
     if any(op.needs_dali for op in graph.ops):
         return DEVICE, "DALI runs an op behind it"
     # Only where the other one is sound: a failure of both says something about the machine, not about the choice.
-    failure = _whole_failure("array", "cpu")
-    if _has_dali() and failure and not _whole_failure("dali", "cpu"):
+    failure = trials.whole_failure("array", "cpu")
+    if _has_dali() and failure and not trials.whole_failure("dali", "cpu"):
         _warn(f"DALI decodes images: {failure}")
         return DEVICE, str(failure)
     if codec() is None and _has_dali():
@@ -228,11 +230,6 @@ def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before
             cause="that op runs on NumPy, on the host, and what is before it does, too",
             remedy=remedy,
         )
-
-
-def _whole_failure(name: str, device: str) -> trials.Failure | None:
-    """Return the first format whose images an executor does not decode on a device."""
-    return next((failure for failure in trials.load(name, device) if not failure.is_region), None)
 
 
 def heed_failures(graph: Graph, choice: Choice, device: str) -> tuple[Graph, str]:

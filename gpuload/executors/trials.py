@@ -151,6 +151,11 @@ def load(executor: str, device: str) -> tuple[Failure, ...]:
     return tuple(f for f in failures if (f.executor, f.device) == (executor, device.partition(":")[0]))
 
 
+def whole_failure(executor: str, device: str) -> Failure | None:
+    """Return the first format whose whole images an executor does not decode on a device; see `load`."""
+    return next((failure for failure in load(executor, device) if not failure.is_region), None)
+
+
 def _read(**words: str) -> list[dict[str, Any]] | None:
     """Return the content of a file; None if there is none that can be believed."""
     if is_off():

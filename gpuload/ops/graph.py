@@ -125,7 +125,7 @@ class Graph:
         is. What an op makes beside one of them, other copies say, is not gone on with.
         """
         fields = set(names)
-        sources = [{*on, *([name] if name else [])} for on, name in zip(self.targets, self._size_fields, strict=True)]
+        sources = [{*on, *filter(None, [name])} for on, name in zip(self.targets, self._size_fields, strict=True)]
         for source_fields, draw_fields in zip(sources, self._draw_fields, strict=True):
             source_fields.update(draw_fields)
         pairs = list(zip(self.outputs, sources, strict=True))

@@ -220,8 +220,9 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         parts += [walk.mean, walk.scale]
     first, strides, size, num_words = 0, (0, 0, 0, 0), (walk.height, walk.width), 0
     if isinstance(x, VARYING):
-        address, down, across, deep, _ = places(x, walk.in_axes)
-        height, width = (tabulate(x)[:, 3 + walk.in_axes.index(axis)] for axis in "HW")
+        table = tabulate(x)
+        address, down, across, deep, _ = _places_in(table, walk.in_dtype.itemsize, walk.in_axes)
+        height, width = (table[:, 3 + walk.in_axes.index(axis)] for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
         span, num_words = int((abs(down) * height + abs(across) * width + abs(deep) * walk.channels).max()), 6
     else:
@@ -238,7 +239,11 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]
-    images = ends.pop(0) if isinstance(x, VARYING) else x.words if isinstance(x, RowAddresses) else 0
+    images: Any = 0
+    if isinstance(x, VARYING):
+        images = ends.pop(0)
+    elif isinstance(x, RowAddresses):
+        images = x.words
     draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
     blocks = -(-cuda.num_strips(out) // cuda.THREADS)
     lengths = (walk.window[1], walk.window[0]) if planes else (walk.channels, walk.window[1])
@@ -267,14 +272,18 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
         The addresses; the elements from row to row, from column to column, from channel to channel; the channels.
     """
     if isinstance(images, VARYING):
-        table, item = tabulate(images), images[0].itemsize
-        down, across, deep = (table[:, axes.index(axis)] // item for axis in "HWC")
-        return table[:, 6], down, across, deep, table[:, 3 + axes.index("C")]
+        return _places_in(tabulate(images), images[0].itemsize, axes)
     device.hold(images)
     item, next_image = images.itemsize, images.strides[0]
     addresses = images.data.ptr + next_image * np.arange(len(images), dtype=np.int64)
     strides = (images.strides[1 + axes.index(axis)] // item for axis in "HWC")
     return addresses, *strides, images.shape[1 + axes.index("C")]
+
+
+def _places_in(table: NDArray[np.int64], item_bytes: int, axes: str) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the same of a table of `tabulate`."""
+    down, across, deep = (table[:, axes.index(axis)] // item_bytes for axis in "HWC")
+    return table[:, 6], down, across, deep, table[:, 3 + axes.index("C")]
 
 
 def sizes(images: Any) -> NDArray[np.int32]:
@@ -283,8 +292,9 @@ def sizes(images: Any) -> NDArray[np.int32]:
         return images.shapes[:, :2].astype(np.int32)
     if isinstance(images, Ragged):
         return np.stack([images.lengths, np.full(len(images), images.payload.shape[1])], axis=1).astype(np.int32)
-    shapes = [image.shape[:2] for image in images] if isinstance(images, list) else [images.shape[1:3]]
-    return np.array(shapes, np.int32).reshape(len(shapes), 2)
+    if isinstance(images, list):
+        return np.array([image.shape[:2] for image in images], np.int32).reshape(len(images), 2)
+    return np.array([images.shape[1:3]], np.int32)
 
 
 def tabulate(images: Any) -> NDArray[np.int64]:

@@ -552,7 +552,9 @@ def _column_to_host(values: Any) -> Any:
     """Return the values of a batch on the host, as `_to_host`."""
     if isinstance(values, Ragged):
         return values.with_payload(_to_host(values.flat))
-    return [_to_host(value) for value in values] if isinstance(values, VARYING) else _to_host(values)
+    if isinstance(values, VARYING):
+        return [_to_host(value) for value in values]
+    return _to_host(values)
 
 
 class Audits:

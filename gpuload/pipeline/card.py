@@ -235,13 +235,14 @@ def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collec
             continue
         names = ", ".join(blockers)
         reason = f"ops on the host act on {names}" if on_host else f"{names} has no rows of one size"
-        can_pad = not on_host and all(_can_pad(route.spec[name]) for name in blockers)
-        padding = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
+        padding = ""
+        if not on_host and all(_can_pad(route.spec[name]) for name in blockers):
+            padding = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
         raise SpecError(
             f"cache(device=True) of {', '.join(rows)} beside {names}",
             cause=f"{reason}, and comes out of the same record: that would be read, and its images decoded, again in "
             "each epoch",
-            remedy=f"{padding if can_pad else ''}leave {names} out, output={tuple(rows)!r}, or write "
+            remedy=f"{padding}leave {names} out, output={tuple(rows)!r}, or write "
             'cache(memory="8GB"), which keeps all fields',
         )
 

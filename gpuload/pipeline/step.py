@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from gpuload import rawdecode
 from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
-from gpuload.device import Bundle, Lane, Views
+from gpuload.device import Bundle, Lane, Views, view_at
 from gpuload.errors import RecordError, RowError, TooLargeError
 from gpuload.ops.base import HEADS, PARTNER, Draw
 from gpuload.ops.graph import image_sizes
@@ -41,7 +41,7 @@ from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, concatenate, offsets_of
 from gpuload.sources.leaf import Share, Values, fill, places, values
 from gpuload.sources.memory import Memory, lending
-from gpuload.spec import Layout
+from gpuload.spec import Field, Layout
 from gpuload.stats import Counters, Watch
 from gpuload.storage.direct import DirectReader
 
@@ -532,10 +532,8 @@ class Step:
                 if self._damage is not None and name not in recipe.graph.touched:
                     # No op decodes these images: their heads alone show damage.
                     image_sizes(route.spec[name], value, end - begin)
-                on_host = recipe.device == "cpu" or route.spec[name].host_only
-                is_joined = self.num_parts > 1 and not isinstance(value, list)  # and copied then
-                if not isinstance(value, Ragged) and not is_joined and not on_host:
-                    value = self._packing(part, end - begin).pack(value)
+                if recipe.device != "cpu" and not isinstance(value, Ragged):
+                    value = self._pack(value, route.spec[name], self._packing(part, end - begin))
                 self._keep(part, name, value)
         return fields
 
@@ -576,9 +574,8 @@ class Step:
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in names:
             value = results[name]
-            is_joined = self.num_parts > 1 and not isinstance(value, list)  # and copied then
-            if packing is not None and not is_joined and not host.spec_out[name].host_only:
-                value = packing.pack(value)
+            if packing is not None:
+                value = self._pack(value, host.spec_out[name], packing)
             self._keep(part, name, value)
 
     @property
@@ -596,6 +593,13 @@ class Step:
     def _keep(self, part: int, name: str, value: Any) -> None:
         # `setdefault` is one step of the interpreter: threads of several parts get the same list without a lock.
         self._varying.setdefault(name, [None] * self.num_parts)[part] = value
+
+    def _pack(self, value: Any, field: Field, packing: _Packing) -> Any:
+        """Return values that a GPU will get in its memory; those of several parts are copied when all are there."""
+        is_joined = self.num_parts > 1 and not isinstance(value, list)
+        if field.host_only or is_joined:
+            return value
+        return packing.pack(value)
 
     def _packing(self, part: int, num_rows: int) -> _Packing:
         return _Packing(partial(self._behind, part), partial(self._payload, part), num_rows)
@@ -785,7 +789,9 @@ class _Packing:
             return parts
         copy = self((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
         np.concatenate(arrays, out=copy)
-        return [Ragged(copy, offsets_of(np.concatenate([values.lengths for values in ragged]))) if ragged else copy]
+        if not ragged:
+            return [copy]
+        return [Ragged(copy, offsets_of(np.concatenate([values.lengths for values in ragged])))]
 
     def _in_place(self, array: Array) -> tuple[Array, tuple[Bytes, int]]:
         """Return an array in such memory, and its place there."""
@@ -835,7 +841,7 @@ class ArrayPack(list[Array]):
             ends[id(piece)] = max(ends[id(piece)], begin + array.nbytes)
         memory = {key: upload(piece[: ends[key]]) for key, piece in pieces.items()}
         return [
-            type(memory[id(piece)])(array.shape, array.dtype, memory[id(piece)].data + begin)
+            view_at(memory[id(piece)], begin, array.dtype, array.shape)
             for array, piece, begin in zip(self, self._pieces, self._begins, strict=True)
         ]
 

@@ -63,9 +63,9 @@ class FakeLoader:
 
     def __init__(self, device="gpu:0", ops=None, executor="array", decode="auto", on_host=False):
         self.device, self.ops, self.executor = device, ops or [gl.ops.Decode()], executor
-        self.place = (
-            "the host, by the core" if on_host or "dali" not in executor or decode == "host" else "gpu:0, by DALI"
-        )
+        self.place = "gpu:0, by DALI"
+        if on_host or "dali" not in executor or decode == "host":
+            self.place = "the host, by the core"
 
     def __enter__(self):
         return self

@@ -51,13 +51,6 @@ class CountingBundle(device.Bundle):
         self.calls = emulated_gpu.calls()
 
 
-def images_of(dtype: str, channels: int, *, are_alike: bool) -> list[Any]:
-    random = np.random.default_rng(3)
-    sides = [(40, 36)] * COUNT if are_alike else [(40 + row % 3, 36 - row) for row in range(COUNT)]
-    levels = [random.integers(0, 256, (*side, channels)) for side in sides]
-    return [(level / 255 if dtype.startswith("f") else level).astype(dtype) for level in levels]
-
-
 def bundle_of(
     lane: device.Lane, images: list[Any], *, room_bytes: int = ROOM_BYTES
 ) -> tuple[CountingBundle, list[Any]]:
@@ -102,11 +95,11 @@ def test_an_op_launches_nothing_before_its_images_are_there_and_makes_the_same_p
         ("float32", 3),
         *([("float64", 17)] if form == "of one size" else []),
     ]:  # no kernel reads the last
-        images = images_of(dtype, channels, are_alike=are_alike)
+        images = opexamples.images_of(dtype, COUNT, channels, are_alike=are_alike)
         sizes = np.array([image[part, part].shape[:2] for image in images], np.int32)
         values: Any = np.stack(images) if are_alike else images
-        shape = values[:, part, part].shape[1:] if are_alike else ()
-        field = Field("image", np.dtype(dtype), shape if are_alike else (None, None, channels), axes="HWC")
+        shape = values[:, part, part].shape[1:] if are_alike else (None, None, channels)
+        field = Field("image", np.dtype(dtype), shape, axes="HWC")
         try:
             op.field_after(field)
             draw = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), sizes)
@@ -135,7 +128,7 @@ def on_device(xp: Any, values: Any) -> Any:
 
 def test_draws_and_images_are_one_upload(lane):
     xp, op = device.cupy(), gl.ops.RandomFlip()
-    images = np.stack(images_of("uint8", 3, are_alike=True))
+    images = np.stack(opexamples.images_of("uint8", COUNT, are_alike=True))
     draw = op.draw(np.random.default_rng(1).random((COUNT, op.num_uniforms)), np.full((COUNT, 2), 36, np.int32))
     bundle, (batch,) = bundle_of(lane, [images])
     before = emulated_gpu.calls()
@@ -151,7 +144,7 @@ def test_draws_and_images_are_one_upload(lane):
 
 def test_parameters_without_room_are_uploads_of_their_own_and_right(lane):
     xp, op = device.cupy(), gl.ops.RandomFlip(1.0)
-    images = np.stack(images_of("uint8", 3, are_alike=True))
+    images = np.stack(opexamples.images_of("uint8", COUNT, are_alike=True))
     draw = op.draw(np.zeros((COUNT, op.num_uniforms)), np.full((COUNT, 2), 36, np.int32))
     bundle, (batch,) = bundle_of(lane, [images], room_bytes=8)
     before = emulated_gpu.calls()
@@ -167,7 +160,7 @@ def test_parameters_without_room_are_uploads_of_their_own_and_right(lane):
 
 
 def test_what_is_added_behind_the_first_upload_is_a_second_one(lane):
-    images = np.stack(images_of("uint8", 3, are_alike=True))
+    images = np.stack(opexamples.images_of("uint8", COUNT, are_alike=True))
     bundle, (batch,) = bundle_of(lane, [images])
     with bundle:
         device.settle()
@@ -180,7 +173,7 @@ def test_what_is_added_behind_the_first_upload_is_a_second_one(lane):
 
 
 def test_a_bundle_of_one_thread_is_none_of_another(lane):
-    bundle, _ = bundle_of(lane, images_of("uint8", 3, are_alike=True))
+    bundle, _ = bundle_of(lane, opexamples.images_of("uint8", COUNT, are_alike=True))
     numbers: list[Any] = []
 
     def look() -> None:

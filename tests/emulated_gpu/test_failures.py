@@ -335,7 +335,7 @@ def are_alike(batch: list[list[Any]], right: list[list[Any]]) -> bool:
 
 def test_a_batch_larger_than_the_gpu_is_an_error_with_a_batch_size_that_fits():
     emulated_gpu.configure(memory_bytes=6 << 10)
-    device.cupy().get_default_memory_pool().free_all_blocks()
+    device.empty_pool("gpu:0")
     try:
         with make_files("gpu").replace(batch_size=8) as loader:
             with pytest.raises(device.DeviceError, match="for 8 records of step 0") as caught:
@@ -466,7 +466,7 @@ def test_idle_memory_of_batches_of_before_is_free_for_a_cache():
 
 def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():
     emulated_gpu.configure(memory_bytes=1 << 10)
-    device.cupy().get_default_memory_pool().free_all_blocks()
+    device.empty_pool("gpu:0")
     try:
         with pytest.raises(device.DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"):
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu"))

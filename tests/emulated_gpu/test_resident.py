@@ -48,7 +48,7 @@ def test_the_memory_is_freed_behind_the_work_that_reads_it(late):
     for number, batch in enumerate(batches):
         np.testing.assert_array_equal(batch["image"].get(), IMAGES[8 * number : 8 * number + 8])
     del batch, batches
-    device.cupy().get_default_memory_pool().free_all_blocks()
+    device.empty_pool("gpu:0")
     assert device.card_bytes("gpu:0")[0] >= free
 
 

@@ -25,7 +25,7 @@ def images(shape: tuple[int | None, ...] = (32, 32, 3), dtype: str = "uint8") ->
     def read(places: Any) -> dict[str, Any]:
         sides = [[length or 24 + (number + axis) % 7 for axis, length in enumerate(shape)] for number in places]
         levels = [np.random.default_rng(i).integers(0, 256, side) for i, side in zip(places, sides, strict=True)]
-        return {"image": [(level / 255 if dtype == "float32" else level).astype(dtype) for level in levels]}
+        return {"image": [opexamples.as_dtype(level, dtype) for level in levels]}
 
     return gl.records(COUNT, read, fields={"image": (dtype, shape)})
 
@@ -78,10 +78,10 @@ def check(source: gl.Source, ops: list[Any], num_threads: int) -> None:
         gl.Loader(source, BATCH_SIZE, device="cpu", **arguments) as on_cpu,
     ):
         for batch, meaning in [*zip(loader, on_cpu, strict=True), *zip(loader, on_cpu, strict=True)]:
-            others = values_of(meaning)
+            expected = values_of(meaning)
             for name, values in values_of(batch).items():
-                for value, other in zip(values, others[name], strict=True):
-                    np.testing.assert_array_equal(value, other, err_msg=name)
+                for value, meant in zip(values, expected[name], strict=True):
+                    np.testing.assert_array_equal(value, meant, err_msg=name)
             del batch
         before = emulated_gpu.calls()
         num_batches = sum(1 for _ in loader)

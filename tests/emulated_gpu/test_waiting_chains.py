@@ -64,20 +64,14 @@ def overwriting() -> Iterator[None]:
 
 def graph_of(names: tuple[str, ...], dtype: str, *, are_alike: bool) -> Graph | None:
     """Return the graph of a chain of examples; None if they do not fit one another."""
-    field = Field("image", np.dtype(dtype), (40, 36, 3) if are_alike else (None, None, 3), axes="HWC")
+    shape = (40, 36, 3) if are_alike else (None, None, 3)
+    field = Field("image", np.dtype(dtype), shape, axes="HWC")
     ops = [opexamples.example(name) for name in names]
     try:
         graph = compile_ops(Spec((field,)), ops)
     except SpecError:
         return None
     return None if graph.for_numpy else graph
-
-
-def images_of(dtype: str, *, are_alike: bool) -> list[Any]:
-    random = np.random.default_rng(3)
-    sides = [(40, 36)] * COUNT if are_alike else [(40 + row % 3, 36 - row) for row in range(COUNT)]
-    levels = [random.integers(0, 256, (*side, 3)) for side in sides]
-    return [(level / 255 if dtype.startswith("f") else level).astype(dtype) for level in levels]
 
 
 def draws_of(graph: Graph, images: list[Any]) -> Any:
@@ -108,7 +102,8 @@ def check_chain(names: tuple[str, ...], *, are_alike: bool, room: int = ROOM_BYT
     """Compare a chain with what it makes without a bundle; False if the ops do not fit one another."""
     is_done = False
     for dtype in ("uint8", "float32"):
-        graph, images = graph_of(names, dtype, are_alike=are_alike), images_of(dtype, are_alike=are_alike)
+        graph = graph_of(names, dtype, are_alike=are_alike)
+        images = opexamples.images_of(dtype, COUNT, are_alike=are_alike)
         if graph is None:
             continue
         cuda, lane = device.cupy().cuda, device.Lane("gpu:0")

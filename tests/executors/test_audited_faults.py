@@ -26,7 +26,7 @@ from tests import gallery
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 HEAD = (gl.ops.Decode(), gl.ops.RandomResizedCrop(96, 128, scale=(0.3, 1)))
 END = (gl.ops.Normalize((123.7, 116.3, 103.5), (58.4, 57.1, 157.4)), gl.ops.Transpose("CHW"))
-OTHERS = ("Copy", "CleanBoxes", "RandomIoUCrop")  # have other fields
+LEFT_OUT = ("Copy", "CleanBoxes", "RandomIoUCrop")  # have other fields
 STRETCHING_CHAINS = STRETCHING | {"Python", "OneOf", "Sometimes", "Shuffle"}
 RESIZES = ("RandomResize", "RandomResizedCrop", "Resize", "ScaleJitter")  # behind that of all chains
 CLIPPING = ("Brightness", "Contrast", "Shuffle")  # many values are white, and are shifted by nothing
@@ -86,7 +86,7 @@ def images_sizes(count):
 def chains():
     """Return lists of ops by name: the examples of the gallery of ops, which take images of any size."""
     lists = {"nothing": (), "ColorJitter 0.4": (gl.ops.ColorJitter(0.4, 0.4, 0.4, 0.1),)}
-    return lists | {name: gallery.program(name)[1] for name in gallery.names() if name not in OTHERS}
+    return lists | {name: gallery.program(name)[1] for name in gallery.names() if name not in LEFT_OUT}
 
 
 def with_fault(fault, images, row, axes, levels, unit):

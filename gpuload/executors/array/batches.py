@@ -161,4 +161,6 @@ def _copy_if_shared(values: Values, fields: Fields) -> Values:
         return values
     if isinstance(values, devices.Views):
         return values.move(devices.copy(values.memory))
-    return values.with_payload(devices.copy(values.flat)) if isinstance(values, Ragged) else devices.copy(values)
+    if isinstance(values, Ragged):
+        return values.with_payload(devices.copy(values.flat))
+    return devices.copy(values)

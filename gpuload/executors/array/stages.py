@@ -325,7 +325,9 @@ class ImageStage(Stage):
             return self.after.fixed_shape
         height, width = size.tolist()
         channels = _channels(self.after)
-        return (channels, height, width) if self.after.is_channels_first else (height, width, channels)
+        if self.after.is_channels_first:
+            return channels, height, width
+        return height, width, channels
 
     def _run_part(self, part: Stage, x: Any, draws: Sequence[Draw]) -> Any:
         """Return an image, ``[1, ...]``, after one of the stages."""
@@ -588,7 +590,9 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
         return xp.stack(list(x)) if len(x) else xp.empty((0, *field.fixed_shape), field.dtype)
     if field.ragged and not isinstance(x, Ragged):
         shape = tuple(length or 0 for length in (field.shape or ())[1:])
-        return Ragged.of(list(x), field.dtype, shape) if xp is np else _join_on_device(xp, x, field.dtype, shape)
+        if xp is np:
+            return Ragged.of(list(x), field.dtype, shape)
+        return _join_on_device(xp, x, field.dtype, shape)
     return x if field.ragged or isinstance(x, devices.Views) else list(x)
 
 
@@ -600,8 +604,8 @@ def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...
         return Ragged(x.reshape(-1, *x.shape[2:]), offsets_of(np.full(len(x), x.shape[1], np.int64)))
     values = list(x)
     devices.settle()
-    lengths = np.array([len(value) for value in values], np.int64)
-    return Ragged(xp.concatenate(values) if values else xp.empty((0, *shape), dtype), offsets_of(lengths))
+    payload = xp.concatenate(values) if values else xp.empty((0, *shape), dtype)
+    return Ragged(payload, offsets_of(np.array([len(value) for value in values], np.int64)))
 
 
 def count_images(watch: Watch, size: Any) -> None:
