@@ -10,7 +10,9 @@ def main() -> int:
     try:
         import signal
 
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if this process ignores Ctrl-C
+        if (
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):  # not if this process ignores Ctrl-C
             signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         return 130

@@ -25,7 +25,10 @@ SOURCE = runpy.run_path(str(HERE / "gpuload" / "core" / "source.py"))["checksum"
 
 def files(pattern: str) -> list[str]:
     """Return the core's files of a kind, relative to this one."""
-    return sorted(path.relative_to(HERE).as_posix() for path in (HERE / "gpuload" / "core" / "cpp").glob(pattern))
+    return sorted(
+        path.relative_to(HERE).as_posix()
+        for path in (HERE / "gpuload" / "core" / "cpp").glob(pattern)
+    )
 
 
 class BuildCore(build_ext):

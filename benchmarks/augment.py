@@ -57,7 +57,9 @@ class Forms:
 
 def _enhanced(name: str) -> Callable[[Any, np.random.Generator], Change]:
     """Return Pillow's enhancer of a name with a random factor from 0.6 to 1.4."""
-    return lambda pillow, rng: lambda image: getattr(pillow["ImageEnhance"], name)(image).enhance(rng.uniform(0.6, 1.4))
+    return lambda pillow, rng: (
+        lambda image: getattr(pillow["ImageEnhance"], name)(image).enhance(rng.uniform(0.6, 1.4))
+    )
 
 
 def _operated(name: str, *arguments: Any) -> Callable[[Any, np.random.Generator], Change]:
@@ -70,7 +72,10 @@ def _torchvision(name: str) -> Callable[[Any, np.random.Generator], Change]:
     return lambda pillow, rng: getattr(_v2(), name)()
 
 
-GLOBAL, LOCAL = ("global_0", "global_1"), tuple(f"local_{n}" for n in range(8))  # DINO's views of an image
+GLOBAL, LOCAL = (
+    ("global_0", "global_1"),
+    tuple(f"local_{n}" for n in range(8)),
+)  # DINO's views of an image
 BLUR = {"global_0": 1.0, "global_1": 0.1}  # how many images of a view; half of the others
 INVERTED = {"global_1": 0.2}
 
@@ -258,7 +263,10 @@ def limit(work: Work) -> Epoch:
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
         images = np.load(work.path, mmap_mode="r")
-        numbers, buffer = share(work.num_records, core, num_cores), np.empty((SIDE, SIDE, 3), np.uint8)
+        numbers, buffer = (
+            share(work.num_records, core, num_cores),
+            np.empty((SIDE, SIDE, 3), np.uint8),
+        )
 
         def once() -> None:
             for number in numbers:
@@ -385,7 +393,11 @@ def dali(work: Work) -> Epoch:
 
     @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=None)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
-        return change(fn.external_source(source=source, cycle="raise", dtype=types.UINT8, layout="HWC", no_copy=True))
+        return change(
+            fn.external_source(
+                source=source, cycle="raise", dtype=types.UINT8, layout="HWC", no_copy=True
+            )
+        )
 
     return forms.dali_fed(pipeline(), forms.dense)
 

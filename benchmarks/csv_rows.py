@@ -77,7 +77,9 @@ def gpuload(*, first: bool) -> Callable[[Work], Epoch]:
         os.environ["GPULOAD_CACHE"] = str(cache)
 
         def loader() -> Any:
-            return gl.Loader(gl.csv(work.path), batch_size=work.batch_size, shuffle=True, seed=0, device="cpu")
+            return gl.Loader(
+                gl.csv(work.path), batch_size=work.batch_size, shuffle=True, seed=0, device="cpu"
+            )
 
         if not first:
             return forms.own_form(work, loader(), *data.CSV_NAMES)
@@ -95,10 +97,15 @@ def tfdata_csv(work: Work) -> Epoch:
     """TextLineDataset, a buffer of 10,000 lines, one decode_csv a batch."""
     import tensorflow as tf
 
-    defaults = [tf.constant([], tf.int64 if name in data.CSV_INTEGERS else tf.float64) for name in data.CSV_NAMES]
+    defaults = [
+        tf.constant([], tf.int64 if name in data.CSV_INTEGERS else tf.float64)
+        for name in data.CSV_NAMES
+    ]
     lines = tf.data.TextLineDataset([str(work.path)], buffer_size=4 << 20).skip(1)
     dataset = lines.shuffle(SHUFFLE_BUFFER).batch(work.batch_size)
-    rows = dataset.map(lambda lines: tuple(tf.io.decode_csv(lines, defaults)), cores(), deterministic=False)
+    rows = dataset.map(
+        lambda lines: tuple(tf.io.decode_csv(lines, defaults)), cores(), deterministic=False
+    )
     return forms.tf_epoch(work, rows.prefetch(2))
 
 

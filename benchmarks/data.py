@@ -80,7 +80,9 @@ def _write_npz(path: Path, num_records: int) -> None:
 
 def _check_header(header_bytes: int) -> None:
     if header_bytes != NPY_HEADER_BYTES:
-        raise RuntimeError(f"this NumPy writes NPY headers of {header_bytes} bytes, the peers skip {NPY_HEADER_BYTES}")
+        raise RuntimeError(
+            f"this NumPy writes NPY headers of {header_bytes} bytes, the peers skip {NPY_HEADER_BYTES}"
+        )
 
 
 def fixed_images(folder: Path, num_records: int) -> Path:
@@ -97,7 +99,9 @@ def _write_fixed(path: Path, num_records: int) -> None:
 
 def tfrecords(folder: Path, num_records: int) -> Path:
     """Return a folder of 4 TFRecord shards of Examples (image bytes, a label, 4 floats), each with DALI's index."""
-    return once(folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records))
+    return once(
+        folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records)
+    )
 
 
 def _write_tfrecords(path: Path, num_records: int) -> None:
@@ -112,7 +116,9 @@ def _write_tfrecords(path: Path, num_records: int) -> None:
     for shard in range(NUM_SHARDS):
         lines, place = [], 0
         with open(path / f"shard-{shard}.tfrecord", "wb") as file:
-            for _ in range(num_records * shard // NUM_SHARDS, num_records * (shard + 1) // NUM_SHARDS):
+            for _ in range(
+                num_records * shard // NUM_SHARDS, num_records * (shard + 1) // NUM_SHARDS
+            ):
                 example = _example(rng)
                 length = len(example).to_bytes(8, "little")
                 place += file.write(length + masked(length) + example + masked(example))
@@ -152,7 +158,10 @@ def _write_csv(path: Path, num_records: int) -> None:
         file.write(",".join(CSV_NAMES) + "\n")
         for start in range(0, num_records, 8192):
             count = min(8192, num_records - start)
-            floats, integers = rng.normal(size=(count, 8)).round(6), rng.integers(0, 10**6, (count, 2))
+            floats, integers = (
+                rng.normal(size=(count, 8)).round(6),
+                rng.integers(0, 10**6, (count, 2)),
+            )
             for float_row, integer_row in zip(floats.tolist(), integers.tolist(), strict=True):
                 file.write(",".join(map(repr, [*float_row, *integer_row])) + "\n")
 
@@ -174,7 +183,9 @@ def _write_jpegs(path: Path, num_records: int) -> None:
     def write(number: int) -> None:
         (path / f"{number:06d}.jpg").write_bytes(pieces[number].encoded(photographs[number % 2]))
 
-    with ThreadPoolExecutor(cores()) as pool:  # Pillow resizes and encodes without the interpreter's lock
+    with ThreadPoolExecutor(
+        cores()
+    ) as pool:  # Pillow resizes and encodes without the interpreter's lock
         list(pool.map(write, range(num_records)))
 
 

@@ -93,7 +93,9 @@ def limit(work: Work) -> Epoch:
 def numpy(work: Work) -> Epoch:
     """One thread."""
     records, rng = _records(work), np.random.default_rng(0)
-    return forms.handed(work, lambda: (augment(_take(records, batch), rng) for batch in forms.batches(work, rng)))
+    return forms.handed(
+        work, lambda: (augment(_take(records, batch), rng) for batch in forms.batches(work, rng))
+    )
 
 
 def torch(work: Work) -> Epoch:
@@ -128,13 +130,18 @@ def dali(work: Work) -> Epoch:
     def pipeline() -> Any:
         labels, images = fn.external_source(source=source, num_outputs=2, cycle="raise", dtype=types.UINT8,
                                             layout=["", "CHW"], no_copy=True)  # fmt: skip
-        y, x = (fn.random.uniform(values=[place / (2 * PAD) for place in range(2 * PAD + 1)]) for _ in range(2))
+        y, x = (
+            fn.random.uniform(values=[place / (2 * PAD) for place in range(2 * PAD + 1)])
+            for _ in range(2)
+        )
         return labels, fn.crop_mirror_normalize(
             images, crop=(SIDE, SIDE), crop_pos_y=y, crop_pos_x=x, mirror=fn.random.coin_flip(),
             mean=list(MEAN), std=list(STD), dtype=types.FLOAT, output_layout="HWC",
         )  # fmt: skip
 
-    epoch = forms.dali_fed(pipeline(), lambda labels, images: (forms.dense(labels), forms.dense(images)))
+    epoch = forms.dali_fed(
+        pipeline(), lambda labels, images: (forms.dense(labels), forms.dense(images))
+    )
     return forms.handed(work, epoch)
 
 
@@ -143,7 +150,9 @@ def tfdata(work: Work) -> Epoch:
     import tensorflow as tf
 
     finish = _xla(work)
-    dataset = tf.data.FixedLengthRecordDataset(str(work.path), data.FIXED_BYTES, buffer_size=4 << 20)
+    dataset = tf.data.FixedLengthRecordDataset(
+        str(work.path), data.FIXED_BYTES, buffer_size=4 << 20
+    )
     dataset = dataset.shuffle(SHUFFLE_BUFFER).batch(work.batch_size)
     dataset = dataset.map(lambda raw: finish(tf.io.decode_raw(raw, tf.uint8)), cores()).prefetch(2)
     return forms.tf_epoch(work, dataset)
@@ -159,7 +168,9 @@ def tfdata_memory(work: Work) -> Epoch:
     def batches(_: Any) -> Any:
         order = tf.random.shuffle(tf.range(count))
         steps = tf.data.Dataset.range(work.num_batches)
-        return steps.map(lambda step: finish(tf.gather(records, order[step * size : (step + 1) * size])), cores())
+        return steps.map(
+            lambda step: finish(tf.gather(records, order[step * size : (step + 1) * size])), cores()
+        )
 
     dataset = tf.data.Dataset.range(1).flat_map(batches).prefetch(2)
     return forms.tf_epoch(work, dataset)
@@ -177,7 +188,11 @@ def _xla(work: Work) -> Callable[[Any], Any]:
         y = (tops[:, None] + steps)[:, :, None, None]
         x = (lefts[:, None] + tf.where(flip[:, None], SIDE - 1 - steps, steps))[:, None, :, None]
         inside = (y >= 0) & (y < SIDE) & (x >= 0) & (x < SIDE)
-        places = 1 + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE + tf.clip_by_value(x, 0, SIDE - 1)
+        places = (
+            1
+            + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE
+            + tf.clip_by_value(x, 0, SIDE - 1)
+        )
         pixels = tf.cast(tf.gather(raw, places, batch_dims=1), tf.float32)
         return (tf.where(inside, pixels, 0.0) - MEAN) * (1 / np.asarray(STD, np.float32))
 
@@ -187,7 +202,9 @@ def _xla(work: Work) -> Callable[[Any], Any]:
         count = tf.shape(raw)[0]
         tops, lefts = tf.unstack(tf.random.uniform([2, count], -PAD, PAD + 1, tf.int32))
         flip = tf.random.uniform([count]) < 0.5
-        return raw[:, 0], compiled(tf.ensure_shape(raw, [None, data.FIXED_BYTES]), tops, lefts, flip)
+        return raw[:, 0], compiled(
+            tf.ensure_shape(raw, [None, data.FIXED_BYTES]), tops, lefts, flip
+        )
 
     return finish
 

@@ -36,10 +36,17 @@ def handed(work: Work, epoch: Epoch) -> Epoch:
     from tensorflow.experimental.dlpack import from_dlpack
 
     def tensor(array: NDArray[Any]) -> Any:
-        shared = array.ctypes.data % ALIGN_BYTES == 0 and array.flags.c_contiguous and array.flags.writeable
+        shared = (
+            array.ctypes.data % ALIGN_BYTES == 0
+            and array.flags.c_contiguous
+            and array.flags.writeable
+        )
         return from_dlpack(array.__dlpack__()) if shared else tf.convert_to_tensor(array)
 
-    return lambda: (tuple(map(tensor, batch)) if isinstance(batch, tuple) else tensor(batch) for batch in epoch())
+    return lambda: (
+        tuple(map(tensor, batch)) if isinstance(batch, tuple) else tensor(batch)
+        for batch in epoch()
+    )
 
 
 def tf_epoch(work: Work, dataset: Any) -> Epoch:
@@ -61,8 +68,13 @@ def own_form(work: Work, loader: Any, *names: str) -> Epoch:
 
 def batches(work: Work, rng: np.random.Generator) -> list[Any]:
     """Return a pass, batch by batch: record numbers of a new permutation, or slices where the pass is in order."""
-    slices = [slice(start, start + work.batch_size) for start in range(0, work.num_records, work.batch_size)]
-    return [*map(rng.permutation(work.num_records).__getitem__, slices)] if work.shuffled else slices
+    slices = [
+        slice(start, start + work.batch_size)
+        for start in range(0, work.num_records, work.batch_size)
+    ]
+    return (
+        [*map(rng.permutation(work.num_records).__getitem__, slices)] if work.shuffled else slices
+    )
 
 
 def results_of(tasks: Iterable[Future[Any]], num_ahead: int) -> Iterator[Any]:
@@ -103,7 +115,12 @@ def torch_loader(work: Work, make: Make, num_workers: int = 0) -> Iterable[Any]:
 
 
 def grain_epoch(
-    work: Work, make: Make, *, random: bool = False, num_threads: int | None = None, batches_ahead: int = 4
+    work: Work,
+    make: Make,
+    *,
+    random: bool = False,
+    num_threads: int | None = None,
+    batches_ahead: int = 4,
 ) -> Epoch:
     """Return passes of Grain with batches of record numbers as the source, each made by one of its threads.
 
@@ -118,7 +135,9 @@ def grain_epoch(
 
     rng = np.random.default_rng(0)
     num_threads = num_threads or cores()
-    options = pygrain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=batches_ahead * num_threads)
+    options = pygrain.ReadOptions(
+        num_threads=num_threads, prefetch_buffer_size=batches_ahead * num_threads
+    )
 
     def epoch() -> Iterator[Any]:
         dataset = pygrain.MapDataset.source(batches(work, rng)).seed(int(rng.integers(1 << 31)))

@@ -38,7 +38,14 @@ LINK_COPIES = 20
 LOOK_S = 100.0  # for importing a framework and asking it for a GPU
 ON_A_GPU = 2  # kDLCUDA of DLPack
 DISTRIBUTIONS = ("cuda", "nvidia-nvimgcodec", "nvidia-nvjpeg")
-SMI_FIELDS = ("name", "uuid", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.width.max")
+SMI_FIELDS = (
+    "name",
+    "uuid",
+    "driver_version",
+    "memory.total",
+    "pcie.link.gen.max",
+    "pcie.link.width.max",
+)
 
 # 4 cycles a round, whatever the card: enough warps on every multiprocessor to keep it busy, each waiting for its own
 # multiplications. A fixed amount of work, not of time: kernels of the loader that run beside it make it slower.
@@ -64,7 +71,9 @@ def part_options(
         choices: the values of that one.
         arguments: None for those of this process.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description="used by benchmarks.gpu_report")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{module}", description="used by benchmarks.gpu_report"
+    )
     parser.add_argument(choice, choices=list(choices))
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--smoke", action="store_true")
@@ -72,7 +81,10 @@ def part_options(
 
 
 def write_rows(
-    path: Path, rows: Sequence[Sequence[Any]], problems: Sequence[str] = (), targets: Sequence[Target] = ()
+    path: Path,
+    rows: Sequence[Sequence[Any]],
+    problems: Sequence[str] = (),
+    targets: Sequence[Target] = (),
 ) -> None:
     """Write what a part has so far, whole or not at all; it is called after each row: a part that is ended loses none.
 
@@ -117,7 +129,9 @@ class Target(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> None:
     """Write how the GPU at work is, as rows of a table; or print why a package cannot be used with it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="used by benchmarks.gpu_report")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description="used by benchmarks.gpu_report"
+    )
     parser.add_argument("--result", type=Path, help="the rows, JSON")
     parser.add_argument("--look", metavar="PACKAGE", help="does it see the GPU?")
     parser.add_argument("--smoke", action="store_true")
@@ -171,7 +185,9 @@ def _why_absent(name: str) -> str:
         return ""
     command = [sys.executable, "-m", "benchmarks.gpu", "--look", name]
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=False)
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=LOOK_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"{name} was asked for the GPU and did not answer in {LOOK_S:.0f} s"
     if process.returncode:
@@ -192,7 +208,11 @@ class GpuQuestion(Question):
     def needs(self, variant: str, peer: Peer) -> tuple[str, ...]:
         """Return the packages a peer cannot do without; where one does not see the GPU, something that nobody has."""
         packages = super().needs(variant, peer)
-        blind = [name for name in packages if name in _LOOKS and not missing((name,)) and not _sees_gpu(name)]
+        blind = [
+            name
+            for name in packages
+            if name in _LOOKS and not missing((name,)) and not _sees_gpu(name)
+        ]
         return packages + tuple(f"a {name} that sees the GPU" for name in blind)
 
 
@@ -239,7 +259,13 @@ def versions() -> dict[str, str]:
 
 def _smi() -> dict[str, str]:
     """Return what nvidia-smi says of the first GPU; nothing where it is not there."""
-    command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader"]
+    command = [
+        "nvidia-smi",
+        "-i",
+        "0",
+        f"--query-gpu={','.join(SMI_FIELDS)}",
+        "--format=csv,noheader",
+    ]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -293,7 +319,10 @@ def consumed(work: Work, batches: Epoch, step_rounds: int) -> Epoch:
 
 def _check_on_gpu(arrays: tuple[Any, ...]) -> None:
     for array in arrays:
-        if not isinstance(array, device.cupy().ndarray) and array.__dlpack_device__()[0] != ON_A_GPU:
+        if (
+            not isinstance(array, device.cupy().ndarray)
+            and array.__dlpack_device__()[0] != ON_A_GPU
+        ):
             raise RuntimeError(f"a batch is not on the GPU: {type(array)}")
 
 
@@ -305,7 +334,9 @@ def step(rounds: int) -> Callable[[Any], None]:
     out = cupy.zeros(1, np.float32)
 
     def act(array: Any) -> None:
-        if not isinstance(array, cupy.ndarray):  # the capsule, as TensorFlow knows no streams; torch's is the same one
+        if not isinstance(
+            array, cupy.ndarray
+        ):  # the capsule, as TensorFlow knows no streams; torch's is the same one
             array = cupy.from_dlpack(array.__dlpack__())
         kernel(grid, (STEP_THREADS,), (array, np.int64(array.nbytes), np.int32(rounds), out))
 

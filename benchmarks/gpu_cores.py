@@ -84,12 +84,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_cores", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_cores", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--result", type=Path, help="the rows, JSON")
-    parser.add_argument("--jpeg", type=Path, help="results of the question gpu_jpeg: which pipelines of DALI are fast")
-    parser.add_argument("--seconds", type=float, default=150.0, help="no peer begins that could take longer")
+    parser.add_argument(
+        "--jpeg",
+        type=Path,
+        help="results of the question gpu_jpeg: which pipelines of DALI are fast",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=150.0, help="no peer begins that could take longer"
+    )
     parser.add_argument("--smoke", action="store_true", help="little data; the rates mean nothing")
-    parser.add_argument("--plot", type=Path, metavar="REPORT", help="draw the rates of a report of make gpu-test")
+    parser.add_argument(
+        "--plot", type=Path, metavar="REPORT", help="draw the rates of a report of make gpu-test"
+    )
     parser.add_argument("--peer", help="used by itself: measure this one, in this process")
     parser.add_argument("--cores", type=int, nargs="+", help="used by itself")
     return parser
@@ -101,11 +111,15 @@ def best_of_dali(path: Path | None) -> tuple[str, ...]:
     if path is None or not path.exists():
         return OF_DALI
     rows = plot.variants(json.loads(path.read_text(encoding="utf-8"))).get(SHUFFLED, [])
-    names = [row.peer for row in rows if row.peer.startswith("dali") and row.rates]  # the fastest one first
+    names = [
+        row.peer for row in rows if row.peer.startswith("dali") and row.rates
+    ]  # the fastest one first
     return tuple(dict.fromkeys((*names, *OF_DALI)))[:NUM_OF_DALI]
 
 
-def _in_process(name: str, counts: Sequence[int], limit_s: float, is_short: bool) -> tuple[dict[int, float], str]:
+def _in_process(
+    name: str, counts: Sequence[int], limit_s: float, is_short: bool
+) -> tuple[dict[int, float], str]:
     """Return the rates of a peer by numbers of cores, and why there are no more of them."""
     words = ["--peer", name, "--cores", *map(str, sorted(counts, reverse=True))]
     if is_short:
@@ -164,7 +178,9 @@ def rows(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> list[l
     return table
 
 
-def _table(rates: dict[str, dict[int, float]], problems: dict[str, str]) -> tuple[list[list[str]], list[str]]:
+def _table(
+    rates: dict[str, dict[int, float]], problems: dict[str, str]
+) -> tuple[list[list[str]], list[str]]:
     return rows(rates, problems), [f"{name}: {why}" for name, why in problems.items()]
 
 
@@ -178,7 +194,9 @@ def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
     panel: Any = figure.subplots()
     for name, *cells in rows:
         points = [
-            (count, float(cell.replace(",", ""))) for count, cell in zip(CORES, cells, strict=False) if cell != "-"
+            (count, float(cell.replace(",", "")))
+            for count, cell in zip(CORES, cells, strict=False)
+            if cell != "-"
         ]
         if points:
             label = name.strip("*")
@@ -186,10 +204,21 @@ def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
             panel.plot(*zip(*points, strict=True), style, lw=width, label=label)
     for training, line in LINES.items():
         panel.axhline(line, color="#555555", lw=0.8)
-        panel.annotate(f"{training}: {line:,}/s", (CORES[-1], line), (0, 3), textcoords="offset points", ha="right")
+        panel.annotate(
+            f"{training}: {line:,}/s",
+            (CORES[-1], line),
+            (0, 3),
+            textcoords="offset points",
+            ha="right",
+        )
     panel.set_xscale("log", base=2)
     panel.set_xticks(CORES, [str(count) for count in CORES])
-    panel.set(xlabel="cores", ylabel="images/s on the GPU", xlim=(CORES[0] * 0.9, CORES[-1] * 1.1), ylim=(0, None))
+    panel.set(
+        xlabel="cores",
+        ylabel="images/s on the GPU",
+        xlim=(CORES[0] * 0.9, CORES[-1] * 1.1),
+        ylim=(0, None),
+    )
     panel.legend(fontsize=9)
     panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)

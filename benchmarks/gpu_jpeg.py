@@ -46,7 +46,9 @@ SHUFFLED, LOOP = "shuffled", "shuffled" + STEP
 
 def consumed(build: Callable[[Work], Epoch]) -> Callable[[Work], Epoch]:
     """Return the builder of a loader with the consumer behind it."""
-    return lambda work: gpu.consumed(work, build(work), STEP_ROUNDS if work.num_records == NUM_RECORDS else 1)
+    return lambda work: gpu.consumed(
+        work, build(work), STEP_ROUNDS if work.num_records == NUM_RECORDS else 1
+    )
 
 
 def resident(work: Work) -> Epoch:
@@ -54,7 +56,9 @@ def resident(work: Work) -> Epoch:
     return gpu.resident(work, SIDE, SIDE, 3)
 
 
-def dali(hardware_load: float, *, is_whole: bool = False, on_host: bool = False) -> Callable[[Work], Epoch]:
+def dali(
+    hardware_load: float, *, is_whole: bool = False, on_host: bool = False
+) -> Callable[[Work], Epoch]:
     """readers.file, decoders.image_random_crop (mixed) and resize, crop_mirror_normalize.
 
     ``is_whole``: decoders.image and random_resized_crop in place of the two, as some cards refuse regions.
@@ -64,10 +68,19 @@ def dali(hardware_load: float, *, is_whole: bool = False, on_host: bool = False)
     def build(work: Work) -> Epoch:
         from nvidia.dali import Pipeline, fn, pipeline_def, types
 
-        settings = {"batch_size": work.batch_size, "num_threads": cores(), "prefetch_queue_depth": QUEUE_DEPTH}
-        if "exec_dynamic" in inspect.signature(Pipeline.__init__).parameters:  # not in old containers
+        settings = {
+            "batch_size": work.batch_size,
+            "num_threads": cores(),
+            "prefetch_queue_depth": QUEUE_DEPTH,
+        }
+        if (
+            "exec_dynamic" in inspect.signature(Pipeline.__init__).parameters
+        ):  # not in old containers
             settings["exec_dynamic"] = True
-        width, height = int(data.JPEG_WIDTH * data.JPEG_SPREAD), int(data.JPEG_HEIGHT * data.JPEG_SPREAD)
+        width, height = (
+            int(data.JPEG_WIDTH * data.JPEG_SPREAD),
+            int(data.JPEG_HEIGHT * data.JPEG_SPREAD),
+        )
 
         @pipeline_def(device_id=0, **settings)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
@@ -78,15 +91,25 @@ def dali(hardware_load: float, *, is_whole: bool = False, on_host: bool = False)
             }  # fmt: skip
             if on_host:
                 decoder = {"device": "cpu"}
-            box = {"random_area": list(AREA), "random_aspect_ratio": list(PROPORTIONS), "num_attempts": TRIES}
+            box = {
+                "random_area": list(AREA),
+                "random_aspect_ratio": list(PROPORTIONS),
+                "num_attempts": TRIES,
+            }
             resize = {"size": (SIDE, SIDE), "interp_type": types.INTERP_LINEAR, "antialias": True}
             if is_whole:
-                images = fn.random_resized_crop(fn.decoders.image(files, **decoder), **box, **resize)
+                images = fn.random_resized_crop(
+                    fn.decoders.image(files, **decoder), **box, **resize
+                )
             else:
                 images = fn.decoders.image_random_crop(files, **box, **decoder)
                 images = fn.resize(images.gpu() if on_host else images, **resize)
             return fn.crop_mirror_normalize(
-                images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
+                images,
+                mirror=fn.random.coin_flip(),
+                mean=list(MEAN),
+                std=list(STD),
+                output_layout="HWC",
             )
 
         return _passes(pipeline(), work)
@@ -110,7 +133,9 @@ def _passes(pipe: Any, work: Work) -> Epoch:
             if spare:
                 images = spare.pop()
             else:
-                (outputs,) = pipe.run(cupy.cuda.get_current_stream().ptr)  # that stream waits, the host does not
+                (outputs,) = pipe.run(
+                    cupy.cuda.get_current_stream().ptr
+                )  # that stream waits, the host does not
                 images = cupy.from_dlpack(outputs.as_tensor())
             if len(images) > left:
                 spare.append(images[left:])
@@ -120,7 +145,9 @@ def _passes(pipe: Any, work: Work) -> Epoch:
     return epoch
 
 
-def gpuload(executor: str, *, decode: str = "auto", hardware_load: float = 0.0) -> Callable[[Work], Epoch]:
+def gpuload(
+    executor: str, *, decode: str = "auto", hardware_load: float = 0.0
+) -> Callable[[Work], Epoch]:
     """The package measured, in one of its ways."""
 
     def build(work: Work) -> Epoch:
@@ -200,7 +227,9 @@ def tfdata(work: Work) -> Epoch:
     @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
     def finish(images: Any) -> Any:
         flip = tf.random.uniform([tf.shape(images)[0]]) < 0.5
-        pixels = tf.cast(tf.where(flip[:, None, None, None], tf.reverse(images, [2]), images), tf.float32)
+        pixels = tf.cast(
+            tf.where(flip[:, None, None, None], tf.reverse(images, [2]), images), tf.float32
+        )
         return (pixels - MEAN) * (1 / np.asarray(STD, np.float32))
 
     dataset = tf.data.Dataset.from_tensor_slices(_paths(work)).shuffle(work.num_records)

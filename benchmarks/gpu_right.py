@@ -59,7 +59,12 @@ def lists_of_ops() -> dict[str, list[Any]]:
         "normalised, CHW": [*cut, o.Normalize(MEAN, STD), o.Transpose("CHW")],
         "colour": [*cut, o.ColorJitter(0.4, 0.4, 0.4, 0.1), o.Normalize(MEAN, STD)],
         "RandAugment": [*cut, o.RandAugment(), o.Normalize(MEAN, STD)],
-        "resized": [o.Decode(), o.Resize(SIDE + 16, SIDE + 16), o.RandomCrop(SIDE, SIDE), o.Erasing()],
+        "resized": [
+            o.Decode(),
+            o.Resize(SIDE + 16, SIDE + 16),
+            o.RandomCrop(SIDE, SIDE),
+            o.Erasing(),
+        ],
     }
 
 
@@ -103,7 +108,13 @@ def poison(is_short: bool) -> Iterator[Result]:
         for way in _present_ways():
             for name in ("bytes", "colour"):
                 with filled_memory():
-                    yield _compared(source, name, lists_of_ops()[name], way, note=f"memory of {PATTERN:#x} before")
+                    yield _compared(
+                        source,
+                        name,
+                        lists_of_ops()[name],
+                        way,
+                        note=f"memory of {PATTERN:#x} before",
+                    )
     if "dali" in _present_ways():
         for load in gpu_parity.LOADS:
             yield _stale(load, 6 if is_short else gpu_parity.NUM_JPEGS)
@@ -145,7 +156,10 @@ def _loader(source: Any, ops: Sequence[Any], **arguments: Any) -> Any:
 def _compared(source: Any, name: str, ops: Sequence[Any], way: str, note: str = "") -> Result:
     """Return the row of two epochs of a way beside the CPU's, and what is wrong."""
     distances, subject, problems = Difference(), f"{name}, way {way}", []
-    bound, axes = bound_of(source, ops, way), "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"])
+    bound, axes = (
+        bound_of(source, ops, way),
+        "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"]),
+    )
     try:
         with (
             _loader(source, ops, device="cpu") as expected,
@@ -172,7 +186,9 @@ def far_image(values: NDArray[np.uint8], expected: NDArray[np.uint8]) -> str:
     row = int(means.argmax())
     if means[row] <= MEAN_OF_IMAGE:
         return ""
-    return f"image {row} differs by {means[row]:.1f} levels in the mean, and may by {MEAN_OF_IMAGE:g}"
+    return (
+        f"image {row} differs by {means[row]:.1f} levels in the mean, and may by {MEAN_OF_IMAGE:g}"
+    )
 
 
 def bound_of(source: Any, ops: Sequence[Any], way: str) -> Bound:
@@ -206,7 +222,14 @@ def _audited(source: Any, name: str, way: str) -> Result:
                 count += len(batch.output)
     except Exception as error:  # the page names it, and the others go on
         return [], [f"{subject}, audited: {_text(error)}"]
-    row = [subject, "the audit of every record", "none beyond its bound", "-", "-", f"{count:,} records"]
+    row = [
+        subject,
+        "the audit of every record",
+        "none beyond its bound",
+        "-",
+        "-",
+        f"{count:,} records",
+    ]
     return [row], []
 
 
@@ -253,7 +276,11 @@ def _on_host(array: Any) -> Any:
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-WHATS: dict[str, Callable[[bool], Iterator[Result]]] = {"ways": ways, "audit": audit, "poison": poison}
+WHATS: dict[str, Callable[[bool], Iterator[Result]]] = {
+    "ways": ways,
+    "audit": audit,
+    "poison": poison,
+}
 
 
 if __name__ == "__main__":

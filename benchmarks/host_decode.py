@@ -60,7 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
-    parser.add_argument("--short", action="store_true", help="little data: does it work? Its times mean nothing")
+    parser.add_argument(
+        "--short", action="store_true", help="little data: does it work? Its times mean nothing"
+    )
     options = parser.parse_args(arguments)
     if missing(("cupy",)):
         return in_emulated_environment(sys.argv[1:] if arguments is None else arguments)
@@ -78,7 +80,11 @@ def in_emulated_environment(arguments: Sequence[str]) -> int:
     if not python.exists():
         print(f"there is no {python}: `make emulated-gpu` makes it, with CuPy", file=sys.stderr)
         return 2
-    paths = [str(ROOT), sysconfig.get_path("purelib"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(ROOT),
+        sysconfig.get_path("purelib"),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [str(python), "-m", "benchmarks.host_decode", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
@@ -115,7 +121,10 @@ def lists_of_ops() -> dict[str, list[Any]]:
 
 def row(folder: Path, name: str, rounds: int, is_short: bool) -> list[str]:
     """Return the row of a list of ops: costs of both loaders, and the calls of that for the GPU."""
-    with _loader(folder, name, CPU, is_short) as of_cpu, _loader(folder, name, GPU, is_short) as on_gpu:
+    with (
+        _loader(folder, name, CPU, is_short) as of_cpu,
+        _loader(folder, name, GPU, is_short) as on_gpu,
+    ):
         for loader in (of_cpu, on_gpu, on_gpu):
             epoch(loader, 0)
         before = emulated_gpu.calls()
@@ -176,7 +185,12 @@ def page(rows: Sequence[Sequence[str]], folder: Path, options: argparse.Namespac
     table = [COLUMNS, ["---", *["---:"] * (len(COLUMNS) - 1)], *rows]
     return (
         "\n".join(
-            [*head, f"For the GPU images are decoded {decoding}.", "", *(f"| {' | '.join(line)} |" for line in table)]
+            [
+                *head,
+                f"For the GPU images are decoded {decoding}.",
+                "",
+                *(f"| {' | '.join(line)} |" for line in table),
+            ]
         )
         + "\n"
     )

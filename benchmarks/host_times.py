@@ -60,7 +60,9 @@ def measure(op: Any, images: Any) -> tuple[float, float]:
     u = np.random.default_rng(0).random((COUNT, op.num_uniforms))
     draw = op.draw(u, size)
     of_field = op.of("image")
-    return least_us(lambda: op.draw(u, size)), least_us(lambda: of_field.array_batch(xp, images, draw))
+    return least_us(lambda: op.draw(u, size)), least_us(
+        lambda: of_field.array_batch(xp, images, draw)
+    )
 
 
 def batches() -> tuple[Any, Any]:
@@ -76,11 +78,16 @@ def many_sizes() -> tuple[Any, Any, int]:
     from gpuload import device
     from gpuload.pipeline.step import ArrayPack
 
-    shapes = [(*size, 3) for size in np.random.default_rng(1).integers(SIDE, MOST_SIDE, (COUNT, 2)).tolist()]
+    shapes = [
+        (*size, 3)
+        for size in np.random.default_rng(1).integers(SIDE, MOST_SIDE, (COUNT, 2)).tolist()
+    ]
     begins = np.cumsum([0, *(aligned(math.prod(shape)) for shape in shapes)]).tolist()
     slot = device.pinned(begins[-1] + ROOM_BYTES)
     places = [(slot, begin) for begin in begins[:-1]]
-    arrays = [np.ndarray(shape, np.uint8, *place) for shape, place in zip(shapes, places, strict=True)]
+    arrays = [
+        np.ndarray(shape, np.uint8, *place) for shape, place in zip(shapes, places, strict=True)
+    ]
     return ArrayPack(arrays, places), slot, begins[-1]
 
 
@@ -93,7 +100,9 @@ def measure_batch(ops: Sequence[Any]) -> float:
     from gpuload.spec import Field, Spec
 
     pack, slot, num_bytes = many_sizes()
-    graph = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None, None, 3), axes="HWC"),)), ops)
+    graph = compile_ops(
+        Spec((Field("image", np.dtype(np.uint8), (None, None, 3), axes="HWC"),)), ops
+    )
     size = np.array([array.shape[:2] for array in pack], np.int32)
     draws = graph.draw(seed=1, epoch=0, records=np.arange(COUNT), sizes={"image": size})
     lane, executor = device.Lane("gpu:0"), ArrayBatchExecutor(graph, device="gpu:0")
@@ -115,7 +124,9 @@ def measure_batch(ops: Sequence[Any]) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.host_times", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.host_times", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     options = parser.parse_args(arguments)
     from tests import emulated_gpu
@@ -133,7 +144,14 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     for name, op in names.items() if not __import__("os").environ.get("Q") else []:
         (draw, alike), (_, varying), before = measure(op, same), measure(op, many), BEFORE[name]
-        numbers = (f"{draw:.2f}", f"{before[0]:.2f}", f"{alike:.2f}", f"{before[1]}", f"{varying:.2f}", f"{before[2]}")
+        numbers = (
+            f"{draw:.2f}",
+            f"{before[0]:.2f}",
+            f"{alike:.2f}",
+            f"{before[1]}",
+            f"{varying:.2f}",
+            f"{before[2]}",
+        )
         lines.append(f"| `{name}` | {' | '.join(numbers)} |")
         print(lines[-1], flush=True)
     lines += ["", "| ops of a whole batch of many sizes | |", "|---|---:|"]

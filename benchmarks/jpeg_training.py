@@ -79,7 +79,9 @@ def resized(image: Image, rng: np.random.Generator) -> Image:
     import cv2
 
     top, left, height, width = draw_box(rng, *image.shape[:2])
-    box = cv2.resize(image[top : top + height, left : left + width], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+    box = cv2.resize(
+        image[top : top + height, left : left + width], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR
+    )
     return np.asarray(cv2.flip(box, 1) if rng.random() < 0.5 else box)
 
 
@@ -134,7 +136,10 @@ def threads(work: Work) -> Epoch:
     def submit(batch: NDArray[np.int64]) -> tuple[NDArray[np.float32], list[Future[None]]]:
         images = forms.empty(len(batch), SIDE, SIDE, 3)
         seeds = rng.integers(1 << 63, size=len(batch))
-        return images, [pool.submit(make, *task) for task in zip(batch.tolist(), seeds.tolist(), images, strict=True)]
+        return images, [
+            pool.submit(make, *task)
+            for task in zip(batch.tolist(), seeds.tolist(), images, strict=True)
+        ]
 
     def epoch() -> Iterator[NDArray[np.float32]]:
         ahead: deque[Any] = deque()
@@ -195,13 +200,24 @@ def dali(antialias: bool) -> Callable[[Work], Epoch]:
 
         @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=None)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
-            files, _ = fn.readers.file(files=[str(path) for path in _paths(work)], shuffle_after_epoch=True)
-            boxes = fn.decoders.image_random_crop(
-                files, random_area=list(AREA), random_aspect_ratio=list(PROPORTIONS), num_attempts=TRIES
+            files, _ = fn.readers.file(
+                files=[str(path) for path in _paths(work)], shuffle_after_epoch=True
             )
-            images = fn.resize(boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=antialias)
+            boxes = fn.decoders.image_random_crop(
+                files,
+                random_area=list(AREA),
+                random_aspect_ratio=list(PROPORTIONS),
+                num_attempts=TRIES,
+            )
+            images = fn.resize(
+                boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=antialias
+            )
             return fn.crop_mirror_normalize(
-                images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
+                images,
+                mirror=fn.random.coin_flip(),
+                mean=list(MEAN),
+                std=list(STD),
+                output_layout="HWC",
             )
 
         return forms.handed(work, forms.dali_reading(pipeline(), work))
@@ -229,9 +245,13 @@ def tfdata(work: Work) -> Epoch:
         images = tf.where(flip[:, None, None, None], tf.reverse(images, [2]), images)
         return (images - MEAN) * (1 / np.asarray(STD, np.float32))
 
-    dataset = tf.data.Dataset.from_tensor_slices([str(path) for path in _paths(work)]).shuffle(work.num_records)
+    dataset = tf.data.Dataset.from_tensor_slices([str(path) for path in _paths(work)]).shuffle(
+        work.num_records
+    )
     dataset = dataset.map(make, cores(), deterministic=True).batch(work.batch_size)
-    dataset = dataset.map(lambda images: finish(images, tf.random.uniform([tf.shape(images)[0]]) < 0.5), 1).prefetch(1)
+    dataset = dataset.map(
+        lambda images: finish(images, tf.random.uniform([tf.shape(images)[0]]) < 0.5), 1
+    ).prefetch(1)
     return forms.tf_epoch(work, dataset)
 
 

@@ -37,7 +37,9 @@ STEP_S = 0.002
 MIN_STEPS = 10
 BATCHES = (1, 10, 100)
 FIRST_S = 2.0
-BUSY_ITEMS = 1 << 16  # of float32: they stay in the core's own cache, and the clock is looked at every 20 us
+BUSY_ITEMS = (
+    1 << 16
+)  # of float32: they stay in the core's own cache, and the clock is looked at every 20 us
 
 BETTER: dict[str, dict[str, Literal["more", "less", ""]]] = {
     "passes": {"records/s": "more"},
@@ -49,7 +51,10 @@ BETTER: dict[str, dict[str, Literal["more", "less", ""]]] = {
     },
     **{
         loop: {
-            **dict.fromkeys((*(f"{loop}, s to batch {number}" for number in BATCHES), f"{loop}, s a pass"), "less"),
+            **dict.fromkeys(
+                (*(f"{loop}, s to batch {number}" for number in BATCHES), f"{loop}, s a pass"),
+                "less",
+            ),
             f"{loop}, batches in {FIRST_S:g} s": "more",
         }
         for loop in ("fresh", "cold")
@@ -62,10 +67,14 @@ MARK = "figures: "
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a loop, which JSON describes, and print a marked line of JSON with its figures."""
-    parser = argparse.ArgumentParser(prog="benchmarks.loops", description="used by benchmarks.compare")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.loops", description="used by benchmarks.compare"
+    )
     parser.add_argument("task", type=json.loads)
     task = parser.parse_args(arguments).task
-    sys.path.insert(0, task["folder"])  # before any import of gpuload; `benchmarks` stays what is imported already
+    sys.path.insert(
+        0, task["folder"]
+    )  # before any import of gpuload; `benchmarks` stays what is imported already
     question = find(task["question"])
     peer = question.peer(task.get("peer", PEER))
     work = Work(task["variant"], Path(task["path"]), task["num_records"], question.batch_size)
@@ -73,7 +82,11 @@ def main(arguments: list[str] | None = None) -> None:
         if name != PEER:
             importlib.import_module(name)
     figures = run(task["loop"], peer, work, task["seconds"])
-    package = Path(sys.modules["gpuload"].__file__ or "").resolve().parent if "gpuload" in sys.modules else None
+    package = (
+        Path(sys.modules["gpuload"].__file__ or "").resolve().parent
+        if "gpuload" in sys.modules
+        else None
+    )
     if package is not None and package.parent != Path(task["folder"]).resolve():
         raise RuntimeError(f"gpuload was imported from {package}, not from {task['folder']}")
     print(MARK + json.dumps(figures), flush=True)
@@ -83,7 +96,9 @@ def main(arguments: list[str] | None = None) -> None:
 def run(loop: str, peer: Peer, work: Work, seconds: float) -> dict[str, float]:
     """Return the figures of a loop."""
     if loop in ("fresh", "cold"):
-        return {f"{loop}, {figure}": value for figure, value in first_batches(peer.build, work).items()}
+        return {
+            f"{loop}, {figure}": value for figure, value in first_batches(peer.build, work).items()
+        }
     with compiled_first():
         epoch = peer.build(work)
         one_pass(epoch, work)
@@ -92,7 +107,10 @@ def run(loop: str, peer: Peer, work: Work, seconds: float) -> dict[str, float]:
         figures: dict[str, float] = {}
         for name, step in (("sleeping", lambda: time.sleep(STEP_S)), ("busy", busy_step())):
             rate, share = steps(epoch, step, seconds)
-            figures |= {f"batches/s beside a {name} step": rate, f"share of next() beside a {name} step": share}
+            figures |= {
+                f"batches/s beside a {name} step": rate,
+                f"share of next() beside a {name} step": share,
+            }
         return figures
 
 
@@ -102,7 +120,9 @@ def compiled_first() -> contextlib.AbstractContextManager[Any]:
         kernels = importlib.import_module("gpuload.kernels")
     except ImportError:
         return contextlib.nullcontext()
-    context: contextlib.AbstractContextManager[Any] = getattr(kernels, "patient", contextlib.nullcontext)()
+    context: contextlib.AbstractContextManager[Any] = getattr(
+        kernels, "patient", contextlib.nullcontext
+    )()
     return context
 
 

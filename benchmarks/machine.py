@@ -83,7 +83,9 @@ def read_ahead_kib(path: Path) -> int | None:
     """Return how much the system reads around a page that is missing, None where it does not say; 128 is usual."""
     device = os.stat(path).st_dev
     try:
-        return int(Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").read_text())
+        return int(
+            Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").read_text()
+        )
     except OSError:
         return None
 
@@ -125,7 +127,12 @@ class Memory:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()
         self.look()
@@ -147,7 +154,9 @@ class Memory:
 def _used_kib() -> int:
     status = _fields("/proc/self/status")
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return _number(status["RssAnon"]) + _number(status["RssShmem"]) + sum(map(_private_kib, children))
+    return (
+        _number(status["RssAnon"]) + _number(status["RssShmem"]) + sum(map(_private_kib, children))
+    )
 
 
 def _private_kib(pid: str) -> int:

@@ -105,7 +105,9 @@ def measure(
             for variant, name, sample in _process(question, group, settings):
                 entries[variant, name]["samples"].append({"round": number, **sample})
                 summary = sample.get("failed") or f"{sample['records_per_s']:,.0f}/s"
-                tell(f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {summary}")
+                tell(
+                    f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {summary}"
+                )
                 save({**head, "entries": list(entries.values())})
     return {**head, "entries": list(entries.values())}
 
@@ -147,21 +149,35 @@ def _groups(question: Question, jobs: list[Job], settings: Settings) -> Iterable
 
     def packages(job: Job) -> tuple[str, ...]:
         peer = question.peer(job[1])
-        return (peer.role, *peer.needs)  # limits by themselves: they fork, which TensorFlow does not stand
+        return (
+            peer.role,
+            *peer.needs,
+        )  # limits by themselves: they fork, which TensorFlow does not stand
 
     return [list(group) for _, group in itertools.groupby(sorted(jobs, key=packages), key=packages)]
 
 
-def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterator[tuple[str, str, Sample]]:
+def _process(
+    question: Question, jobs: list[Job], settings: Settings
+) -> Iterator[tuple[str, str, Sample]]:
     """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
-    task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
+    task = {
+        "question": question.name,
+        "jobs": jobs,
+        "settings": {**asdict(settings), "data": str(settings.data)},
+    }
     is_gpuload = jobs[0][1].startswith("gpuload") or question.peer(jobs[0][1]).role == "ours"
     out, problem = run_process(
-        [sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if is_gpuload else PEERS_MALLOC
+        [sys.executable, "-m", "benchmarks.measure", json.dumps(task)],
+        {} if is_gpuload else PEERS_MALLOC,
     )
-    samples = [json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)]
+    samples = [
+        json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)
+    ]
     samples += [problem] * (len(jobs) - len(samples))
-    yield from ((variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True))
+    yield from (
+        (variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True)
+    )
 
 
 def run_process(
@@ -191,7 +207,9 @@ _MARK = "sample: "
 
 def main(arguments: list[str] | None = None) -> None:
     """Be one such process: measure the jobs told in JSON, print one marked line of JSON for each."""
-    parser = argparse.ArgumentParser(prog="benchmarks.measure", description="used by benchmarks.run")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.measure", description="used by benchmarks.run"
+    )
     parser.add_argument("task", type=json.loads)
     task = parser.parse_args(arguments).task
     question = find(task["question"])
@@ -202,14 +220,24 @@ def main(arguments: list[str] | None = None) -> None:
             sample = _measure_peer(question, variant, question.peer(name), settings)
         except Exception as error:  # whatever a peer raises is its result; the run goes on
             traceback.print_exc()
-            sample = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+            sample = {
+                "failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            }
         print(_MARK + json.dumps(sample), flush=True)
-    os._exit(0)  # no peer's threads or workers may hold up the run; all that is wanted has been printed
+    os._exit(
+        0
+    )  # no peer's threads or workers may hold up the run; all that is wanted has been printed
 
 
 def _measure_peer(question: Question, variant: str, peer: Peer, settings: Settings) -> Sample:
     num_records = settings.records(question)
-    work = Work(variant, question.prepare(settings.data, num_records), num_records, question.batch_size, settings.cache)
+    work = Work(
+        variant,
+        question.prepare(settings.data, num_records),
+        num_records,
+        question.batch_size,
+        settings.cache,
+    )
     for name in question.needs(variant, peer):
         importlib.import_module(name)
     for name in peer.uses:
@@ -217,7 +245,9 @@ def _measure_peer(question: Question, variant: str, peer: Peer, settings: Settin
             importlib.import_module(name)
     gc.collect()
     with machine.Memory() as memory:
-        passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(peer, work, settings.seconds)
+        passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(
+            peer, work, settings.seconds
+        )
     return {
         "records_per_s": records_per_s(passes),
         "first_ms": round(median(pass_.first_ms for pass_ in passes), 3),
@@ -255,7 +285,9 @@ def timed_passes(epoch: Epoch, work: Work, seconds: float) -> list[Pass]:
 
 def records_per_s(passes: list[Pass]) -> float:
     """Return the rate of passes together."""
-    return round(sum(pass_.num_records for pass_ in passes) / sum(pass_.took_s for pass_ in passes), 1)
+    return round(
+        sum(pass_.num_records for pass_ in passes) / sum(pass_.took_s for pass_ in passes), 1
+    )
 
 
 def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
@@ -264,7 +296,9 @@ def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
         touch(batch)
     del batch
     gc.collect()
-    for worker in multiprocessing.active_children():  # pages that a living process has mapped cannot be dropped
+    for worker in (
+        multiprocessing.active_children()
+    ):  # pages that a living process has mapped cannot be dropped
         worker.kill()
         worker.join()
     machine.drop(machine.files_of(work.path))

@@ -69,7 +69,11 @@ def numpy_load(work: Work) -> Epoch:
     """One thread, np.load of each file, np.stack."""
     paths, rng = _paths(work), np.random.default_rng(0)
     return forms.handed(
-        work, lambda: (np.stack([np.load(paths[record]) for record in batch]) for batch in forms.batches(work, rng))
+        work,
+        lambda: (
+            np.stack([np.load(paths[record]) for record in batch])
+            for batch in forms.batches(work, rng)
+        ),
     )
 
 
@@ -86,7 +90,10 @@ def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[W
     def build(work: Work) -> Epoch:
         paths = _paths(work)
         epoch = forms.grain_epoch(
-            work, lambda batch: _read(paths, batch), num_threads=num_threads, batches_ahead=batches_ahead
+            work,
+            lambda batch: _read(paths, batch),
+            num_threads=num_threads,
+            batches_ahead=batches_ahead,
         )
         return forms.handed(work, epoch)
 
@@ -126,7 +133,14 @@ def gpuload(work: Work, num_threads: int | None = None) -> Epoch:
     import gpuload as gl
 
     source = gl.npy(str(work.path / "*.npy"), record="file")
-    loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, device="cpu", num_threads=num_threads)
+    loader = gl.Loader(
+        source,
+        batch_size=work.batch_size,
+        shuffle=True,
+        seed=0,
+        device="cpu",
+        num_threads=num_threads,
+    )
     return forms.own_form(work, loader, "x")
 
 
@@ -150,8 +164,18 @@ QUESTION = Question(
             role="ours",
             cache=SLOW,
         ),
-        Peer("torch", torch, "DataLoader, whole batches, positioned reads", ("torch", "torch.utils.data")),
-        Peer("grain", grain(), "batches of indices as the source, positioned reads in threads", ("grain.python",)),
+        Peer(
+            "torch",
+            torch,
+            "DataLoader, whole batches, positioned reads",
+            ("torch", "torch.utils.data"),
+        ),
+        Peer(
+            "grain",
+            grain(),
+            "batches of indices as the source, positioned reads in threads",
+            ("grain.python",),
+        ),
         Peer("grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), cache=SLOW),
         Peer("dali", dali, "readers.numpy", ("nvidia.dali", "nvidia.dali.fn")),
         Peer("tfdata", tfdata, "read_file in parallel, one decode_raw a batch", ("tensorflow",)),

@@ -63,7 +63,9 @@ def limit(work: Work) -> Epoch:
 def numpy_load(work: Work) -> Epoch:
     """One thread, np.load of each file, np.stack."""
     paths, rng = _paths(work), np.random.default_rng(0)
-    return lambda: (_stacked([_load(paths[record]) for record in batch]) for batch in forms.batches(work, rng))
+    return lambda: (
+        _stacked([_load(paths[record]) for record in batch]) for batch in forms.batches(work, rng)
+    )
 
 
 def numpy_threads(num_threads: int) -> Callable[[Work], Epoch]:
@@ -90,14 +92,18 @@ def numpy_threads(num_threads: int) -> Callable[[Work], Epoch]:
 def torch(work: Work) -> Epoch:
     """DataLoader over whole batches, np.load in a worker process a core."""
     paths = _paths(work)
-    loader = forms.torch_loader(work, lambda batch: _stacked([_load(paths[record]) for record in batch]), cores())
+    loader = forms.torch_loader(
+        work, lambda batch: _stacked([_load(paths[record]) for record in batch]), cores()
+    )
     return lambda: iter(loader)
 
 
 def grain(work: Work) -> Epoch:
     """Batches of indices as the source, np.load in Grain's threads."""
     paths = _paths(work)
-    return forms.grain_epoch(work, lambda batch: _stacked([_load(paths[record]) for record in batch]))
+    return forms.grain_epoch(
+        work, lambda batch: _stacked([_load(paths[record]) for record in batch])
+    )
 
 
 def gpuload(work: Work) -> Epoch:
@@ -123,7 +129,17 @@ QUESTION = Question(
         Peer("gpuload", gpuload, 'gl.npz, record="file", defaults', ("gpuload",), role="ours"),
         Peer("numpy_2", numpy_threads(2), "np.load in 2 threads, two batches ahead"),
         Peer("numpy_8", numpy_threads(8), "np.load in 8 threads, two batches ahead"),
-        Peer("torch", torch, "DataLoader, whole batches, np.load, a process a core", ("torch", "torch.utils.data")),
-        Peer("grain", grain, "batches of indices as the source, np.load in threads", ("grain.python",)),
+        Peer(
+            "torch",
+            torch,
+            "DataLoader, whole batches, np.load, a process a core",
+            ("torch", "torch.utils.data"),
+        ),
+        Peer(
+            "grain",
+            grain,
+            "batches of indices as the source, np.load in threads",
+            ("grain.python",),
+        ),
     ),
 )

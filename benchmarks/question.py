@@ -23,7 +23,10 @@ Batch = Any
 Epoch = Callable[[], Iterator[Batch]]
 Role = Literal["limit", "floor", "peer", "ours"]
 Cache = Literal["warm", "cold", "large"]
-SLOW: tuple[Cache, ...] = ("cold", "large")  # storage is waited for; "large": the data is larger than memory
+SLOW: tuple[Cache, ...] = (
+    "cold",
+    "large",
+)  # storage is waited for; "large": the data is larger than memory
 
 
 def is_to_tf(variant: str) -> bool:
@@ -130,9 +133,20 @@ class Question:
         return tuple(dict.fromkeys(peer.needs + packages))
 
 
-NAMES = ("npy_rows", "npy_files", "npz_files", "fixed_images", "jpeg_training", "tfrecord", "csv_rows")
+NAMES = (
+    "npy_rows",
+    "npy_files",
+    "npz_files",
+    "fixed_images",
+    "jpeg_training",
+    "tfrecord",
+    "csv_rows",
+)
 REMOTE = ("remote_rows", "remote_jpeg")  # need nginx
-BY_NAME = ("augment", *REMOTE)  # asked only where --only names them: the first one has some hundred jobs a round
+BY_NAME = (
+    "augment",
+    *REMOTE,
+)  # asked only where --only names them: the first one has some hundred jobs a round
 
 
 def find(name: str) -> Question:

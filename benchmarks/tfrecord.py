@@ -53,9 +53,15 @@ def gpuload(*, verify: bool) -> Callable[[Work], Epoch]:
     def build(work: Work) -> Epoch:
         import gpuload as gl
 
-        features = {"image": gl.Raw("u1", (data.EXAMPLE_BYTES,)), "label": "i8", "box": ("f4", (4,))}
+        features = {
+            "image": gl.Raw("u1", (data.EXAMPLE_BYTES,)),
+            "label": "i8",
+            "box": ("f4", (4,)),
+        }
         source = gl.tfrecord(_shards(work), features, verify=verify)
-        return forms.own_form(work, gl.Loader(source, work.batch_size, shuffle=True), "image", "label", "box")
+        return forms.own_form(
+            work, gl.Loader(source, work.batch_size, shuffle=True), "image", "label", "box"
+        )
 
     return build
 
@@ -83,7 +89,11 @@ def tfdata(work: Work) -> Epoch:
         num_parallel_calls=cores(),
         deterministic=False,
     )
-    dataset = dataset.shuffle(SHUFFLE_BUFFER).batch(work.batch_size).map(parse, cores(), deterministic=False)
+    dataset = (
+        dataset.shuffle(SHUFFLE_BUFFER)
+        .batch(work.batch_size)
+        .map(parse, cores(), deterministic=False)
+    )
     return forms.tf_epoch(work, dataset.prefetch(2))
 
 
@@ -112,7 +122,9 @@ def dali(work: Work) -> Epoch:
     pipe.build()
     spare: list[tuple[Any, ...]] = []
 
-    def epoch() -> Iterator[Any]:  # the reader goes on into the next pass, and so does the batch on the border
+    def epoch() -> Iterator[
+        Any
+    ]:  # the reader goes on into the next pass, and so does the batch on the border
         left = work.num_records
         while left > 0:
             batch = spare.pop() if spare else tuple(forms.dense(output) for output in pipe.run())

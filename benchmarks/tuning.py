@@ -132,12 +132,22 @@ def measure(work: Batches, seconds: float, tuned_s: float) -> dict[str, Any]:
     fixed = {}
     for num_threads in THREADS:
         with work(num_threads=num_threads) as loader:
-            fixed[num_threads] = rate(list(times_of(loader, seconds)), min(SETTLING_S, seconds / 2), loader.batch_size)
+            fixed[num_threads] = rate(
+                list(times_of(loader, seconds)), min(SETTLING_S, seconds / 2), loader.batch_size
+            )
     with work() as loader:
         times = list(times_of(loader, tuned_s))
-        late, whole = rate(times, times[-1] * 2 / 3, loader.batch_size), loader.batch_size * len(times) / times[-1]
+        late, whole = (
+            rate(times, times[-1] * 2 / 3, loader.batch_size),
+            loader.batch_size * len(times) / times[-1],
+        )
         stats = loader.stats()
-    return {"fixed": fixed, "late": late, "whole": whole, "chosen": (stats["num_threads"], stats["prefetch"])}
+    return {
+        "fixed": fixed,
+        "late": late,
+        "whole": whole,
+        "chosen": (stats["num_threads"], stats["prefetch"]),
+    }
 
 
 def table(rows: list[tuple[str, list[dict[str, Any]]]], num_rounds: int) -> str:
@@ -152,9 +162,16 @@ def table(rows: list[tuple[str, list[dict[str, Any]]]], num_rounds: int) -> str:
         fixed = {number: median(part["fixed"][number] for part in rounds) for number in THREADS}
         best = max(fixed, key=lambda number: fixed[number])
         late, whole = (median(part[key] for part in rounds) for key in ("late", "whole"))
-        ratios = [median(part[key] / part["fixed"][best] for part in rounds) for key in ("late", "whole")]
-        chosen = "; ".join(f"{int(threads)}, {int(ahead)}" for threads, ahead in (part["chosen"] for part in rounds))
-        numbers = " | ".join(f"**{fixed[n]:,.0f}**" if n == best else f"{fixed[n]:,.0f}" for n in THREADS)
+        ratios = [
+            median(part[key] / part["fixed"][best] for part in rounds) for key in ("late", "whole")
+        ]
+        chosen = "; ".join(
+            f"{int(threads)}, {int(ahead)}"
+            for threads, ahead in (part["chosen"] for part in rounds)
+        )
+        numbers = " | ".join(
+            f"**{fixed[n]:,.0f}**" if n == best else f"{fixed[n]:,.0f}" for n in THREADS
+        )
         lines.append(
             f"| {name} | {numbers} | {late:,.0f}, {whole:,.0f} | {ratios[0]:.2f}, {ratios[1]:.2f} | {chosen} |"
         )

@@ -8,6 +8,9 @@ import contextlib
 import torch
 
 _LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
-for _schema in ("qnms(Tensor x) -> Tensor", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):
+for _schema in (
+    "qnms(Tensor x) -> Tensor",
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+):
     with contextlib.suppress(RuntimeError):  # they are there
         _LIBRARY.define(_schema)

@@ -34,7 +34,10 @@ else:
     from pip._vendor import tomli as tomllib
 
 FOLDER = Path(__file__).resolve().parent
-FRAMEWORKS = ("tensorflow", "tensorflow-cpu")  # never added to a container, which has a framework of its own
+FRAMEWORKS = (
+    "tensorflow",
+    "tensorflow-cpu",
+)  # never added to a container, which has a framework of its own
 
 
 class RefusedError(Exception):
@@ -43,7 +46,9 @@ class RefusedError(Exception):
 
 def project() -> dict[str, Any]:
     """Return pyproject.toml, which lies beside this file or in the folder above."""
-    file_path = next(file for folder in (FOLDER, FOLDER.parent) if (file := folder / "pyproject.toml").is_file())
+    file_path = next(
+        file for folder in (FOLDER, FOLDER.parent) if (file := folder / "pyproject.toml").is_file()
+    )
     return tomllib.loads(file_path.read_text(encoding="utf-8"))
 
 
@@ -72,13 +77,18 @@ def installed() -> dict[str, dict[str, str]]:
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
         if name and canonicalize_name(name) not in versions:
-            versions[canonicalize_name(name)] = {"version": distribution.version, "files": _digest(distribution)}
+            versions[canonicalize_name(name)] = {
+                "version": distribution.version,
+                "files": _digest(distribution),
+            }
     return versions
 
 
 def _digest(distribution: importlib.metadata.Distribution) -> str:
     digest = hashlib.sha256()
-    for file in sorted(distribution.files or (), key=str):  # Debian's packages have no list of their files
+    for file in sorted(
+        distribution.files or (), key=str
+    ):  # Debian's packages have no list of their files
         if file.suffix == ".pyc":
             continue
         try:
@@ -133,7 +143,10 @@ def missing(file: str) -> None:
                     f"  cause:  gpuload needs {requirement}, and what the container brings is left as it is\n"
                     f"  remedy: build FROM a container with another {name}"
                 )
-            print(f"{name} {version} is left as it is; gpuload is tested with {requirement}", file=sys.stderr)
+            print(
+                f"{name} {version} is left as it is; gpuload is tested with {requirement}",
+                file=sys.stderr,
+            )
 
 
 def unchanged(file: str) -> None:
@@ -162,7 +175,11 @@ def _read_packages(file: str) -> dict[str, dict[str, str]]:
 
 
 def _printed(*extras: str) -> None:
-    lines = [str(requirement).partition(";")[0].strip() for extra in extras for requirement in requirements(extra)]
+    lines = [
+        str(requirement).partition(";")[0].strip()
+        for extra in extras
+        for requirement in requirements(extra)
+    ]
     print(*dict.fromkeys(lines), sep="\n")
 
 

@@ -31,7 +31,9 @@ def rows():
 @jax.jit
 def train_step(weights, counts, values, numbers):
     """Return the weights after a step of gradient descent, and the counts; JAX adds up what all processes have."""
-    gradient = jax.grad(lambda weights: ((values[:, :3] @ weights - values[:, 3]) ** 2).mean())(weights)
+    gradient = jax.grad(lambda weights: ((values[:, :3] @ weights - values[:, 3]) ** 2).mean())(
+        weights
+    )
     return weights - 0.1 * gradient, counts.at[numbers].add(1)
 
 
@@ -52,7 +54,9 @@ def train(path, loader):
             weights, counts = saved["weights"], saved["counts"]
             loader.load_state_dict(json.loads(str(saved["loader"])))
     everywhere = NamedSharding(mesh, PartitionSpec())
-    weights, counts = (jax.make_array_from_process_local_data(everywhere, value) for value in (weights, counts))
+    weights, counts = (
+        jax.make_array_from_process_local_data(everywhere, value) for value in (weights, counts)
+    )
     while loader.position.epoch < EPOCHS:
         for values, numbers in batches:
             weights, counts = train_step(weights, counts, values, numbers)
@@ -75,5 +79,7 @@ if __name__ == "__main__":
     )  # fmt: skip
     counts = train(folder / "checkpoint.npz", loader)
     if loader.shard_id == 0:
-        print(f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times")
+        print(
+            f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times"
+        )
     jax.distributed.shutdown()

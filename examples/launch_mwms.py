@@ -47,7 +47,10 @@ def train(path, loader, strategy, is_first):
 
     def replica_step(values, numbers):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum((tf.linalg.matvec(values[:, :3], weights) - values[:, 3]) ** 2) / GLOBAL_BATCH
+            loss = (
+                tf.reduce_sum((tf.linalg.matvec(values[:, :3], weights) - values[:, 3]) ** 2)
+                / GLOBAL_BATCH
+            )
         ones = tf.scatter_nd(numbers[:, None], tf.ones_like(numbers), [960])
         return tape.gradient(loss, weights), ones
 
@@ -72,9 +75,13 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before anything else of TensorFlow
     ranks = gl.shard()
-    loader = gl.Loader(rows(), GLOBAL_BATCH, shuffle=True, seed=7, output=("x", "number"), device="cpu")
+    loader = gl.Loader(
+        rows(), GLOBAL_BATCH, shuffle=True, seed=7, output=("x", "number"), device="cpu"
+    )
     counts = train(folder / "checkpoint.npz", loader, strategy, is_first=ranks["shard_id"] == 0)
     if ranks["shard_id"] == 0:
-        print(f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times")
+        print(
+            f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times"
+        )
     sys.stdout.flush()
     os._exit(0)  # TensorFlow's threads of the other workers may be gone

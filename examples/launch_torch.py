@@ -78,10 +78,18 @@ if __name__ == "__main__":
     ranks = gl.shard()
     dist.init_process_group("gloo", rank=ranks["shard_id"], world_size=ranks["num_shards"])
     loader = gl.Loader(
-        rows(), GLOBAL_BATCH // ranks["num_shards"], shuffle=True, seed=7, output="x", device="cpu", **ranks
+        rows(),
+        GLOBAL_BATCH // ranks["num_shards"],
+        shuffle=True,
+        seed=7,
+        output="x",
+        device="cpu",
+        **ranks,
     )
     counts = train(folder / "checkpoint.pt", loader)
     if loader.shard_id == 0:
-        print(f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times")
+        print(
+            f"{ranks['num_shards']} ranks; each record was trained on {sorted(set(counts.tolist()))} times"
+        )
     # Ends gloo's threads: one that still drops a tensor when Python ends would abort the process.
     dist.destroy_process_group()

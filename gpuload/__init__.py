@@ -10,7 +10,8 @@ import sys as _sys
 if (
     _sys.argv[:1] == ["-m"]
     and _sys.orig_argv[-len(_sys.argv) :][:1] in (["gpuload"], ["-mgpuload"])
-    and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler  # not if this process ignores Ctrl-C
+    and _signal.getsignal(_signal.SIGINT)
+    is _signal.default_int_handler  # not if this process ignores Ctrl-C
 ):
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
@@ -135,12 +136,36 @@ _attach(
     },
     _FORMS,
 )
-_publish(globals(), ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Remote", "Source", "Spec", "open"))
+_publish(
+    globals(),
+    ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Remote", "Source", "Spec", "open"),
+)
 _publish_methods(
-    Loader, ("batch_at", "epoch", "load_state_dict", "peek", "replace", "state_dict", "__iter__", "bad_records")
+    Loader,
+    (
+        "batch_at",
+        "epoch",
+        "load_state_dict",
+        "peek",
+        "replace",
+        "state_dict",
+        "__iter__",
+        "bad_records",
+    ),
 )
 _publish_methods(
     Source,
-    ("read", "__getitem__", "cache", "filter", "mark", "rename", "sample", "select", "split", "where"),
+    (
+        "read",
+        "__getitem__",
+        "cache",
+        "filter",
+        "mark",
+        "rename",
+        "sample",
+        "select",
+        "split",
+        "where",
+    ),
 )
 __version__ = "0.1.0"

@@ -75,7 +75,9 @@ class Batch:
     @property
     def output(self) -> Any:
         """The fields arranged as ``output=`` says."""
-        return dict(self._fields) if self._nest is None else arranged(self._nest, self._fields)
+        if self._nest is None:
+            return dict(self._fields)
+        return arranged(self._nest, self._fields)
 
     def __getitem__(self, key: str | int | slice) -> Any:
         """Return a field by its name, or a part of ``output`` by its place."""
@@ -104,7 +106,10 @@ class Batch:
         nest = self._nest
         if nest is None:
             return tuple(self._fields.values())
-        inner = [nest] if isinstance(nest, str) else parts_of(nest)
+        if isinstance(nest, str):
+            inner = [nest]
+        else:
+            inner = parts_of(nest)
         return tuple(arranged(part, self._fields) for part in inner)
 
     if not TYPE_CHECKING:  # type checkers know the attributes from the class
@@ -187,13 +192,18 @@ class Batch:
         """Return the table that a notebook shows: the first records, images as small pictures."""
         tables = signalsafe.import_package("gpuload.display.tables")
         self.synchronize()
-        html: str = tables.batch_table(self._title(), self._fields, self._spec, self.records, self.valid)
+        html: str = tables.batch_table(
+            self._title(), self._fields, self._spec, self.records, self.valid
+        )
         return html
 
     def _title(self) -> str:
         """Return what the batch is: which one, and how many records it has."""
         num_records, num_valid = self.records.size, int(np.count_nonzero(self.valid))
-        valid = "" if num_valid == num_records else f", {num_valid} valid"
+        if num_valid == num_records:
+            valid = ""
+        else:
+            valid = f", {num_valid} valid"
         records = f"{num_records} record{'s' * (num_records != 1)}{valid}"
         return f"gl.Batch: {records}, epoch {self.epoch}, step {self.step}"
 
@@ -208,7 +218,9 @@ def arranged(nest: Output, fields: Mapping[str, Any]) -> Any:
     if dataclasses.is_dataclass(nest) and not isinstance(nest, type):
         names = [field.name for field in dataclasses.fields(nest) if field.init]
         return dataclasses.replace(nest, **dict(zip(names, parts, strict=True)))
-    return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
+    if hasattr(nest, "_fields"):
+        return type(nest)(*parts)
+    return type(nest)(parts)
 
 
 def parts_of(nest: Output) -> list[Output]:

@@ -114,8 +114,14 @@ def convert(
         FileError: files are there already, another process writes them, the disk is full, or cannot be written.
         RecordError: a record cannot be read, or a file does not hold it when it is read back.
     """
-    num_shards = None if num_shards is None else check_count("num_shards", num_shards)
-    num_threads = threads.num_cores() if num_threads is None else check_count("num_threads", num_threads)
+    if num_shards is None:
+        num_shards = None
+    else:
+        num_shards = check_count("num_shards", num_shards)
+    if num_threads is None:
+        num_threads = threads.num_cores()
+    else:
+        num_threads = check_count("num_threads", num_threads)
     verify, overwrite = check_flag("verify", verify), check_flag("overwrite", overwrite)
     allow_pickle = check_flag("allow_pickle", allow_pickle)
     records_source = _open_source(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
@@ -123,7 +129,9 @@ def convert(
     form, make_writer = _format(path, format)
     if not len(records_source):
         raise SpecError(
-            "a source without records", cause="there is nothing to convert", remedy="check the files, or the selection"
+            "a source without records",
+            cause="there is nothing to convert",
+            remedy="check the files, or the selection",
         )
     options = _writer_options(form, records_source, {"raw": raw, "tensors": tensors})
     work = _Work(records_source, num_threads, verify=verify, overwrite=overwrite)
@@ -166,35 +174,55 @@ def _open_source(
     if isinstance(source, Source):
         return source
     _check_paths(source)
-    return pickles.trusted(source, record) if trusts_pickles else open_paths(source)
+    if trusts_pickles:
+        return pickles.trusted(source, record)
+    return open_paths(source)
 
 
 def _check_paths(source: object) -> None:
     """Raise ``SpecError`` for a value that is neither a source nor paths, with the form that works."""
     if isinstance(source, (str, os.PathLike)):
         return
-    items = source if isinstance(source, (list, tuple)) else ()
+    if isinstance(source, (list, tuple)):
+        items = source
+    else:
+        items = ()
     if isinstance(source, Mapping):
-        cause, remedy = "arrays in memory are records as soon as they are a source", "write gl.arrays(**fields)"
+        cause, remedy = (
+            "arrays in memory are records as soon as they are a source",
+            "write gl.arrays(**fields)",
+        )
     elif isinstance(source, np.ndarray) and source.ndim and source.dtype.kind not in "OU":
-        cause, remedy = "arrays in memory are records as soon as they are a source", "write gl.arrays(x=array)"
+        cause, remedy = (
+            "arrays in memory are records as soon as they are a source",
+            "write gl.arrays(x=array)",
+        )
     elif any(isinstance(item, Mapping) for item in items):
         cause = "a list of dicts is not read: records lie in files, or in arrays"
         remedy = "write gl.arrays(x=[record['x'] for record in records], ...), or gl.records(len(records), read)"
     elif any(isinstance(item, Source) for item in items):
-        cause, remedy = "a conversion has one source", "join them: gl.concat(a, b), or gl.zip(a, b) for their fields"
+        cause, remedy = (
+            "a conversion has one source",
+            "join them: gl.concat(a, b), or gl.zip(a, b) for their fields",
+        )
     elif items and not any(isinstance(item, (str, os.PathLike)) for item in items):
         cause = "the items of a list are the paths of files"
         remedy = "write gl.arrays(x=array, label=labels) for arrays in memory"
     elif isinstance(source, Epoch):
-        cause, remedy = "it is an iterator, and a conversion writes the records of a whole source", "pass the loader"
+        cause, remedy = (
+            "it is an iterator, and a conversion writes the records of a whole source",
+            "pass the loader",
+        )
     elif isinstance(source, Batch):
         cause, remedy = (
             "its records are in memory",
             "pass gl.arrays(**batch), or the loader, for the records of all batches",
         )
     elif not isinstance(source, Iterable):
-        cause, remedy = "it is neither a source nor the path of files", "pass a path, or gl.arrays(x=array)"
+        cause, remedy = (
+            "it is neither a source nor the path of files",
+            "pass a path, or gl.arrays(x=array)",
+        )
     else:
         return
     raise SpecError(f"gl.convert of a {type(source).__name__}", cause=cause, remedy=remedy)
@@ -257,7 +285,9 @@ def plan_parts(source: Source, out: str | os.PathLike[str], records_per_file: in
     return [Part(file.path, file.begin, file.end, wildcard) for file in files]
 
 
-def convert_part(source: Source, path: str, begin: int, end: int, options: Mapping[str, Any]) -> Conversion:
+def convert_part(
+    source: Source, path: str, begin: int, end: int, options: Mapping[str, Any]
+) -> Conversion:
     """Write the file of a part; a file that is whole is kept, and what a killed call left is removed."""
     folder, name = os.path.split(path)
     pattern = name.replace("{", "{{").replace("}", "}}")
@@ -282,9 +312,15 @@ class _File:
 
 
 def _checked_path(out: str | os.PathLike[str]) -> str:
-    if not isinstance(out, (str, os.PathLike)) or not isinstance(os.fspath(out), str) or not os.fspath(out):
+    if (
+        not isinstance(out, (str, os.PathLike))
+        or not isinstance(os.fspath(out), str)
+        or not os.fspath(out)
+    ):
         raise SpecError(
-            f"out = {out!r}", cause="it is the path to write to", remedy="write 'out/train-{shard:05d}.tfrecord'"
+            f"out = {out!r}",
+            cause="it is the path to write to",
+            remedy="write 'out/train-{shard:05d}.tfrecord'",
         )
     text = os.path.expanduser(os.fspath(out))
     check_name(text)
@@ -295,7 +331,9 @@ def _checked_path(out: str | os.PathLike[str]) -> str:
             remedy="write to a local folder, and copy the files from there",
         )
     # `abspath` cuts off the slash by which a folder is known.
-    return os.path.join(os.path.abspath(text), "") if text.endswith(os.sep) else os.path.abspath(text)
+    if text.endswith(os.sep):
+        return os.path.join(os.path.abspath(text), "")
+    return os.path.abspath(text)
 
 
 def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
@@ -304,7 +342,9 @@ def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
     if name is not None:
         if not isinstance(name, str) or name not in formats:
             raise SpecError(
-                f"format = {name!r}"[:200], cause="it is not known", remedy=f"use one of {', '.join(formats)}"
+                f"format = {name!r}"[:200],
+                cause="it is not known",
+                remedy=f"use one of {', '.join(formats)}",
             )
         return formats[name]
     suffixes = {suffix: entry for entry in formats.values() for suffix in entry[0].suffixes}
@@ -314,14 +354,19 @@ def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
     if suffix in suffixes:
         return suffixes[suffix]
     if suffix in (".gz", ".zip", ".zlib"):
-        cause, remedy = "compressed files are not written: records are read by their place", "leave that suffix out"
+        cause, remedy = (
+            "compressed files are not written: records are read by their place",
+            "leave that suffix out",
+        )
     else:
         cause = f"the suffix {suffix!r} names no format"
         remedy = f"end it in {', '.join(suffixes)}; a folder of images has no suffix; or pass format=... (--format)"
     raise SpecError(f"out = {path!r}", cause=cause, remedy=remedy)
 
 
-def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def _writer_options(
+    form: Format, source: Source, options: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[str]]:
     """Return the arguments for the writer of a format: lists of fields, each of which is held in one way.
 
     Raises:
@@ -329,14 +374,20 @@ def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence
         UnknownFieldError: there is no such field.
     """
     for name, fields in options.items():
-        is_list = isinstance(fields, (list, tuple)) and all(isinstance(field, str) for field in fields)
+        is_list = isinstance(fields, (list, tuple)) and all(
+            isinstance(field, str) for field in fields
+        )
         if not is_list:
             remedy = 'write ["image"], say, or leave it out'
             if isinstance(fields, str):
                 remedy = f"write [{fields!r}]"
-            raise SpecError(f"{name} = {short_repr(fields)}", cause="it is a list of fields", remedy=remedy)
+            raise SpecError(
+                f"{name} = {short_repr(fields)}", cause="it is a list of fields", remedy=remedy
+            )
     if any(fields and name not in form.writer_options for name, fields in options.items()):
-        form_list = [candidate for candidate in FORMATS if set(options) & set(candidate.writer_options)]
+        form_list = [
+            candidate for candidate in FORMATS if set(options) & set(candidate.writer_options)
+        ]
         raise SpecError(
             f"{', '.join(f'{name}={list(fields)!r}' for name, fields in options.items())} with format {form.name!r}",
             cause=f"they say how {' or '.join(candidate.name for candidate in form_list)} holds a field",
@@ -359,7 +410,9 @@ def _check_fields(form: Format, writer: Writer, spec: Spec) -> None:
     try:
         check_fields(form.name, writer, spec)
     except SpecError as error:
-        error.remedy = "; ".join(filter(None, (error.remedy, *(candidate.suggest(spec) for candidate in FORMATS))))
+        error.remedy = "; ".join(
+            filter(None, (error.remedy, *(candidate.suggest(spec) for candidate in FORMATS)))
+        )
         raise
 
 
@@ -369,7 +422,9 @@ def _plan_files(source: Source, path: str, num_shards: int | None) -> list[_File
     placeholders = _placeholders(path, pattern)
     if "shard" in placeholders and num_shards is None:
         raise SpecError(
-            f"{pattern} without num_shards", cause="it names several files", remedy="pass num_shards=16, say"
+            f"{pattern} without num_shards",
+            cause="it names several files",
+            remedy="pass num_shards=16, say",
         )
     count = num_shards or 1
     if count > 1 and "shard" not in placeholders:
@@ -390,7 +445,10 @@ def _plan_files(source: Source, path: str, num_shards: int | None) -> list[_File
     files = [
         _File(
             os.path.join(
-                folder, pattern.format(shard=shard, num_shards=count, field=_file_part(fields[0], placeholders))
+                folder,
+                pattern.format(
+                    shard=shard, num_shards=count, field=_file_part(fields[0], placeholders)
+                ),
             ),
             len(source) * shard // count,
             len(source) * (shard + 1) // count,
@@ -492,13 +550,17 @@ class _Work:
                     function(file)
                 except Exception as exception:
                     error = exception.error if isinstance(exception, SourceReadError) else exception
-                    self._errors.append(error)  # the first one is the cause: it stops the others, which raise later
+                    self._errors.append(
+                        error
+                    )  # the first one is the cause: it stops the others, which raise later
                     self._stop_flags.append(True)
                     raise error from None
 
             self._tick = tick
             try:
-                threads.parallel_map(guarded, files, self.num_threads, lambda: self._stop_flags.append(True))
+                threads.parallel_map(
+                    guarded, files, self.num_threads, lambda: self._stop_flags.append(True)
+                )
             except _StopError:
                 if self._errors:
                     raise self._errors[0] from None
@@ -509,7 +571,9 @@ class _Work:
         return Records(self.source, file.begin, file.end, file.names, self._tick)
 
 
-def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: int | None) -> Conversion:
+def _to_files(
+    work: _Work, path: str, form: Format, writer: Writer, num_shards: int | None
+) -> Conversion:
     source = work.source
     _check_fields(form, writer, source.spec)
     files = _plan_files(source, path, num_shards)
@@ -541,22 +605,32 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
         _open_journal(journal, about, folder, overwrite=work.overwrite)
 
         def is_whole(file: _File) -> bool:
-            return journal.is_finished(file.name, file.path) and not _differing(file, beside[file.path])
+            return journal.is_finished(file.name, file.path) and not _differing(
+                file, beside[file.path]
+            )
 
         left = [file for file in files if not is_whole(file)]
         if not work.overwrite:
             known_names = set(journal.names())
-            _refuse_beside([(file, beside[file.path]) for file in left if file.name not in known_names])
+            _refuse_beside(
+                [(file, beside[file.path]) for file in left if file.name not in known_names]
+            )
             present = [file for file in left if os.path.lexists(file.path)]
             _refuse_foreign(
-                work, writer, journal, [file for file in present if not journal.is_finished(file.name, file.path)]
+                work,
+                writer,
+                journal,
+                [file for file in present if not journal.is_finished(file.name, file.path)],
             )
         # Once more: files that a killed call left whole have been noted above.
         left = [file for file in left if not is_whole(file)]
         if not left:
             log.info("%s: all %d files were finished before", path, len(files))
         _refuse_strays(path, files)
-        part_suffix = journal.part_suffix() if left else ""
+        if left:
+            part_suffix = journal.part_suffix()
+        else:
+            part_suffix = ""
 
         def write(file: _File) -> None:
             _write_file(file, writer, work, beside[file.path], part_suffix)
@@ -572,17 +646,25 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
     )
 
 
-def _call(path: str, writer: Writer, source: Source, files: Sequence[_File], num_shards: int) -> str:
+def _call(
+    path: str, writer: Writer, source: Source, files: Sequence[_File], num_shards: int
+) -> str:
     """Return the call that reads the files again."""
     folder, pattern = os.path.split(path)
     calls = []
     for fields in dict.fromkeys(file.names for file in files):
-        name = re.sub(r"\{shard[^{}]*\}", "*", pattern).format(num_shards=num_shards, field=fields[0])
+        name = re.sub(r"\{shard[^{}]*\}", "*", pattern).format(
+            num_shards=num_shards, field=fields[0]
+        )
         calls.append(writer.call(os.path.join(folder, name), source.spec.only(fields)))
-    return calls[0] if len(calls) == 1 else f"gl.zip({', '.join(calls)})"
+    if len(calls) == 1:
+        return calls[0]
+    return f"gl.zip({', '.join(calls)})"
 
 
-def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, bytes], part_suffix: str) -> None:
+def _write_file(
+    file: _File, writer: Writer, work: _Work, beside: Mapping[str, bytes], part_suffix: str
+) -> None:
     """Write one file under another name, compare it, and give it its name, after the small files beside it."""
     part = file.path + part_suffix
     parts = {part: file.path}
@@ -647,7 +729,9 @@ def _stem(pattern: str) -> str:
 # --- files of the same names that are there already
 
 
-def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool) -> None:
+def _open_journal(
+    journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool
+) -> None:
     """Have the journal tell of this conversion: go on with it, or begin anew.
 
     A journal of another conversion is ended, and with ``overwrite`` the files that it finished are removed.
@@ -660,7 +744,9 @@ def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, ov
         return
     if journal.is_of(about):
         return
-    present = sorted(name for name in journal.names() if os.path.lexists(os.path.join(folder, name)))
+    present = sorted(
+        name for name in journal.names() if os.path.lexists(os.path.join(folder, name))
+    )
     if present and not overwrite:
         raise FileError(
             f"{os.path.join(folder, present[0])} is there already"
@@ -697,7 +783,11 @@ def _refuse_foreign(work: _Work, writer: Writer, journal: Journal, files: Sequen
 
 def _differing(file: _File, beside: Mapping[str, bytes]) -> list[str]:
     """Return which of the small files beside a file are missing or others."""
-    return [file.path + suffix for suffix, content in beside.items() if not _holds(file.path + suffix, content)]
+    return [
+        file.path + suffix
+        for suffix, content in beside.items()
+        if not _holds(file.path + suffix, content)
+    ]
 
 
 def _holds(path: str, content: bytes) -> bool:
@@ -725,7 +815,9 @@ def _refuse_strays(path: str, files: Sequence[_File]) -> None:
     literal = [re.escape(text) + {"shard": r"\d+", "num_shards": r"\d+", "field": r".+", None: ""}[name]
                for text, name, _, _ in string.Formatter().parse(pattern)]  # fmt: skip
     like = re.compile("".join(literal))
-    strays = sorted(entry for entry in os.listdir(folder) if like.fullmatch(entry) and entry not in own_names)
+    strays = sorted(
+        entry for entry in os.listdir(folder) if like.fullmatch(entry) and entry not in own_names
+    )
     if strays:
         raise FileError(
             f"{os.path.join(folder, strays[0])} is there already"
@@ -744,7 +836,9 @@ def _check_not_read(source: Source, paths: Sequence[str]) -> None:
     for path in present:
         if path in read or os.path.realpath(path) in read:
             raise SpecError(
-                f"{path} would be written over", cause="the source reads it", remedy="write to another name or folder"
+                f"{path} would be written over",
+                cause="the source reads it",
+                remedy="write to another name or folder",
             )
 
 
@@ -774,13 +868,17 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         for begin in range(0, len(source), FOLDER_RECORDS)
     ]
     with Journal(folder + JOURNAL) as journal:
-        is_finished, replaces = ((journal.about or {}).get(key) is True for key in ("finished", "replaces"))
+        is_finished, replaces = (
+            (journal.about or {}).get(key) is True for key in ("finished", "replaces")
+        )
         goes_on = journal.is_of({**about, "replaces": True} if replaces else about)
         if os.path.lexists(folder):
             # It may have been killed when the folder had its name, before it could say that it is finished.
             whole = {piece.path for piece in pieces} <= set(journal.names())
             is_complete = goes_on and whole and not os.path.lexists(folder + journal.part_suffix())
-            if os.path.isdir(folder) and (is_complete or journal.is_of({**about, "finished": True})):
+            if os.path.isdir(folder) and (
+                is_complete or journal.is_of({**about, "finished": True})
+            ):
                 return Conversion((folder,), len(source), _bytes_below(folder), len(pieces), call)
             is_ours = is_finished or replaces
             if not (is_ours and work.overwrite):
@@ -789,7 +887,8 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
                     cause=f"another conversion made it: {journal.differences(about) or 'this one was replacing it'}"
                     if is_ours
                     else "this conversion did not make it, and no folder of others is removed",
-                    remedy="choose another name, or remove it" + ", or pass overwrite=True, which removes it" * is_ours,
+                    remedy="choose another name, or remove it"
+                    + ", or pass overwrite=True, which removes it" * is_ours,
                 )
         if not goes_on:
             with _writing(folder):
@@ -798,13 +897,19 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
             # remove it.
             journal.begin({**about, "replaces": True} if os.path.lexists(folder) else about)
         part = folder + journal.part_suffix()
-        finished_pieces = set(journal.names()) if os.path.isdir(part) else set()
+        if os.path.isdir(part):
+            finished_pieces = set(journal.names())
+        else:
+            finished_pieces = set()
         left = [piece for piece in pieces if piece.path not in finished_pieces]
 
         def write(piece: _File) -> None:
             with _writing(folder):
                 writer.write(part, work.records(piece))
-                wrong = writer.first_difference(part, work.records(piece)) if work.verify else None
+                if work.verify:
+                    wrong = writer.first_difference(part, work.records(piece))
+                else:
+                    wrong = None
             if wrong is not None:
                 raise RecordError(
                     f"{source.where(wrong)}: its files do not hold this record as it was read",
@@ -831,4 +936,8 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
 
 
 def _bytes_below(folder: str) -> int:
-    return sum(os.path.getsize(os.path.join(root, name)) for root, _, names in os.walk(folder) for name in names)
+    return sum(
+        os.path.getsize(os.path.join(root, name))
+        for root, _, names in os.walk(folder)
+        for name in names
+    )

@@ -41,7 +41,10 @@ LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams 
 PARAMETER_ALIGN_BYTES = 64  # each array of parameters begins at a multiple
 GAP_BYTES = 1 << 14  # between bytes that are uploaded together
 NO_BYTES = np.empty(0, np.uint8)
-STREAM_ORDERED_KINDS = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
+STREAM_ORDERED_KINDS = (
+    "PooledMemory",
+    "MemoryAsync",
+)  # CuPy's kinds of memory that only work of one stream gets again
 
 
 def choose(device: str) -> tuple[str, str]:
@@ -55,13 +58,26 @@ def choose(device: str) -> tuple[str, str]:
         return "cpu", "asked for"
     if device == "auto":
         problem = gpu_problem(0)
-        return ("cpu", f"no usable GPU: {problem.cause}") if problem else ("gpu:0", "a GPU is there")
-    match = re.fullmatch(r"gpu(?::(\d+))?", device) if isinstance(device, str) else None
+        if problem:
+            return ("cpu", f"no usable GPU: {problem.cause}")
+        return ("gpu:0", "a GPU is there")
+    if isinstance(device, str):
+        match = re.fullmatch(r"gpu(?::(\d+))?", device)
+    else:
+        match = None
     if match is None:
-        raise SpecError(f"device = {device!r}", cause="it is not known", remedy="use 'auto', 'cpu', 'gpu' or 'gpu:N'")
+        raise SpecError(
+            f"device = {device!r}",
+            cause="it is not known",
+            remedy="use 'auto', 'cpu', 'gpu' or 'gpu:N'",
+        )
     number = int(match[1] or 0)
     if problem := gpu_problem(number):
-        raise DeviceError(f"device = {device!r}", cause=problem.cause, remedy=f'{problem.remedy}, or use device="cpu"')
+        raise DeviceError(
+            f"device = {device!r}",
+            cause=problem.cause,
+            remedy=f'{problem.remedy}, or use device="cpu"',
+        )
     return f"gpu:{number}", "asked for"
 
 
@@ -87,7 +103,12 @@ PROBLEMS = {
         "the machine's GPUs are not ready",
         "machines with NVSwitch need a running nvidia-fabricmanager, of the driver's version",
     ),
-    ("SystemDriverMismatch", "DRIVER_MISMATCH", "CompatNotSupported", "COMPAT_NOT_SUPPORTED"): Problem(
+    (
+        "SystemDriverMismatch",
+        "DRIVER_MISMATCH",
+        "CompatNotSupported",
+        "COMPAT_NOT_SUPPORTED",
+    ): Problem(
         "CUDA's driver library does not fit the driver of the kernel",
         "restart the machine after an update of the driver; in a container, take the driver's library from the host "
         "and not from /usr/local/cuda/compat",
@@ -101,7 +122,9 @@ OTHER_PROBLEM = Problem(
 
 def gpu_problem(number: int) -> Problem | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
-    return signalsafe.call(lambda: _gpu_problem(number))  # an exception of a signal handler is no fault of the GPU
+    return signalsafe.call(
+        lambda: _gpu_problem(number)
+    )  # an exception of a signal handler is no fault of the GPU
 
 
 def _gpu_problem(number: int) -> Problem | None:
@@ -111,14 +134,22 @@ def _gpu_problem(number: int) -> Problem | None:
         module = cupy()
         runtime = module.cuda.runtime
         count = int(runtime.getDeviceCount())
-    except Exception as error:  # CuPy raises its own types for a missing driver, a missing library, an old driver
+    except (
+        Exception
+    ) as error:  # CuPy raises its own types for a missing driver, a missing library, an old driver
         return _driver_problem(error)
     if number >= count:
-        names = "'gpu:0'" if count == 1 else f"'gpu:0' to 'gpu:{count - 1}'"
-        hidden = (
-            "" if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None else f", CUDA_VISIBLE_DEVICES={visible}"
+        if count == 1:
+            names = "'gpu:0'"
+        else:
+            names = f"'gpu:0' to 'gpu:{count - 1}'"
+        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
+            hidden = ""
+        else:
+            hidden = f", CUDA_VISIBLE_DEVICES={visible}"
+        return Problem(
+            f"the driver shows {count} GPUs, numbered from 0{hidden}", f"use device={names}"
         )
-        return Problem(f"the driver shows {count} GPUs, numbered from 0{hidden}", f"use device={names}")
     return _compiler_problem(runtime, number)
 
 
@@ -127,16 +158,27 @@ def _driver_problem(error: Exception) -> Problem:
     text = f"({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
     try:
         runtime = cupy().cuda.runtime
-        driver_version, runtime_version = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
+        driver_version, runtime_version = (
+            int(runtime.driverGetVersion()),
+            int(runtime.runtimeGetVersion()),
+        )
     except Exception:  # CuPy itself cannot be imported, or finds none of CUDA's libraries
-        return Problem(f"CuPy cannot be used {text}", f"{driver.install_packages()}, into a new environment")
+        return Problem(
+            f"CuPy cannot be used {text}", f"{driver.install_packages()}, into a new environment"
+        )
     if driver_version == 0:
         remedy = "install an NVIDIA driver, and start a container with --gpus all; nvidia-smi shows whether it is there"
         return Problem(f"CuPy finds no CUDA driver {text}", remedy)
     if driver_version // 1000 < runtime_version // 1000:
-        of_driver, of_cupy = driver.version_text(driver_version), driver.version_text(runtime_version)
+        of_driver, of_cupy = (
+            driver.version_text(driver_version),
+            driver.version_text(runtime_version),
+        )
         cause = f"the driver supports CUDA {of_driver}, and CuPy is built for CUDA {of_cupy}"
-        alternative = f", or {install_command('cuda12')}" if driver_version // 1000 == 12 else ""
+        if driver_version // 1000 == 12:
+            alternative = f", or {install_command('cuda12')}"
+        else:
+            alternative = ""
         return Problem(cause, f"update the NVIDIA driver{alternative}")
     if "NoDevice" in text:
         remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
@@ -156,11 +198,17 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
     except runtime.CUDARuntimeError as error:
         text = str(error).splitlines()[0]
         return Problem(f"{_meaning(text).cause}: {text}", _meaning(text).remedy)
-    except Exception as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
+    except (
+        Exception
+    ) as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
         cause = f"CuPy finds no compiler, NVRTC ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
         remedy = 'pip install "cupy-cuda13x[ctk]>=14", or "cupy-cuda12x[ctk]>=14" for CUDA 12'
-        if int(cupy().__version__.partition(".")[0]) < 14:  # it does not look into NVIDIA's packages
-            remedy += "; this CuPy finds libnvrtc of an installed CUDA toolkit, or in LD_LIBRARY_PATH"
+        if (
+            int(cupy().__version__.partition(".")[0]) < 14
+        ):  # it does not look into NVIDIA's packages
+            remedy += (
+                "; this CuPy finds libnvrtc of an installed CUDA toolkit, or in LD_LIBRARY_PATH"
+            )
         return Problem(cause, remedy)
     if card < min(archs):
         cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(archs)} and later, and the GPU is sm_{card}"
@@ -187,7 +235,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _meaning(text: str) -> Problem:
     """Return the meaning of an error of CUDA, which has its name in its text."""
-    return next((problem for names, problem in PROBLEMS.items() if any(name in text for name in names)), OTHER_PROBLEM)
+    return next(
+        (problem for names, problem in PROBLEMS.items() if any(name in text for name in names)),
+        OTHER_PROBLEM,
+    )
 
 
 @cache
@@ -196,7 +247,9 @@ def cupy() -> ModuleType:
     try:
         return signalsafe.import_package("cupy")
     except ImportError as error:
-        raise missing_package("cupy", needed_for="a GPU", remedy=driver.install_packages(), error=error) from None
+        raise missing_package(
+            "cupy", needed_for="a GPU", remedy=driver.install_packages(), error=error
+        ) from None
 
 
 def xp(device: str) -> ModuleType:
@@ -217,7 +270,9 @@ def number(device: str) -> int:
 def card_name(device: str) -> str:
     """Return the name of the GPU of ``"gpu:N"``, as its maker has it."""
     name = cupy().cuda.runtime.getDeviceProperties(number(device))["name"]
-    return name.decode() if isinstance(name, bytes) else str(name)
+    if isinstance(name, bytes):
+        return name.decode()
+    return str(name)
 
 
 def page_aligned(num_bytes: int) -> NDArray[np.uint8]:
@@ -258,7 +313,11 @@ class _PinnedLoan:
     """Lends page-locked memory to the arrays that refer to it; its finalizer takes no lock and frees nothing."""
 
     def __init__(self, memory: NDArray[np.uint8], idle: deque[NDArray[np.uint8]]) -> None:
-        self._memory, self._idle, self.__array_interface__ = memory, idle, memory.__array_interface__
+        self._memory, self._idle, self.__array_interface__ = (
+            memory,
+            idle,
+            memory.__array_interface__,
+        )
 
     def __del__(self) -> None:
         self._idle.append(self._memory)
@@ -306,7 +365,9 @@ def _unlock_pages(most_bytes: int) -> None:
                 num_bytes -= size
 
 
-_idle_pinned: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)  # memory that is not in use, by its bytes
+_idle_pinned: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(
+    deque
+)  # memory that is not in use, by its bytes
 
 
 def upload(host: NDArray[Any], device: str) -> Any:
@@ -336,7 +397,9 @@ def fetch(array: Any) -> tuple[NDArray[Any], Any]:
     return copy
 
 
-_copies: deque[tuple[NDArray[Any], Any]] = deque()  # host memory that a GPU may still write to, and the event behind it
+_copies: deque[tuple[NDArray[Any], Any]] = (
+    deque()
+)  # host memory that a GPU may still write to, and the event behind it
 
 
 def card_bytes(device: str) -> tuple[int, int]:
@@ -347,7 +410,10 @@ def card_bytes(device: str) -> tuple[int, int]:
 
 def empty_pool(device: str) -> None:
     """Give the idle memory of CuPy's pool on a GPU back to CUDA, as far as no work that is queued uses it."""
-    with suppress(Exception), cupy().cuda.Device(number(device)):  # a GPU that is lost says so at the next call
+    with (
+        suppress(Exception),
+        cupy().cuda.Device(number(device)),
+    ):  # a GPU that is lost says so at the next call
         cupy().get_default_memory_pool().free_all_blocks()
 
 
@@ -409,7 +475,9 @@ class CardMemory:
             _dropped_memory.append((self.address, self._number, self._pid))
 
 
-_dropped_memory: deque[tuple[int, int, int]] = deque()  # of `CardMemory` that was not freed: address, GPU, process
+_dropped_memory: deque[tuple[int, int, int]] = (
+    deque()
+)  # of `CardMemory` that was not freed: address, GPU, process
 
 
 def _free_dropped_memory() -> None:
@@ -468,7 +536,9 @@ def parameters(array: NDArray[Any]) -> Any:
     In an open `Bundle` it is uploaded with the batch, and nothing else may read it before `settle`.
     """
     bundle = _waiting_bundle()
-    return cupy().asarray(array) if bundle is None else bundle.add(array)
+    if bundle is None:
+        return cupy().asarray(array)
+    return bundle.add(array)
 
 
 def zeros(shape: tuple[int, ...] | int, dtype: Any) -> Any:
@@ -500,7 +570,9 @@ def hold(images: Any) -> None:
 def _waiting_bundle() -> Bundle | None:
     """Return the current bundle of the thread if it is open, so that kernels wait for it."""
     bundle = _current.bundle
-    return bundle if bundle is not None and bundle.is_open else None
+    if bundle is not None and bundle.is_open:
+        return bundle
+    return None
 
 
 def settle() -> None:
@@ -569,7 +641,13 @@ class Views(Sequence[Any]):
         memory, shapes: as above.
     """
 
-    def __init__(self, memory: Any, dtype: np.dtype[Any], shapes: NDArray[np.int64], begins: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        memory: Any,
+        dtype: np.dtype[Any],
+        shapes: NDArray[np.int64],
+        begins: NDArray[np.int64],
+    ) -> None:
         self.memory, self._dtype, self.shapes, self._begins = memory, dtype, shapes, begins
 
     @property
@@ -591,7 +669,11 @@ class Views(Sequence[Any]):
         """Return the rows of all images, one after the other as they lie in the memory; None where they do not."""
         sizes = self.shapes.prod(axis=1) * self._dtype.itemsize
         are_alike = (self.shapes[:, 1:] == self.shapes[:1, 1:]).all()
-        if not len(self) or not are_alike or (self._begins[1:] != self._begins[:-1] + sizes[:-1]).any():
+        if (
+            not len(self)
+            or not are_alike
+            or (self._begins[1:] != self._begins[:-1] + sizes[:-1]).any()
+        ):
             return None
         shape = int(self.shapes[:, 0].sum()), *self.shapes[0, 1:].tolist()
         return view_at(self.memory, int(self._begins[0]), self._dtype, shape)
@@ -616,7 +698,9 @@ class Views(Sequence[Any]):
 
 def as_list(values: Any) -> Any:
     """Return the values of a field as anyone takes them: `Views` as a list."""
-    return list(values) if isinstance(values, Views) else values
+    if isinstance(values, Views):
+        return list(values)
+    return values
 
 
 def constant(make: Callable[[], NDArray[Any]]) -> Any:
@@ -669,7 +753,10 @@ class Lane:
     def __init__(self, device: str) -> None:
         self.device = device
         self._entered = threading.local()
-        self._reclaiming, self._closing = threading.Lock(), threading.Lock()  # no finalizer takes either
+        self._reclaiming, self._closing = (
+            threading.Lock(),
+            threading.Lock(),
+        )  # no finalizer takes either
         self._ledger = _Ledger()
         try:
             self._track = _take_track(number(device))
@@ -796,7 +883,11 @@ class Lane:
         with self._reclaiming, self:
             releases = track.releases
             # By index: a finalizer may append at any time, and an iterator would not survive that.
-            foreign = [release for release in (releases[i] for i in range(len(releases))) if release.events is None]
+            foreign = [
+                release
+                for release in (releases[i] for i in range(len(releases)))
+                if release.events is None
+            ]
             if foreign and (wait or len(foreign) >= MAX_FOREIGN):
                 track.wait_for_readers(foreign)
             elif len(foreign) >= FOREIGN_GROUP and not track.is_waiting:
@@ -993,7 +1084,9 @@ class Event:
 
     def __init__(self, event: Any, track: _Track, idle: deque[Any]) -> None:
         self._event, self._track, self._idle = event, track, idle
-        self.holder: Any = None  # the consumer's stream that waits for it; kept, so that no other gets its handle
+        self.holder: Any = (
+            None  # the consumer's stream that waits for it; kept, so that no other gets its handle
+        )
 
     @property
     def done(self) -> bool:
@@ -1070,14 +1163,19 @@ class _Track:
         # First, for the thread sets it back, maybe before `start` has returned.
         self.is_waiting = True
         try:
-            threads.start(1, _wait_for_readers, self, releases, name="gpuload-readers", stop=_ignore_stop)
+            threads.start(
+                1, _wait_for_readers, self, releases, name="gpuload-readers", stop=_ignore_stop
+            )
         except BaseException:
             self.is_waiting = False
             raise
 
     def mark(self, stream: Any, *, timed: bool = False) -> Event:
         """Return an event that passes when all that was queued on a stream of this GPU up to now has run."""
-        idle = self.idle_timed_events if timed else self.idle_events
+        if timed:
+            idle = self.idle_timed_events
+        else:
+            idle = self.idle_events
         try:
             event = idle.pop()
         except IndexError:
@@ -1185,7 +1283,9 @@ class _Ledger:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # no finalizer takes it
-        self._loans: dict[int, tuple[int, int]] = {}  # of each memory, by its address: how many loans, how many bytes
+        self._loans: dict[
+            int, tuple[int, int]
+        ] = {}  # of each memory, by its address: how many loans, how many bytes
 
     @property
     def bytes(self) -> int:
@@ -1211,7 +1311,9 @@ class _Ledger:
 
 def memory_bytes(array: Any) -> int:
     """Return the bytes of the device memory that an array lies in, and that it keeps."""
-    return max(int(array.data.mem.size), int(array.nbytes))  # CuPy 14 has too small a size for DLPack's memory
+    return max(
+        int(array.data.mem.size), int(array.nbytes)
+    )  # CuPy 14 has too small a size for DLPack's memory
 
 
 @cache
@@ -1259,7 +1361,10 @@ class _StreamExport:
         if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
             return self._array.__dlpack__(stream=stream, **options)
         capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
-        reader = cupy().cuda.Stream.null if stream == LEGACY_STREAM else _foreign_stream(stream)
+        if stream == LEGACY_STREAM:
+            reader = cupy().cuda.Stream.null
+        else:
+            reader = _foreign_stream(stream)
         self._loan.readers.append(reader)
         return capsule
 
@@ -1293,11 +1398,15 @@ def stream_export(array: Any) -> Any:
     such a library: work on other streams is its user's to order, as for any tensor.
     """
     loan = getattr(array.data.mem, "_owner", None)
-    return _StreamExport(array, loan) if isinstance(loan, _Loan) else array
+    if isinstance(loan, _Loan):
+        return _StreamExport(array, loan)
+    return array
 
 
 _tracks: list[_Track] = []
-_idle_tracks: dict[tuple[int, int], deque[_Track]] = {}  # of each process and GPU: a child does not use its parent's
+_idle_tracks: dict[
+    tuple[int, int], deque[_Track]
+] = {}  # of each process and GPU: a child does not use its parent's
 
 
 def _take_track(number: int) -> _Track:

@@ -42,7 +42,8 @@ def install_packages(device: str = "gpu") -> str:
     version = cuda_version()
     if not version:
         return (
-            f'{install_command("cuda12")}, or "gpuload[cuda13]" if nvidia-smi shows CUDA 13 and no TensorFlow is needed'
+            f'{install_command("cuda12")}, or "gpuload[cuda13]" if nvidia-smi shows CUDA 13 '
+            "and no TensorFlow is needed"
         )
     if version < 12000:
         return f"update the NVIDIA driver, which is for CUDA {version_text(version)}, then {install_command('cuda12')}"

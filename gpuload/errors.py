@@ -191,7 +191,8 @@ class RowError(Exception):
         """Return the error that names file and record."""
         return RecordError(
             f"{place}: {self.reason}",
-            cause=self.cause or "the record is damaged, or holds something else than the ops are for",
+            cause=self.cause
+            or "the record is damaged, or holds something else than the ops are for",
             remedy=self.remedy
             or f"repair it, or train without it: {WITHOUT_RECORD}; `gpuload check PATH` lists all damaged records",
         )
@@ -210,7 +211,10 @@ class FunctionError(RowError):
 
     def of_record(self, place: str) -> Any:
         """Return the function's error, with a note that names the record."""
-        note = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
+        if self.count > 1:
+            note = f", the first of the {self.count} that it was called with"
+        else:
+            note = ""
         return of_function(self.error, f"in gl.ops.Python({self.name}), {place}{note}")
 
 
@@ -240,7 +244,9 @@ def of_function(error: Exception, note: str = "") -> Exception:
     without a word. A RuntimeError takes its place, as in a generator of Python (PEP 479).
     """
     if isinstance(error, StopIteration):
-        wrapped = RuntimeError(f"a function raised {short_repr(error)}, which would end the epoch unseen")
+        wrapped = RuntimeError(
+            f"a function raised {short_repr(error)}, which would end the epoch unseen"
+        )
         wrapped.__cause__ = error
         error = wrapped
     return add_note(error, note) if note else error
@@ -276,7 +282,12 @@ def install_command(extra: str) -> str:
 
 
 def missing_package(
-    package: str, *, needed_for: str, extra: str = "", remedy: str = "", error: ImportError | None = None
+    package: str,
+    *,
+    needed_for: str,
+    extra: str = "",
+    remedy: str = "",
+    error: ImportError | None = None,
 ) -> MissingPackageError:
     """Return the error that names the command that installs ``package``.
 
@@ -290,6 +301,8 @@ def missing_package(
     is_there = error is not None and not isinstance(error, ModuleNotFoundError)
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
-        cause=f"it is installed, but cannot be imported: {error}" if is_there else "it is not installed",
+        cause=f"it is installed, but cannot be imported: {error}"
+        if is_there
+        else "it is not installed",
         remedy=remedy or install_command(extra),
     )

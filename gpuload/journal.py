@@ -99,13 +99,20 @@ class Journal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Release the lock; a journal is removed if it is empty, or if a new conversion ended before its first file."""
         # Before the lock is released: behind it, another call could open the file, and lose the name of its journal
         # here.
-        is_alone = os.fstat(self._descriptor).st_size == self._end  # nobody wrote to it where there are no locks
-        if self.about is None or (error is not None and self._is_new and not self._entries and is_alone):
+        is_alone = (
+            os.fstat(self._descriptor).st_size == self._end
+        )  # nobody wrote to it where there are no locks
+        if self.about is None or (
+            error is not None and self._is_new and not self._entries and is_alone
+        ):
             os.unlink(self.path)
         os.close(self._descriptor)
 
@@ -165,7 +172,10 @@ class Journal:
             return
         self._former_tokens.append(self._token)
         self._token = ""
-        home, ends = os.path.dirname(self.path), tuple(PART + token for token in self._former_tokens)
+        home, ends = (
+            os.path.dirname(self.path),
+            tuple(PART + token for token in self._former_tokens),
+        )
         for name in os.listdir(home):
             if name.endswith(ends):
                 path = os.path.join(home, name)
@@ -251,7 +261,10 @@ def _is_at(descriptor: int, path: str) -> bool:
 def _parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the entry of a line; None if the line was cut short."""
     try:
-        entry = json.loads(line) if line.endswith(b"\n") else None
+        if line.endswith(b"\n"):
+            entry = json.loads(line)
+        else:
+            entry = None
     # Python's parser raises RecursionError for a line of some thousand brackets, which a damaged file may hold.
     except (ValueError, RecursionError):
         return None
@@ -267,7 +280,9 @@ def write_error(path: str, error: OSError) -> FileError:
     """Return the error of ours for one of the operating system's about a file that a conversion writes."""
     return FileError(
         f"{path} cannot be written",
-        cause=os.strerror(error.errno) if error.errno else str(error),  # HDF5 and PyArrow add pages of their own
+        cause=os.strerror(error.errno)
+        if error.errno
+        else str(error),  # HDF5 and PyArrow add pages of their own
         remedy="make room, and convert again: files that are finished are not written again"
         if error.errno in FULL
         else "check the folder and its permissions",

@@ -32,15 +32,21 @@ class Package(ModuleType):
         if name not in namespace.get("_lazy_names", ()):
             owner = self.__name__.replace("gpuload", "gl", 1)
             synonyms.answer(owner, name, namespace.get("_lazy_forms", {}))
-            if not name.startswith("_") and (likely := synonyms.near_names(name, _public_names(namespace))):
+            if not name.startswith("_") and (
+                likely := synonyms.near_names(name, _public_names(namespace))
+            ):
                 raise UnknownAttributeError(
                     f"{owner}.{name}",
                     cause="there is no such name",
                     remedy=f"write {' or '.join(f'{owner}.{word}' for word in likely)}",
                 )
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(
+                f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self
+            )
         module = signalsafe.import_package(f"{self.__name__}.{namespace['_lazy_names'][name]}")
-        return namespace.setdefault(name, tracebacks.published(getattr(module, name), self.__name__))
+        return namespace.setdefault(
+            name, tracebacks.published(getattr(module, name), self.__name__)
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a module does not take the place of a lazy name, and one that is called says so."""
@@ -70,11 +76,15 @@ class Submodule(ModuleType):
         package, _, name = self.__name__.rpartition(".")
         owner, namespace = package.replace("gpuload", "gl", 1), vars(sys.modules[package])
         names = namespace.get("_lazy_names", {})
-        likely = [word for word, module in names.items() if module == name] or synonyms.near_names(name, names)
+        likely = [word for word, module in names.items() if module == name] or synonyms.near_names(
+            name, names
+        )
         raise UnknownAttributeError(
             f"{owner}.{name}(...)",
             cause=f"{owner}.{name} is a module",
-            remedy=f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}" if likely else f"help({owner})",
+            remedy=f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}"
+            if likely
+            else f"help({owner})",
         )
 
     __reduce__ = Package.__reduce__
@@ -85,7 +95,9 @@ def _public_names(namespace: Mapping[str, Any]) -> list[str]:
     return [*namespace.get("__all__", ()), *namespace.get("_lazy_names", ())]
 
 
-def attach(package: str, modules: Mapping[str, Sequence[str]], forms: dict[str, str] | None = None) -> None:
+def attach(
+    package: str, modules: Mapping[str, Sequence[str]], forms: dict[str, str] | None = None
+) -> None:
     """Give a package names that are imported, and made public (`tracebacks.published`), at their first use.
 
     Args:

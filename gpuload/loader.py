@@ -55,11 +55,15 @@ from gpuload.storage.stores import sends_each_read
 if TYPE_CHECKING:
     from types import TracebackType
 
-AHEAD_BYTES = 1 << 30  # of device memory, that batches which are made ahead may take where `prefetch` was not given
+AHEAD_BYTES = (
+    1 << 30
+)  # of device memory, that batches which are made ahead may take where `prefetch` was not given
 SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow loaders
 MANY_RECORDS = 16  # decoded for one that is read, from which on a shuffle is worth a warning
 NVTX = "GPULOAD_NVTX"
-MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
+MOST_THREADS = (
+    4096  # more than any machine has cores; a mistyped number should not start a million threads
+)
 audit_setting = lazy.function("gpuload.pipeline.audit", "setting_of")
 make_auditor = lazy.function("gpuload.pipeline.audit", "auditor_of")
 with_checks = lazy.function("gpuload.ops.levels", "with_checks")
@@ -156,21 +160,37 @@ class Loader:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
         _check(source, device=device, executor=executor, decode=decode)
-        num_threads = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
-        self._asked_prefetch = None if prefetch is None else check_count("prefetch", prefetch, maximum=MAX_LENGTH)
+        if num_threads is None:
+            num_threads = None
+        else:
+            num_threads = check_count("num_threads", num_threads, maximum=MOST_THREADS)
+        if prefetch is None:
+            self._asked_prefetch = None
+        else:
+            self._asked_prefetch = check_count("prefetch", prefetch, maximum=MAX_LENGTH)
         self._tunes_threads = num_threads is None
         self._plan = Plan(
-            len(source), batch_size, _with_lengths(shuffle, source), seed, shard_id, num_shards, last_batch
+            len(source),
+            batch_size,
+            _with_lengths(shuffle, source),
+            seed,
+            shard_id,
+            num_shards,
+            last_batch,
         )
         _check_steps(self._plan)
         self.on_error = on_error
-        self._audit = None if audit is None else audit_setting(audit)
+        if audit is None:
+            self._audit = None
+        else:
+            self._audit = audit_setting(audit)
         self._damage = _damage(source, self._plan, on_error, max_bad, quarantine)
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
         whole = compile_ops(source.spec, ops, before=source.ops)
-        whole = with_checks(whole) if whole.ops else whole
+        if whole.ops:
+            whole = with_checks(whole)
         names = names_in(output, whole.spec_out)
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)
@@ -190,8 +210,12 @@ class Loader:
         self._session = self._make_session(choice)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
-        self._place_of_run = ""  # where images are decoded because the run of a state has them decoded there
-        self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of the training
+        self._place_of_run = (
+            ""  # where images are decoded because the run of a state has them decoded there
+        )
+        self._ahead: weakref.ref[Epoch] | None = (
+            None  # the latest iterator that reads ahead of the training
+        )
         self._past = _Past()
         self._warned = set[str]()
         # Weak: each epoch may be fed to something new, and whoever takes the batches keeps the session.
@@ -221,7 +245,10 @@ class Loader:
             ops_of_executor = choose.part_behind(graph, on_host)
         make_executor = partial(self._make_executor, choice.executor, ops_of_executor)
         executor = make_executor()
-        rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
+        if executor.kind == "rows":
+            rows, batches = (executor, None)
+        else:
+            rows, batches = (None, executor)
         lines = executor.describe()
         if rows is None:
             decoding = choose.decoding_line(graph, on_host, choice, self.device, self._names)
@@ -248,11 +275,20 @@ class Loader:
         )
         check_card(recipe, self._device_reason)
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
-        prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
+        prefetch = max(
+            1,
+            requested // recipe.num_joined
+            if requested
+            else min(2, AHEAD_BYTES // max(ahead_bytes, 1)),
+        )
         auditor = None
-        if self._audit is not None or (self.device != "cpu" and any(op.codec for op in recipe.rest.ops)):
+        if self._audit is not None or (
+            self.device != "cpu" and any(op.codec for op in recipe.rest.ops)
+        ):
             words: dict[str, Any] = {"executor": choice.executor, "num_threads": self.num_threads}
-            auditor = make_auditor(recipe, self._names, self._audit, counters=self._counters, **words)
+            auditor = make_auditor(
+                recipe, self._names, self._audit, counters=self._counters, **words
+            )
         session = Session(
             recipe,
             batches if behind else None,
@@ -265,7 +301,12 @@ class Loader:
             tunes_ahead=self._asked_prefetch is None,
             auditor=auditor,
         )
-        self._choice, self._graph, self._doctor_line, self._executor_lines = choice, graph, doctor_line, lines
+        self._choice, self._graph, self._doctor_line, self._executor_lines = (
+            choice,
+            graph,
+            doctor_line,
+            lines,
+        )
         self._lines.pop("audit", None)
         if auditor is not None:
             self._lines["audit"] = auditor.describe()
@@ -278,16 +319,22 @@ class Loader:
         if self.device == "cpu" or not decodes or (executor, decode) != ("auto", "auto"):
             return choose.ExecutorRequest(executor, decode)
         num_cores = threads.num_cores_for_gpu(devices.num_gpus())
-        return choose.ExecutorRequest(executor, decode, num_cores, _endings(self.source), self._names)
+        return choose.ExecutorRequest(
+            executor, decode, num_cores, _endings(self.source), self._names
+        )
 
     def _direct_reader(self) -> DirectReader:
         """Return what reads rows straight to the GPU; say so where they go by way of the host."""
         if self.device == "cpu":
             cause = f"batches are made on the CPU ({self._device_reason})"
-            raise SpecError("direct=True", cause=cause, remedy='use device="gpu", or leave direct=True out')
+            raise SpecError(
+                "direct=True", cause=cause, remedy='use device="gpu", or leave direct=True out'
+            )
         if self._damage is not None:
             cause = "damaged records are looked for on the host"
-            raise SpecError("direct=True", cause=cause, remedy='use on_error="raise", or leave direct=True out')
+            raise SpecError(
+                "direct=True", cause=cause, remedy='use on_error="raise", or leave direct=True out'
+            )
         reader = DirectReader(self.num_threads)
         path = reader.path
         self._lines["direct"] = path.line
@@ -298,7 +345,9 @@ class Loader:
     def _make_executor(self, name: str, graph: Graph) -> RowExecutor | BatchExecutor:
         def make() -> RowExecutor | BatchExecutor:
             most_rows = self._plan.most_rows(self._whole_graph.group)
-            return choose.make(name, graph, device=self.device, batch_size=most_rows, num_threads=self.num_threads)
+            return choose.make(
+                name, graph, device=self.device, batch_size=most_rows, num_threads=self.num_threads
+            )
 
         if name == "dali":  # no signal handler breaks it off
             return signalsafe.call(make)
@@ -324,7 +373,9 @@ class Loader:
 
     def epoch(self, number: int) -> Epoch:
         """Return an iterator over an epoch from its beginning; the loader's position stays where it is."""
-        return Epoch(self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch"))))
+        return Epoch(
+            self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch")))
+        )
 
     def ahead(self, feed: Session | None = None, *, warns: bool = False) -> Epoch:
         """Return an iterator from the position on, for a reader that runs ahead of the training, as ``tf.data`` may.
@@ -339,7 +390,9 @@ class Loader:
         self._past.endless = False
         return self._read_ahead(feed, "end", warns=warns)
 
-    def stream(self, feed: Session | None = None, *, num_between: int | None = 0, endless: bool = False) -> Epoch:
+    def stream(
+        self, feed: Session | None = None, *, num_between: int | None = 0, endless: bool = False
+    ) -> Epoch:
         """Return an iterator from the position on, for a reader that takes a batch only to train on it.
 
         The position moves with each batch from the second on, so that the next iterator goes on behind them. An
@@ -354,9 +407,13 @@ class Loader:
         """
         follows = endless and self._past.has_ended_endless(self._place)
         self._past.endless = endless
-        return self._read_ahead(feed, "first" if follows else "second", num_between, warns=not endless)
+        return self._read_ahead(
+            feed, "first" if follows else "second", num_between, warns=not endless
+        )
 
-    def _read_ahead(self, feed: Session | None, moves: Moves, num_between: int | None = 0, *, warns: bool) -> Epoch:
+    def _read_ahead(
+        self, feed: Session | None, moves: Moves, num_between: int | None = 0, *, warns: bool
+    ) -> Epoch:
         """Return an iterator for a framework that reads ahead; see `Epoch` for ``moves`` and ``num_between``."""
         self._warn_of_peek()
         cursor = self._begin()
@@ -481,7 +538,10 @@ class Loader:
     def _identity(self) -> dict[str, Any]:
         """The fields that a state is compared by; computed at the first use, because the fingerprint reads data."""
         raw, ops = self.source.raw, (*self.source.ops, *self.ops)
-        marks = compile_ops(raw.spec, ops).marks if any(field.is_marked for field in raw.spec) else ""
+        if any(field.is_marked for field in raw.spec):
+            marks = compile_ops(raw.spec, ops).marks
+        else:
+            marks = ""
         changed = [len(self.source.ops) + place for place in self._label_mixers()]
         return state.identity(raw.fingerprint(), ops, self._plan, marks, changed)
 
@@ -505,7 +565,12 @@ class Loader:
     def batch_of(self, position: Position) -> Batch:
         """Return the batch of a position that ``position`` or ``after`` gave, made anew as by ``batch_at``."""
         try:
-            return to_batch(self._session, self._session.at(_checked_position(position)), position.step, self.output)
+            return to_batch(
+                self._session,
+                self._session.at(_checked_position(position)),
+                position.step,
+                self.output,
+            )
         except Exception as error:
             raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
 
@@ -540,7 +605,9 @@ class Loader:
         """
         if not len(self):
             raise RecordIndexError(
-                "loader.peek()", cause="the source has no records, so there is no batch", remedy="check its paths"
+                "loader.peek()",
+                cause="the source has no records, so there is no batch",
+                remedy="check its paths",
             )
         return self.batch_of(self.position)
 
@@ -572,24 +639,37 @@ class Loader:
 
     def state_at(self, position: Position) -> dict[str, Any]:
         """Return the state of a position that ``position`` or ``after`` gave."""
-        return state.save(self._plan, _checked_position(position), self._identity, self._place_for_states())
+        return state.save(
+            self._plan, _checked_position(position), self._identity, self._place_for_states()
+        )
 
     def _place_for_states(self) -> str:
         """Return where images are decoded, as states say it; "" where none are."""
         if not self._choice.decode:  # a cache has the results of ops, which ran on the host
-            return HOST if any(op.codec for op in self.source.ops) else ""
-        return HOST if self.device == "cpu" else self._choice.decode
+            if any(op.codec for op in self.source.ops):
+                return HOST
+            return ""
+        if self.device == "cpu":
+            return HOST
+        return self._choice.decode
 
     def _base(self, epoch: int) -> Position:
         """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""
         start = self._place.cursor.start
         is_other = start.offset != min(len(self.source), start.step * self._plan.global_batch)
-        return start if is_other and start.epoch == epoch else Position(epoch)
+        if is_other and start.epoch == epoch:
+            return start
+        return Position(epoch)
 
     def delivery_position(self) -> Position:
         """Return up to where batches were delivered, also to an iterator that reads ahead (``ahead``)."""
-        ahead = None if self._ahead is None else self._ahead()
-        return self.position if ahead is None else self._plan.normalize(ahead.position)
+        if self._ahead is None:
+            ahead = None
+        else:
+            ahead = self._ahead()
+        if ahead is None:
+            return self.position
+        return self._plan.normalize(ahead.position)
 
     def after(self, position: Position, num_steps: int) -> Position:
         """Return where a run is that has gone so many steps from a position on, over any number of epochs.
@@ -607,7 +687,10 @@ class Loader:
                 cause="it is how many steps were done, at least 0",
                 remedy="pass 0 or more",
             )
-        left, num_steps = self._plan.end(_checked_position(position)) - position.step, int(num_steps)
+        left, num_steps = (
+            self._plan.end(_checked_position(position)) - position.step,
+            int(num_steps),
+        )
         if num_steps < left:
             return self._plan.at(position, position.step + num_steps)
         epochs, step = divmod(num_steps - left, max(len(self), 1))
@@ -615,7 +698,11 @@ class Loader:
 
     def _warn_of_read_ahead(self) -> None:
         last = self.delivery_position()
-        if last == self.position or last.epoch != self.position.epoch or self._past.has_moved(self._place):
+        if (
+            last == self.position
+            or last.epoch != self.position.epoch
+            or self._past.has_moved(self._place)
+        ):
             return
         log.warning(
             "the state is that of epoch %d, step %d, where its iterator began; cause: a dataset reads ahead of the "
@@ -646,14 +733,16 @@ class Loader:
         if goes_on and position.step and past.has_moved(self._place):
             self._warn_once(
                 "goes on",
-                text + "behind the batches that the one before was asked for, as steps_per_epoch= and take() need it; "
+                text
+                + "behind the batches that the one before was asked for, as steps_per_epoch= and take() need it; "
                 "remedy: for the same batches each time, as validation_steps= has them, dataset(loader, restart=True)",
                 *place,
             )
         elif past.num_repeated(position) > 1:
             self._warn_once(
                 "again",
-                text + "where the one before it began, that took %d batches and was left; cause: a stage between "
+                text
+                + "where the one before it began, that took %d batches and was left; cause: a stage between "
                 "(prefetch, map, a strategy) may read ahead, so that it is unknown which were trained; remedy: pass "
                 "dataset(loader) itself, or with take() or repeat() alone, for the loader reads ahead; or count the "
                 "steps by callbacks=[gltf.checkpoint(loader, path)]; dataset(loader, restart=True) if it is meant",
@@ -663,7 +752,8 @@ class Loader:
         elif past.num_peeks(position) > 1:
             self._warn_once(
                 "peeks",
-                text + "for the third time: an iterator that takes a single batch counts as one that looks, and that "
+                text
+                + "for the third time: an iterator that takes a single batch counts as one that looks, and that "
                 "batch comes again; remedy: train with more than one step for each call of fit or take, or look with "
                 "loader.peek()",
                 *place,
@@ -731,15 +821,29 @@ class Loader:
     def _change_place(self, place: str) -> tuple[str, str] | None:
         """Have images decoded on the host or on the device from now on; return why they cannot be, and the remedy."""
         if not self._choice.decode:
-            return "the source has kept images that were decoded", "train from a loader without cache(...)"
+            return (
+                "the source has kept images that were decoded",
+                "train from a loader without cache(...)",
+            )
         if self.device == "cpu":
-            return "a CPU is the host", "write device='gpu' and decode='device', and leave executor= out"
+            return (
+                "a CPU is the host",
+                "write device='gpu' and decode='device', and leave executor= out",
+            )
         if (self._request.executor, self._request.decode) != ("auto", "auto"):
-            return "executor= or decode= says so", f"write decode={place!r}, and leave executor= out"
+            return (
+                "executor= or decode= says so",
+                f"write decode={place!r}, and leave executor= out",
+            )
         if self._feeds:
-            return "a dataset of this loader is there, whose images are decoded so", "load the state before it is made"
+            return (
+                "a dataset of this loader is there, whose images are decoded so",
+                "load the state before it is made",
+            )
         try:
-            choice = choose.choose(self._whole_graph, self.device, self._request._replace(decode=place))
+            choice = choose.choose(
+                self._whole_graph, self.device, self._request._replace(decode=place)
+            )
             reason = "as in the run of the state that was loaded"
             session = self._make_session(choice._replace(decode_reason=reason))
         except GpuloadError as error:
@@ -760,7 +864,9 @@ class Loader:
         unknown = sorted(changes.keys() - self._arguments.keys())
         if unknown:
             raise SpecError(
-                f"replace got {unknown}", cause="Loader has no such argument", remedy=f"use {sorted(self._arguments)}"
+                f"replace got {unknown}",
+                cause="Loader has no such argument",
+                remedy=f"use {sorted(self._arguments)}",
             )
         # A context variable, and no attribute: the warnings come inside of ``__init__``, and other threads make
         # loaders, too.
@@ -857,8 +963,15 @@ class Loader:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
             names = {name for on in graph.targets for name in on}.union(self._names)
             fields = compile_ops(source.spec, ops, before=source.ops).spec_out
-            source = self._behind(ops, [name for name in fields.names if name in names], on_gpu=device)
-        log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
+            source = self._behind(
+                ops, [name for name in fields.names if name in names], on_gpu=device
+            )
+        log.info(
+            "%d of %d ops are done once: %s",
+            len(ops),
+            len(self.ops),
+            ", ".join(map(str, ops)) or "none",
+        )
         source = source.cache(memory=memory, path=path, device=device)
         return self.replace(source=source, ops=self.ops[len(ops) :])
 
@@ -893,7 +1006,9 @@ class Loader:
             count = count if is_walk else place
         return count
 
-    def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0, *, on_gpu: bool = False) -> Source:
+    def _behind(
+        self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0, *, on_gpu: bool = False
+    ) -> Source:
         """Return the results of some ops for all records, as a source; ``on_gpu``: the GPU makes the same numbers.
 
         Raises:
@@ -921,8 +1036,14 @@ class Loader:
 
     def _facts(self) -> Facts:
         """Return what counters do not know; some files are looked at, as the system has their sizes."""
-        source, shapes = self.source, [field.fixed_shape for field in self.spec_out if field.has_rows]
-        shares = source.resolve(np.zeros(1, np.int64)) if len(source) else []
+        source, shapes = (
+            self.source,
+            [field.fixed_shape for field in self.spec_out if field.has_rows],
+        )
+        if len(source):
+            shares = source.resolve(np.zeros(1, np.int64))
+        else:
+            shares = []
         return Facts(
             num_threads=self._session.tuning.setting.num_threads,
             tunes_threads=self._tunes_threads,
@@ -932,7 +1053,9 @@ class Loader:
             own_file_bytes=_own_file_bytes(source),
             reads_in_python=any(share.leaf.calls_python for share in shares),
             python_ops=tuple(type(op).__name__ for op in self._graph.ops if op.calls_python),
-            output_pixels=max((prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0),
+            output_pixels=max(
+                (prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0
+            ),
             device=self.device,
             shuffled=self._plan.shuffle is True,
             tuning=self._session.tuning.finding,
@@ -951,7 +1074,9 @@ class Loader:
                     "the function of gl.records reads, and Python runs one thread at a time: have it read all the "
                     "numbers that it gets in one call, or write the records once with gl.convert(source, ...)"
                 )
-            return "faster storage, or shuffle=gl.Blocks(...), or source.cache(...) if the records fit"
+            return (
+                "faster storage, or shuffle=gl.Blocks(...), or source.cache(...) if the records fit"
+            )
         in_python = [str(op) for op in self._graph.ops if op.needs_numpy]
         if in_python:
             return (
@@ -966,7 +1091,9 @@ class Loader:
 
         They are kept where ``on_error`` is ``"replace"`` or ``"skip"``; steps that are made ahead count, too.
         """
-        return [] if self._damage is None else self._damage.bad_records()
+        if self._damage is None:
+            return []
+        return self._damage.bad_records()
 
     def count(self, name: str, amount: float = 1) -> None:
         """Add to a counter of ``stats()``; bridges count their copies with it.
@@ -974,7 +1101,9 @@ class Loader:
         Raises:
             SpecError: the name is no text, or the amount no number.
         """
-        if not isinstance(name, str) or not isinstance(amount, (int, float, np.integer, np.floating)):
+        if not isinstance(name, str) or not isinstance(
+            amount, (int, float, np.integer, np.floating)
+        ):
             raise SpecError(
                 f"count({name!r}, {amount!r})"[:200],
                 cause="a counter has a name, and a number is added to it",
@@ -991,21 +1120,33 @@ class Loader:
         executor_lines, session = dict(self._executor_lines), self._session
         recipe, tuning = session.tuning.recipe, session.tuning
         num_ahead = session.num_ahead * recipe.num_joined
-        division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
-            "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
-        )  # fmt: skip
+        if recipe.num_joined > 1:
+            division = f"each works on up to {recipe.num_joined} short steps at a time"
+        elif recipe.num_parts == 1:
+            division = "each works on a step of its own"
+        else:
+            division = "all work on the same step"
         caches = session.card_caches
-        card_lines = {"on the GPU": card_line(recipe, caches)} if caches else {}
+        if caches:
+            card_lines = {"on the GPU": card_line(recipe, caches)}
+        else:
+            card_lines = {}
         return {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
             "device": f"{self.device} ({self._device_reason})",
             "executor": f"{executor_lines.pop('executor')} ({self._choice.reason})",
-            **{name: line for name, line in executor_lines.items() if name not in ("device", "threads")},
+            **{
+                name: line
+                for name, line in executor_lines.items()
+                if name not in ("device", "threads")
+            },
             **({"doctor": self._doctor_line} if self._doctor_line else {}),
             "core": core.how(),
             "threads": f"{tuning.setting.num_threads}; {division}",
-            "prefetch": "1 step is made ahead" if num_ahead == 1 else f"{num_ahead} steps are made ahead",
+            "prefetch": "1 step is made ahead"
+            if num_ahead == 1
+            else f"{num_ahead} steps are made ahead",
             **({"tuning": tuning.finding} if tuning.finding else {}),
             **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
@@ -1029,19 +1170,28 @@ class Loader:
         """Return the table that a notebook shows: the fields of batches, the ops and the choices. No record is read."""
         tables = signalsafe.import_package("gpuload.display.tables")
         notes = {"position": self._place_text(), **self._choices()}
-        notes |= {"batch": "", "values": "none was read for this table; loader.peek() makes the next batch"}
+        notes |= {
+            "batch": "",
+            "values": "none was read for this table; loader.peek() makes the next batch",
+        }
         html: str = tables.spec_table(self._title(), self.spec_out, notes, map(str, self.ops))
         return html
 
     def _title(self) -> str:
         """Return what is loaded, and how much of it in a batch."""
         num_records = len(self.source)
-        sharded = f", shard {self._plan.shard_id} of {self.num_shards}" if self.num_shards > 1 else ""
+        if self.num_shards > 1:
+            sharded = f", shard {self._plan.shard_id} of {self.num_shards}"
+        else:
+            sharded = ""
         return f"gl.Loader: {num_records} record{'s' * (num_records != 1)} by {self.batch_size}{sharded}"
 
     def _place_text(self) -> str:
         """Return the position, and whether the loader is closed, as a text."""
-        closed = ", closed" if self._session.closed else ""
+        if self._session.closed:
+            closed = ", closed"
+        else:
+            closed = ""
         return f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}{closed}"
 
     def __str__(self) -> str:
@@ -1052,13 +1202,18 @@ class Loader:
 
         def __getattr__(self, name: str) -> Any:
             synonyms.answer("loader", name, synonyms.LOADER)
-            return object.__getattribute__(self, name)  # raises Python's own error, or that of a property
+            return object.__getattribute__(
+                self, name
+            )  # raises Python's own error, or that of a property
 
     def __enter__(self) -> Loader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -1079,7 +1234,10 @@ def _mark_ranges() -> None:
         return
     ranges = devices.nvtx_ranges()
     if ranges is None:
-        log.warning("%s is set, but stages are not marked; cause: CuPy is not installed; remedy: install it", NVTX)
+        log.warning(
+            "%s is set, but stages are not marked; cause: CuPy is not installed; remedy: install it",
+            NVTX,
+        )
     else:
         mark_ranges(*ranges)
 
@@ -1132,14 +1290,22 @@ class _Past:
 
     def num_repeated(self, position: Position) -> int:
         """Return how many batches the latest iterator delivered, if it was left and began at the same position."""
-        start, num_delivered = self._cursor.start, self._cursor.position.step - self._cursor.start.step
+        start, num_delivered = (
+            self._cursor.start,
+            self._cursor.position.step - self._cursor.start.step,
+        )
         if start != position or not num_delivered:
             return 0
-        return 1 if self._moves == "second" else num_delivered  # that one has moved the loader behind more than one
+        # that one has moved the loader behind more than one
+        if self._moves == "second":
+            return 1
+        return num_delivered
 
     def num_peeks(self, position: Position) -> int:
         """Return how many of the latest iterators, all from the same position, took a single batch."""
-        return self._num_before + 1 if self.num_repeated(position) == 1 else 0
+        if self.num_repeated(position) == 1:
+            return self._num_before + 1
+        return 0
 
 
 def _again(arguments: dict[str, Any], position: Position, place: str) -> Loader:
@@ -1163,7 +1329,11 @@ def _no_records_of(source: Source) -> str | None:
 def _requests_of(source: Source, plan: Plan) -> str | None:
     """Return a line about the requests that a whole shuffle of remote records costs; None if no other way has fewer."""
     paths = source.file_paths()
-    if plan.shuffle is not True or len(paths) >= plan.length or not any(map(sends_each_read, paths)):
+    if (
+        plan.shuffle is not True
+        or len(paths) >= plan.length
+        or not any(map(sends_each_read, paths))
+    ):
         return None
     if all(share.leaf.asks_once for share in source.resolve(np.zeros(1, np.int64))):
         return None
@@ -1197,12 +1367,17 @@ def _with_lengths(shuffle: bool | Blocks | Buckets, source: Source) -> bool | Bl
             cause="a mix has other records in each epoch, whose lengths would have to be found out anew",
             remedy="use shuffle=True",
         )
-    return replace(shuffle, by=lengths_of(source, shuffle.by)) if isinstance(shuffle.by, str) else shuffle
+    if isinstance(shuffle.by, str):
+        return replace(shuffle, by=lengths_of(source, shuffle.by))
+    return shuffle
 
 
 def _check_steps(plan: Plan) -> None:
     if plan.length and not plan.end():
-        shards = f" on each of {plan.num_shards} shards" if plan.num_shards > 1 else ""
+        if plan.num_shards > 1:
+            shards = f" on each of {plan.num_shards} shards"
+        else:
+            shards = ""
         raise SpecError(
             f"batches of {plan.batch_size}{shards} of {plan.length} records, with last_batch='drop'",
             cause="the records do not fill a single step, so that every epoch would be empty",
@@ -1210,18 +1385,28 @@ def _check_steps(plan: Plan) -> None:
         )
 
 
-def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quarantine: object) -> Damage | None:
+def _damage(
+    source: Source, plan: Plan, on_error: object, max_bad: object, quarantine: object
+) -> Damage | None:
     """Return the treatment of damaged records; None where each is an error."""
     if not isinstance(on_error, str) or on_error not in ON_ERROR:
-        raise SpecError(f"on_error = {on_error!r}"[:200], cause="it is not known", remedy=f"use one of {ON_ERROR}")
-    is_number = isinstance(max_bad, (int, float, np.integer, np.floating)) and not isinstance(max_bad, bool)
+        raise SpecError(
+            f"on_error = {on_error!r}"[:200],
+            cause="it is not known",
+            remedy=f"use one of {ON_ERROR}",
+        )
+    is_number = isinstance(max_bad, (int, float, np.integer, np.floating)) and not isinstance(
+        max_bad, bool
+    )
     if not is_number or not 0 <= max_bad <= 1:  # type: ignore[operator]
         raise SpecError(
             f"max_bad = {max_bad!r}"[:200],
             cause="it is a share of the records, from 0 to 1",
             remedy="pass max_bad=0.01 for one in a hundred, say",
         )
-    if quarantine is not None and not (isinstance(quarantine, (str, os.PathLike)) and os.fspath(quarantine)):
+    if quarantine is not None and not (
+        isinstance(quarantine, (str, os.PathLike)) and os.fspath(quarantine)
+    ):
         raise SpecError(
             f"quarantine = {quarantine!r}"[:200],
             cause="it is the path of a file, to which lines of JSON are appended",
@@ -1235,8 +1420,12 @@ def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quara
                 remedy="pass on_error='replace' or 'skip', or leave quarantine= out",
             )
         return None
-    path = None if quarantine is None else os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
-    return Damage(source, seed=plan.seed, skips=on_error == "skip", max_bad=float(max_bad), path=path)  # type: ignore[arg-type]
+    if quarantine is None:
+        path = None
+    else:
+        path = os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
+    share = float(max_bad)  # type: ignore[arg-type]
+    return Damage(source, seed=plan.seed, skips=on_error == "skip", max_bad=share, path=path)
 
 
 def _check(source: object, **texts: object) -> None:
@@ -1248,7 +1437,11 @@ def _check(source: object, **texts: object) -> None:
         )
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise SpecError(f"{name} = {value!r}"[:200], cause="it is a text", remedy=f"write {name}='auto', say")
+            raise SpecError(
+                f"{name} = {value!r}"[:200],
+                cause="it is a text",
+                remedy=f"write {name}='auto', say",
+            )
 
 
 def _checked_position(position: Position) -> Position:

@@ -34,10 +34,22 @@ LAST_BATCH = ("partial", "drop", "pad")
 ROUNDS, ROUNDS_SMALL, SMALL = 8, 24, 1 << 16  # tests/test_order.py measures that these mix
 MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
 # Streams of ops are hashes, far from these.
-RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM, SPLIT_STREAM, MIX_STREAM, TURNS_STREAM = range(7)
+(
+    RECORDS_STREAM,
+    BLOCKS_STREAM,
+    WINDOW_STREAM,
+    ROTATION_STREAM,
+    SPLIT_STREAM,
+    MIX_STREAM,
+    TURNS_STREAM,
+) = range(7)
 SAMPLE_STREAM = 7
-MOST_SHARDS = 4  # that share a window and each ask for all of it; with more, each takes little of it
-MIN_SHARE = 1 / (2 * MOST_SHARDS)  # of a window, for a shard to ask for it: half a share, since shares are uneven
+MOST_SHARDS = (
+    4  # that share a window and each ask for all of it; with more, each takes little of it
+)
+MIN_SHARE = 1 / (
+    2 * MOST_SHARDS
+)  # of a window, for a shard to ask for it: half a share, since shares are uneven
 MOST_AHEAD = 1 << 20  # records in the windows that a shard needs at a time: 8 MiB of record numbers
 MOST_LANES = 32  # that a shard asks for; each costs some microseconds a step
 PIECE_RECORDS = 1 << 20  # of an epoch, that are gone through at a time to find a record
@@ -80,7 +92,9 @@ class Blocks:
 
     def __post_init__(self) -> None:
         for name in ("block_records", "window_blocks", "lanes"):
-            _keep(self, name, check_count(f"Blocks.{name}", getattr(self, name), maximum=MAX_LENGTH))
+            _keep(
+                self, name, check_count(f"Blocks.{name}", getattr(self, name), maximum=MAX_LENGTH)
+            )
         if self.chunk is not None:
             chunk = check_count("Blocks.chunk", self.chunk, maximum=MAX_LENGTH)
             _keep(self, "chunk", chunk if self.lanes > 1 else None)  # one order has one name
@@ -92,13 +106,20 @@ class Blocks:
             )
 
     def __repr__(self) -> str:
-        lanes = f", lanes={self.lanes}, chunk={self.chunk}" if self.lanes > 1 else ""
-        return f"Blocks(block_records={self.block_records}, window_blocks={self.window_blocks}{lanes})"
+        if self.lanes > 1:
+            lanes = f", lanes={self.lanes}, chunk={self.chunk}"
+        else:
+            lanes = ""
+        return (
+            f"Blocks(block_records={self.block_records}, window_blocks={self.window_blocks}{lanes})"
+        )
 
     @property
     def window_records(self) -> int:
         """How many records are mixed."""
-        return min(self.block_records * self.window_blocks, MAX_LENGTH)  # a larger window makes no difference
+        return min(
+            self.block_records * self.window_blocks, MAX_LENGTH
+        )  # a larger window makes no difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +155,9 @@ class Buckets:
 
     def __post_init__(self) -> None:
         for name in ("chunk", "window_chunks"):
-            _keep(self, name, check_count(f"Buckets.{name}", getattr(self, name), maximum=MAX_LENGTH))
+            _keep(
+                self, name, check_count(f"Buckets.{name}", getattr(self, name), maximum=MAX_LENGTH)
+            )
         if isinstance(self.by, str) and self.by:
             return
         try:
@@ -156,7 +179,10 @@ class Buckets:
         return min(self.chunk * self.window_chunks, MAX_LENGTH)
 
     def __repr__(self) -> str:
-        by = repr(self.by) if isinstance(self.by, str) else f"{self.by.size} lengths"
+        if isinstance(self.by, str):
+            by = repr(self.by)
+        else:
+            by = f"{self.by.size} lengths"
         return f"Buckets({by}, chunk={self.chunk}, window_chunks={self.window_chunks})"
 
     def at(self, positions: Positions, *, length: int, seed: int, epoch: int) -> Positions:
@@ -176,11 +202,16 @@ class Buckets:
         records = permutation(length, seed=seed, epoch=epoch).at(places)
         num_chunks = records.size // self.chunk
         in_chunks = num_chunks * self.chunk
-        whole, left = records[:in_chunks], records[in_chunks:]  # of the shuffle, so that the rest is of any length
+        whole, left = (
+            records[:in_chunks],
+            records[in_chunks:],
+        )  # of the shuffle, so that the rest is of any length
         lengths = np.asarray(self.by)[whole]  # a plan has no names of fields
         chunks = whole[np.argsort(lengths, kind="stable")].reshape(num_chunks, self.chunk)
         turn = permutation(num_chunks, seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window)
-        return np.concatenate([chunks[turn.at(np.arange(num_chunks, dtype=np.int64))].reshape(-1), left])
+        return np.concatenate(
+            [chunks[turn.at(np.arange(num_chunks, dtype=np.int64))].reshape(-1), left]
+        )
 
 
 @lru_cache(maxsize=8)
@@ -216,7 +247,14 @@ class Permutation:
         keys = self._keys
         if core.native is not None:
             out = np.empty(positions.size, np.int64)
-            core.native.permute(np.ascontiguousarray(positions, np.int64), self.length, self.high, self.low, keys, out)
+            core.native.permute(
+                np.ascontiguousarray(positions, np.int64),
+                self.length,
+                self.high,
+                self.low,
+                keys,
+                out,
+            )
             return out
         out = self._walk(positions, keys)
         while (beyond := np.flatnonzero(out >= self.length)).size:
@@ -245,7 +283,9 @@ def permute(positions: Positions, length: int, words: NDArray[np.uint64]) -> Pos
         words: uint64 ``[N, num_rounds(length)]``: the upper and lower halves of each word are the keys of a round.
     """
     permutation_of_length = Permutation(length, ())
-    keys = np.stack([words.T >> np.uint64(32), words.T & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+    keys = np.stack([words.T >> np.uint64(32), words.T & np.uint64(0xFFFFFFFF)], axis=1).astype(
+        np.uint32
+    )
     out = permutation_of_length._walk(positions, keys)
     while (beyond := np.flatnonzero(out >= length)).size:
         out[beyond] = permutation_of_length._walk(out[beyond], keys[:, :, beyond])
@@ -258,10 +298,14 @@ def num_rounds(length: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def permutation(length: int, *, seed: int, epoch: int, stream: int = RECORDS_STREAM, number: int = 0) -> Permutation:
+def permutation(
+    length: int, *, seed: int, epoch: int, stream: int = RECORDS_STREAM, number: int = 0
+) -> Permutation:
     """Return the permutation of ``length`` for a key of (seed, epoch, stream, number)."""
     _checked_length(length)
-    words = rng.bits(num_rounds(length), seed=seed, epoch=epoch, records=np.array([number]), stream=stream)[0]
+    words = rng.bits(
+        num_rounds(length), seed=seed, epoch=epoch, records=np.array([number]), stream=stream
+    )[0]
     return Permutation(length, tuple((int(word) >> 32, int(word) & 0xFFFFFFFF) for word in words))
 
 
@@ -343,7 +387,9 @@ class Plan:
         _keep(self, "shard_id", int(self.shard_id))
         if not isinstance(self.last_batch, str) or self.last_batch not in LAST_BATCH:
             raise SpecError(
-                f"last_batch = {self.last_batch!r}", cause="it is not known", remedy=f"use one of {LAST_BATCH}"
+                f"last_batch = {self.last_batch!r}",
+                cause="it is not known",
+                remedy=f"use one of {LAST_BATCH}",
             )
 
     def _ranks_remedy(self) -> str:
@@ -401,13 +447,17 @@ class Plan:
     def normalize(self, position: Position) -> Position:
         """Return the position as such: the end of an epoch is the beginning of the next."""
         end = self.end(position)
-        return Position(position.epoch + 1) if end and position.step >= end else position
+        if end and position.step >= end:
+            return Position(position.epoch + 1)
+        return position
 
     def start_at(self, epoch: int, offset: int) -> Position:
         """Return how an epoch goes on at an offset that any number of shards and batch size may have reached."""
         return Position(epoch, -(-offset // self.global_batch), offset)
 
-    def span(self, position: Position, num_steps: int = 1) -> tuple[Positions, NDArray[np.bool_], tuple[int, ...]]:
+    def span(
+        self, position: Position, num_steps: int = 1
+    ) -> tuple[Positions, NDArray[np.bool_], tuple[int, ...]]:
         """Return the records of the steps from a position on, on this shard.
 
         Args:
@@ -422,12 +472,21 @@ class Plan:
         """
         if num_steps < 1 or position.step + num_steps > self.end(position):
             raise _no_step(position.step + max(num_steps, 1) - 1, self.end(position))
-        if self.num_shards == 1 and position.offset + num_steps * self.batch_size <= self.length:  # the usual case
+        if (
+            self.num_shards == 1 and position.offset + num_steps * self.batch_size <= self.length
+        ):  # the usual case
             count = num_steps * self.batch_size
             places = np.arange(position.offset, position.offset + count, dtype=np.int64)
-            return self._records(places, position.epoch), np.ones(count, np.bool_), (self.batch_size,) * num_steps
+            return (
+                self._records(places, position.epoch),
+                np.ones(count, np.bool_),
+                (self.batch_size,) * num_steps,
+            )
         parts = [self._positions(position.offset + i * self.global_batch) for i in range(num_steps)]
-        places, valid = parts[0] if num_steps == 1 else map(np.concatenate, zip(*parts, strict=True))
+        if num_steps == 1:
+            places, valid = parts[0]
+        else:
+            places, valid = map(np.concatenate, zip(*parts, strict=True))
         return self._records(places, position.epoch), valid, tuple(part[0].size for part in parts)
 
     def span_of_groups(self, position: Position, size: int, num_steps: int = 1) -> Groups:
@@ -464,7 +523,9 @@ class Plan:
         rows = np.concatenate(places)
         further = (rows[:, None] ^ np.arange(1, size)) - rows[:, None]
         partners = np.where(rows[:, None] + further < self.length, further, 0).astype(np.int32)
-        return Groups(self._records(rows, position.epoch), np.concatenate(valid), tuple(batches), partners)
+        return Groups(
+            self._records(rows, position.epoch), np.concatenate(valid), tuple(batches), partners
+        )
 
     def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
         """Return at which steps of an epoch some records come, on this shard.
@@ -478,11 +539,15 @@ class Plan:
         end = self.end()
         if self.shuffle is False and self.num_shards == 1:
             num_records = min(self.length, end * self.batch_size)
-            steps = {record: record // self.batch_size for record in records if 0 <= record < num_records}
+            steps = {
+                record: record // self.batch_size for record in records if 0 <= record < num_records
+            }
         else:
             count = max(1, PIECE_RECORDS // self.batch_size)
             for first in range(0, end, count):
-                numbers, valid, counts = self.span(self.later(Position(epoch), first), min(count, end - first))
+                numbers, valid, counts = self.span(
+                    self.later(Position(epoch), first), min(count, end - first)
+                )
                 is_hit = np.isin(numbers, records) & valid
                 places = np.repeat(np.arange(first, first + len(counts)), counts)
                 steps |= zip(numbers[is_hit].tolist(), places[is_hit].tolist(), strict=True)
@@ -502,11 +567,15 @@ class Plan:
         left = self.length - first
         if left >= self.global_batch:
             begin = first + self.shard_id * self.batch_size
-            return np.arange(begin, begin + self.batch_size, dtype=np.int64), np.ones(self.batch_size, np.bool_)
+            return np.arange(begin, begin + self.batch_size, dtype=np.int64), np.ones(
+                self.batch_size, np.bool_
+            )
         begin, count, batch_length = self._last(first, left)
         begin %= self.length  # where a shard is given padding only
         try:
-            return np.arange(begin, begin + batch_length, dtype=np.int64) % self.length, np.arange(batch_length) < count
+            return np.arange(begin, begin + batch_length, dtype=np.int64) % self.length, np.arange(
+                batch_length
+            ) < count
         except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
             raise TooLargeError(
                 f"a batch of {batch_length} records, with last_batch={self.last_batch!r}",
@@ -537,7 +606,9 @@ class Plan:
             return permutation(self.length, seed=self.seed, epoch=epoch).at(positions)
         if isinstance(self.shuffle, Buckets):
             return self.shuffle.at(positions, length=self.length, seed=self.seed, epoch=epoch)
-        return _in_blocks(self._lanes.places(positions), self.length, self.shuffle, self.seed, epoch)
+        return _in_blocks(
+            self._lanes.places(positions), self.length, self.shuffle, self.seed, epoch
+        )
 
     def ahead(self, start: Position, step: int, *, num_steps: int = 1) -> Positions:
         """Return which records storage should be asked for when this shard begins a step, int64 in ascending order.
@@ -562,11 +633,17 @@ class Plan:
             step: at or after ``start.step``.
             num_steps: this step and those after it are asked for in one call; their number.
         """
-        before = self._horizon(step - 1, start) if step > start.step else start.offset
+        if step > start.step:
+            before = self._horizon(step - 1, start)
+        else:
+            before = start.offset
         until = self._horizon(step + num_steps - 1, start)
         parts = [np.empty(0, np.int64)]
         for lane in _lanes_of(self, start.offset):
-            begin, after = self._readahead_end(lane, before, start), self._readahead_end(lane, until, start)
+            begin, after = (
+                self._readahead_end(lane, before, start),
+                self._readahead_end(lane, until, start),
+            )
             if begin < after:
                 parts += self._in_windows(np.arange(begin, after, dtype=np.int64), start)
         return np.sort(np.concatenate(parts), kind="stable")  # by merging, since blocks are runs
@@ -574,25 +651,36 @@ class Plan:
     @cached_property
     def _lanes(self) -> Lanes:
         blocks = self.shuffle
-        return Lanes(self.length, blocks.lanes, blocks.chunk or 1) if isinstance(blocks, Blocks) else Lanes(0, 1, 1)
+        if isinstance(blocks, Blocks):
+            return Lanes(self.length, blocks.lanes, blocks.chunk or 1)
+        return Lanes(0, 1, 1)
 
     @cached_property
     def _window(self) -> int:
         """The number of records in a window of ``gl.Blocks``; 1 without blocks."""
-        return self.shuffle.window_records if isinstance(self.shuffle, Blocks) else 1
+        if isinstance(self.shuffle, Blocks):
+            return self.shuffle.window_records
+        return 1
 
     def _horizon(self, step: int, start: Position) -> int:
         """Return the position up to which storage has been asked when a step has begun: a window further in each lane.
 
         Where a step takes more than that, it is one step further.
         """
-        return self.later(start, step + 1).offset + max(self._window * self._lanes.lanes, self.global_batch)
+        return self.later(start, step + 1).offset + max(
+            self._window * self._lanes.lanes, self.global_batch
+        )
 
     def _readahead_end(self, lane: int, horizon: int, start: Position) -> int:
         """Return the place in a lane up to which storage has been asked: where the window of the horizon ends."""
-        first, horizon_place = self._lanes.first_place(lane, start.offset), self._lanes.first_place(lane, horizon)
+        first, horizon_place = (
+            self._lanes.first_place(lane, start.offset),
+            self._lanes.first_place(lane, horizon),
+        )
         end_of_window = -(-horizon_place // self._window) * self._window
-        return first if horizon_place == first else min(end_of_window, self._lanes.first_place(lane, self.length))
+        if horizon_place == first:
+            return first
+        return min(end_of_window, self._lanes.first_place(lane, self.length))
 
     def _in_windows(self, places: Positions, start: Position) -> tuple[Positions, ...]:
         """Return of the records at these places those that steps take, in windows of which this shard takes enough."""
@@ -609,14 +697,20 @@ class Plan:
         whole = places[(enough & (sizes == self._window))[windows]]
         parts = places[(enough & (sizes < self._window))[windows]]
         about = (self.length, self.shuffle, self.seed, start.epoch)
-        return block_records(whole, *about), _in_blocks(parts, *about)  # mixing a whole window does not change its set
+        return block_records(whole, *about), _in_blocks(
+            parts, *about
+        )  # mixing a whole window does not change its set
 
     def _in_shard(self, positions: Positions, start: Position) -> NDArray[np.bool_]:
         """Return which of the positions this shard takes."""
         num_whole = (self.length - start.offset) // self.global_batch
-        last = start.offset + num_whole * self.global_batch  # where the last step begins, if it is not a whole one
+        last = (
+            start.offset + num_whole * self.global_batch
+        )  # where the last step begins, if it is not a whole one
         begin, count, _ = self._last(last, self.length - last)
-        own_of_whole = (positions - start.offset) % self.global_batch // self.batch_size == self.shard_id
+        own_of_whole = (
+            positions - start.offset
+        ) % self.global_batch // self.batch_size == self.shard_id
         own_of_last = (positions >= begin) & (positions < begin + count)
         return np.where(positions < last, own_of_whole, own_of_last)
 
@@ -656,7 +750,9 @@ class Lanes:
         if self.lanes == 1 or self.whole == 0:
             return positions
         rows, within = np.divmod(positions, self.row)
-        places: Positions = within // self.chunk * self.lane_length + rows * self.chunk + within % self.chunk
+        places: Positions = (
+            within // self.chunk * self.lane_length + rows * self.chunk + within % self.chunk
+        )
         return np.where(positions < self.whole, places, positions)
 
     def positions(self, places: Positions) -> Positions:
@@ -664,7 +760,9 @@ class Lanes:
         if self.lanes == 1 or self.whole == 0:
             return places
         lanes, within = np.divmod(places, self.lane_length)
-        positions: Positions = within // self.chunk * self.row + lanes * self.chunk + within % self.chunk
+        positions: Positions = (
+            within // self.chunk * self.row + lanes * self.chunk + within % self.chunk
+        )
         return np.where(places < self.whole, positions, places)
 
     def first_place(self, lane: int, position: int) -> int:
@@ -672,7 +770,11 @@ class Lanes:
         if lane == self.lanes:
             return max(position, self.whole)
         rows, within = divmod(min(position, self.whole), self.row)
-        return lane * self.lane_length + rows * self.chunk + min(max(within - lane * self.chunk, 0), self.chunk)
+        return (
+            lane * self.lane_length
+            + rows * self.chunk
+            + min(max(within - lane * self.chunk, 0), self.chunk)
+        )
 
 
 @lru_cache(maxsize=64)
@@ -693,7 +795,11 @@ def _lanes_of(plan: Plan, position: int) -> tuple[int, ...]:
         first = (position + plan.shard_id * plan.batch_size) % stride
         begins = range(first, first + row, stride)
         last = plan.batch_size - 1
-        lanes = {lane % num_lanes for begin in begins for lane in range(begin // chunk, (begin + last) // chunk + 1)}
+        lanes = {
+            lane % num_lanes
+            for begin in begins
+            for lane in range(begin // chunk, (begin + last) // chunk + 1)
+        }
     is_costly = len(lanes) > MOST_LANES or len(lanes) * 2 * plan.shuffle.window_records > MOST_AHEAD
     if is_costly or len(lanes) * plan.num_shards > MOST_SHARDS * num_lanes:
         return ()
@@ -743,15 +849,22 @@ class Split:
         _keep(self, "seed", rng.checked_word(self.seed, "seed"))
 
     def __len__(self) -> int:
-        return self.length - self.count if self.second else self.count
+        if self.second:
+            return self.length - self.count
+        return self.count
 
     def at(self, positions: Positions) -> Positions:
         """Return the records at these positions of the part, int64 ``[N]``; each must lie in 0 .. len(part) - 1."""
         first_is_rarer = self.count <= self.length - self.count
-        num_cells = self.count if first_is_rarer else self.length - self.count
+        if first_is_rarer:
+            num_cells = self.count
+        else:
+            num_cells = self.length - self.count
         if num_cells == 0:
             return positions
-        size, larger = divmod(self.length, num_cells)  # so many of the first cells have one record more
+        size, larger = divmod(
+            self.length, num_cells
+        )  # so many of the first cells have one record more
         if first_is_rarer != self.second:
             cells = positions
             return self._begin(cells, size, larger) + self._places(cells, size, larger)
@@ -767,7 +880,9 @@ class Split:
 
     def _places(self, cells: Positions, size: int, larger: int) -> Positions:
         """Return where in each cell the record of the rarer part is."""
-        words = rng.bits(1, seed=self.seed, epoch=self.number, records=cells, stream=SPLIT_STREAM)[:, 0]
+        words = rng.bits(1, seed=self.seed, epoch=self.number, records=cells, stream=SPLIT_STREAM)[
+            :, 0
+        ]
         return (words % (size + (cells < larger)).astype(np.uint64)).astype(np.int64)
 
 
@@ -788,20 +903,30 @@ def _in_blocks(places: Positions, length: int, blocks: Blocks, seed: int, epoch:
         in_window = windows == window
         begin = window * per_window
         inside = permutation(
-            min(per_window, length - begin), seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window
+            min(per_window, length - begin),
+            seed=seed,
+            epoch=epoch,
+            stream=WINDOW_STREAM,
+            number=window,
         )
         block_places[in_window] = begin + inside.at(places[in_window] - begin)
     return block_records(block_places, length, blocks, seed, epoch)
 
 
-def block_records(places: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
+def block_records(
+    places: Positions, length: int, blocks: Blocks, seed: int, epoch: int
+) -> Positions:
     """Return the records at these places where blocks are shuffled, and the records within a window are not.
 
     Whole blocks are permuted, the remainder is the last block; the records are first turned round by a drawn distance,
     so that each epoch has other blocks and another remainder.
     """
     size = blocks.block_records
-    rotation = int(rng.bits(1, seed=seed, epoch=epoch, records=np.zeros(1, np.int64), stream=ROTATION_STREAM)[0, 0])
+    rotation = int(
+        rng.bits(1, seed=seed, epoch=epoch, records=np.zeros(1, np.int64), stream=ROTATION_STREAM)[
+            0, 0
+        ]
+    )
     order = permutation(length // size, seed=seed, epoch=epoch, stream=BLOCKS_STREAM)
     block, within = places // size, places % size
     whole = block < order.length
@@ -809,17 +934,23 @@ def block_records(places: Positions, length: int, blocks: Blocks, seed: int, epo
     return (block * size + within + rotation % max(length, 1)) % max(length, 1)
 
 
-def _mix(half: NDArray[np.uint32], keys: NDArray[np.uint32], modulus: np.uint32) -> NDArray[np.uint32]:
+def _mix(
+    half: NDArray[np.uint32], keys: NDArray[np.uint32], modulus: np.uint32
+) -> NDArray[np.uint32]:
     """Return a keyed hash of a half, in 0 .. modulus - 1: multiply and xor-shift, then the upper bits of a product."""
     h = (half ^ keys[0]) * np.uint32(0x9E3779B1)
     h = ((h ^ (h >> np.uint32(15))) + keys[1]) * np.uint32(0x85EBCA77)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE3D)
     h = h ^ (h >> np.uint32(16))
-    scaled: NDArray[np.uint32] = ((h.astype(np.uint64) * np.uint64(modulus)) >> np.uint64(32)).astype(np.uint32)
+    scaled: NDArray[np.uint32] = (
+        (h.astype(np.uint64) * np.uint64(modulus)) >> np.uint64(32)
+    ).astype(np.uint32)
     return scaled
 
 
-def _added(half: NDArray[np.uint32], hashed: NDArray[np.uint32], modulus: np.uint32) -> NDArray[np.uint32]:
+def _added(
+    half: NDArray[np.uint32], hashed: NDArray[np.uint32], modulus: np.uint32
+) -> NDArray[np.uint32]:
     total = half + hashed  # below 2 * modulus, which fits: halves have 31 bits
     return np.where(total >= modulus, total - modulus, total)
 
@@ -832,7 +963,10 @@ def _keep(plan: Blocks | Buckets | Plan | Split, name: str, value: object) -> No
 def check_count(name: str, value: int, *, maximum: int | None = None) -> int:
     """Return a whole number of at least 1; raises ``SpecError`` that names the argument."""
     if not is_whole(value, least=1) or (maximum is not None and value > maximum):
-        demand = "of at least 1" if maximum is None else f"from 1 to {maximum}"
+        if maximum is None:
+            demand = "of at least 1"
+        else:
+            demand = f"from 1 to {maximum}"
         raise SpecError(
             f"{name} = {short_repr(value)}",
             cause=f"it must be a whole number {demand}",
@@ -844,13 +978,19 @@ def check_count(name: str, value: int, *, maximum: int | None = None) -> int:
 def check_flag(name: str, value: object) -> bool:
     """Return True or False; raises ``SpecError`` for another value, which names the argument."""
     if not isinstance(value, (bool, np.bool_)):
-        raise SpecError(f"{name} = {short_repr(value)}", cause="it is True or False", remedy=f"write {name}=True, say")
+        raise SpecError(
+            f"{name} = {short_repr(value)}",
+            cause="it is True or False",
+            remedy=f"write {name}=True, say",
+        )
     return bool(value)
 
 
 def _checked_length(value: int) -> int:
     if not is_whole(value) or value > MAX_LENGTH:
         raise SpecError(
-            f"{short_repr(value)} records", cause="an order holds 0 to 2**62 of them", remedy="use fewer records"
+            f"{short_repr(value)} records",
+            cause="an order holds 0 to 2**62 of them",
+            remedy="use fewer records",
         )
     return int(value)

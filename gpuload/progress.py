@@ -28,12 +28,16 @@ from gpuload.redaction import printable
 AFTER_S, EVERY_S = 1.0, 0.2
 SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
-HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # the module html takes 2 ms, at each import of gpuload
+HTML = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+)  # the module html takes 2 ms, at each import of gpuload
 SHORTEST_BAR, LONGEST_BAR = 8, 20  # columns
 LEAST_TEXT = 20  # columns that the name of the work has before rate and remaining time
 
 log = logging.getLogger("gpuload")
-_line_length = 0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
+_line_length = (
+    0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
+)
 _display: Any = None  # IPython's handle of what is below a cell of a notebook
 
 
@@ -66,12 +70,18 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._is_in_log and self._start_s is not None:
             wipe()
             log.info(
-                "%s: %s after %.1f s", self._doing, "broken off" if kind else "done", perf_counter() - self._start_s
+                "%s: %s after %.1f s",
+                self._doing,
+                "broken off" if kind else "done",
+                perf_counter() - self._start_s,
             )
 
     def _is_due(self, how_far: int) -> bool:
@@ -95,7 +105,11 @@ class Progress:
                 self._is_in_log = True
                 log.info("%s", text)
             seconds = now - (self._start_s or now)
-            _draw(text, _pace(how_far - self._start, seconds, of - how_far), min(how_far / of, 1.0) if of else None)
+            _draw(
+                text,
+                _pace(how_far - self._start, seconds, of - how_far),
+                min(how_far / of, 1.0) if of else None,
+            )
         finally:
             self._busy.release()
 
@@ -105,7 +119,10 @@ def _pace(num_done: int, seconds: float, num_left: int) -> str:
     if num_done <= 0 or seconds <= 0:
         return ""
     rate = num_done / seconds
-    text = f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.1f}/s"
+    if rate >= 10:
+        text = f", {rate:,.0f}/s"
+    else:
+        text = f", {rate:.1f}/s"
     if num_left < 0:
         return text
     minutes, rest = divmod(round(num_left / rate), 60)
@@ -165,7 +182,10 @@ def _is_notebook() -> bool:
 def _draw_below_cell(text: str, share: float | None) -> None:
     """Show the progress as HTML, which every notebook has, and as text."""
     global _display
-    value = "" if share is None else f' value="{share:.3f}"'
+    if share is None:
+        value = ""
+    else:
+        value = f' value="{share:.3f}"'
     bundle = {
         "text/plain": f"gpuload: {text}",
         "text/html": f'<progress{value} style="vertical-align:middle"></progress> gpuload: {text.translate(HTML)}',
@@ -184,9 +204,15 @@ def _terminal() -> int | None:
         terminal = sys.stderr.fileno()
         if not (sys.stderr.isatty() and os.isatty(terminal)):
             return None
-    except (AttributeError, OSError, ValueError):  # there is no stderr, it is no file, or it was closed
+    except (
+        AttributeError,
+        OSError,
+        ValueError,
+    ):  # there is no stderr, it is no file, or it was closed
         return None
-    with contextlib.suppress(AttributeError, OSError):  # Windows has no jobs; a terminal may be of another session
+    with contextlib.suppress(
+        AttributeError, OSError
+    ):  # Windows has no jobs; a terminal may be of another session
         if os.tcgetpgrp(terminal) != os.getpgrp():
             return None
     return terminal

@@ -45,8 +45,18 @@ class Ragged:
                 cause="it is a NumPy or CuPy array that has the values one after the other along its first axis",
                 remedy="pass such an array; gl.Ragged.of([array, array], array.dtype) makes one of single values",
             )
-        fits = isinstance(offsets, np.ndarray) and offsets.ndim == 1 and offsets.size and offsets.dtype == np.int64
-        if not fits or offsets[0] < 0 or offsets[-1] > len(payload) or bool((offsets[1:] < offsets[:-1]).any()):
+        fits = (
+            isinstance(offsets, np.ndarray)
+            and offsets.ndim == 1
+            and offsets.size
+            and offsets.dtype == np.int64
+        )
+        if (
+            not fits
+            or offsets[0] < 0
+            or offsets[-1] > len(payload)
+            or bool((offsets[1:] < offsets[:-1]).any())
+        ):
             raise SpecError(
                 f"offsets {offsets!r} into a payload of {len(payload)}",
                 cause="offsets are ascending int64 numbers that lie inside the payload, one more than there are values",
@@ -55,7 +65,9 @@ class Ragged:
         self.payload, self.offsets = payload, offsets
 
     @classmethod
-    def of(cls, values: Sequence[NDArray[Any]], dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Ragged:
+    def of(
+        cls, values: Sequence[NDArray[Any]], dtype: np.dtype[Any], shape: tuple[int, ...] = ()
+    ) -> Ragged:
         """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the other.
 
         Raises:
@@ -63,7 +75,10 @@ class Ragged:
         """
         try:
             lengths = np.array([len(value) for value in values], np.int64)
-            payload = np.concatenate(values) if len(values) else np.empty((0, *shape), dtype)
+            if len(values):
+                payload = np.concatenate(values)
+            else:
+                payload = np.empty((0, *shape), dtype)
         except (TypeError, ValueError) as error:
             raise SpecError(
                 f"gl.Ragged.of({values!r}"[:200] + f", {dtype!r}, {shape!r})"[:200],
@@ -105,7 +120,9 @@ class Ragged:
                 ``value``.
         """
         longest = int(self.lengths.max(initial=0))
-        if length is not None and (not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 0):
+        if length is not None and (
+            not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 0
+        ):
             raise SpecError(
                 f"to_dense(length={length!r})"[:200],
                 cause="it is how many elements each row has, a whole number",
@@ -123,10 +140,19 @@ class Ragged:
                 cause="the dtype does not hold this value",
                 remedy="pass one that it holds: a number, or '' for text",
             )
-        num_elements = longest if length is None else int(length)
-        num_bytes = max(len(self), 1) * num_elements * max(self.payload.dtype.itemsize, np.dtype(np.int64).itemsize)
+        if length is None:
+            num_elements = longest
+        else:
+            num_elements = int(length)
+        num_bytes = (
+            max(len(self), 1)
+            * num_elements
+            * max(self.payload.dtype.itemsize, np.dtype(np.int64).itemsize)
+        )
         try:
-            if num_bytes > sys.maxsize:  # NumPy has several errors for such sizes, and no error for some
+            if (
+                num_bytes > sys.maxsize
+            ):  # NumPy has several errors for such sizes, and no error for some
                 raise MemoryError
             return dense(_namespace(self.payload), self, num_elements, value)
         except MemoryError:
@@ -161,9 +187,13 @@ class Ragged:
         if isinstance(selection, int):
             return self.payload[int(self.offsets[selection]) : int(self.offsets[selection + 1])]
         if selection.step != 1:
-            raise SpecError(f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values")
+            raise SpecError(
+                f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values"
+            )
         # A slice that ends before its beginning is empty.
-        return Ragged(self.payload, self.offsets[selection.start : max(selection.start, selection.stop) + 1])
+        return Ragged(
+            self.payload, self.offsets[selection.start : max(selection.start, selection.stop) + 1]
+        )
 
     def __iter__(self) -> Iterator[Any]:
         bounds = self.offsets.tolist()
@@ -198,7 +228,9 @@ def holds(dtype: np.dtype[Any], value: Any) -> bool:
     """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a text."""
     if dtype.kind in "OSU":
         kinds = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
-        return isinstance(value, kinds) and (dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value))
+        return isinstance(value, kinds) and (
+            dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value)
+        )
     if isinstance(value, (str, bytes)):
         return False
     try:
@@ -209,7 +241,9 @@ def holds(dtype: np.dtype[Any], value: Any) -> bool:
         return False
     if array.ndim:
         return False
-    return bool(np.isfinite(array) == np.isfinite(value)) if array.dtype.kind == "f" else bool(array == value)
+    if array.dtype.kind == "f":
+        return bool(np.isfinite(array) == np.isfinite(value))
+    return bool(array == value)
 
 
 def _namespace(payload: Any) -> Any:
@@ -217,7 +251,9 @@ def _namespace(payload: Any) -> Any:
     if isinstance(payload, np.ndarray):
         return np
     namespace_of = getattr(payload, "__array_namespace__", None)
-    return sys.modules[type(payload).__module__.partition(".")[0]] if namespace_of is None else namespace_of()
+    if namespace_of is None:
+        return sys.modules[type(payload).__module__.partition(".")[0]]
+    return namespace_of()
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> Offsets:
@@ -237,4 +273,6 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 def num_bytes(values: Any) -> int:
     """Return the bytes of the values of a field: an array, values of varying length, or a list of arrays."""
-    return sum(array.nbytes for array in values) if isinstance(values, list) else int(values.nbytes)
+    if isinstance(values, list):
+        return sum(array.nbytes for array in values)
+    return int(values.nbytes)

@@ -43,7 +43,8 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
 def makes_views(layout: Layout) -> bool:
     """Return True if ``decode`` on CuPy makes views alone of records that lie side by side, and queues no work."""
     return all(
-        part.dtype.itemsize == 1 or (part.num_bytes == layout.record_bytes and part.is_native and part.is_c_order)
+        part.dtype.itemsize == 1
+        or (part.num_bytes == layout.record_bytes and part.is_native and part.is_c_order)
         for part in layout.parts
         if not part.field.host_only
     )
@@ -69,7 +70,11 @@ def view_part(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
     if 0 in shape or not part.dtype.itemsize:
         return np.ndarray(shape, part.dtype)
     if part.is_c_order:
-        return raw[:, part.offset_bytes : part.offset_bytes + part.num_bytes].view(part.dtype).reshape(shape)
+        return (
+            raw[:, part.offset_bytes : part.offset_bytes + part.num_bytes]
+            .view(part.dtype)
+            .reshape(shape)
+        )
     first = raw[:, part.offset_bytes : part.offset_bytes + part.dtype.itemsize].view(part.dtype)
     return as_strided(first, shape, (raw.strides[0], *part.strides), writeable=raw.flags.writeable)
 
@@ -80,7 +85,10 @@ def check_text(values: Any) -> None:
     Args:
         values: of dtype U, ``[N, ...]``, a ``Ragged`` or a list of arrays.
     """
-    at_once = values.payload if isinstance(values, Ragged) else values
+    if isinstance(values, Ragged):
+        at_once = values.payload
+    else:
+        at_once = values
     if not isinstance(at_once, list) and not _is_no_text(at_once):
         return
     for row in range(len(values)):
@@ -103,7 +111,9 @@ def _is_no_text(values: Any) -> bool:
 
 def _on_host(xp: ModuleType, raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
     view = view_part(raw, part)
-    return view if part.is_native else view.astype(part.field.dtype, order="C", copy=True)
+    if part.is_native:
+        return view
+    return view.astype(part.field.dtype, order="C", copy=True)
 
 
 def _by_bytes(xp: ModuleType, raw: Array, part: Part) -> Array:
@@ -119,11 +129,19 @@ def _by_bytes(xp: ModuleType, raw: Array, part: Part) -> Array:
         return xp.empty(shape, part.field.dtype)
     if item_bytes == 1:  # no order of bytes, and no alignment
         begin = raw[:, part.offset_bytes :]
-        return xp.lib.stride_tricks.as_strided(begin, shape, (raw.strides[0], *part.strides)).view(part.field.dtype)
+        return xp.lib.stride_tricks.as_strided(begin, shape, (raw.strides[0], *part.strides)).view(
+            part.field.dtype
+        )
     steps = (raw.strides[0], *part.strides, 1)
-    values = xp.lib.stride_tricks.as_strided(raw[:, part.offset_bytes :], (*shape, item_bytes), steps)
+    values = xp.lib.stride_tricks.as_strided(
+        raw[:, part.offset_bytes :], (*shape, item_bytes), steps
+    )
     if part.dtype != part.field.dtype:
-        number_bytes = item_bytes // 2 if part.dtype.kind == "c" else item_bytes  # real and imaginary part
+        # real and imaginary part
+        if part.dtype.kind == "c":
+            number_bytes = item_bytes // 2
+        else:
+            number_bytes = item_bytes
         values = values.reshape(*shape, item_bytes // number_bytes, number_bytes)[..., ::-1]
     return xp.ascontiguousarray(values).reshape(-1).view(part.field.dtype).reshape(shape)
 

@@ -35,7 +35,17 @@ PARAMETER = r"([^=&;]*)(=?)([^&;]*)"
 TRAIL = r"[),:.;\]}]*$"  # the sentence in which a URL stands
 # Values that say which object is meant, and give no rights.
 PLAIN_PARAMETERS = frozenset(
-    ("versionid", "generation", "list-type", "prefix", "delimiter", "restype", "comp", "marker", "continuation-token")
+    (
+        "versionid",
+        "generation",
+        "list-type",
+        "prefix",
+        "delimiter",
+        "restype",
+        "comp",
+        "marker",
+        "continuation-token",
+    )
 )
 BEGIN = r"(?:(?<![\w-])|(?<=%3f)|(?<=%26))"  # also behind a "?" or "&" of an encoded URL
 SIGN = r"(?:['\"]?\s*[=:]\s*['\"]?|%3d|>)"
@@ -50,7 +60,9 @@ WORDS = (
 )
 SHORT_WORDS = rf"(?i)(?<=[?&;])(sig|signature|token|password|passwd|key|secret|auth|jsessionid|policy)=({VALUE})"
 BARE_SIGNATURE = rf"(?i){BEGIN}(sig|signature)(=|%3d)({VALUE})(?=&|$)"
-PASSWORDS = rf"(?i)(?<![\w-])(password|passwd|pwd|secret)(=|['\"]?\s*[=:]\s*(?=['\"]))(['\"]?)({VALUE})"
+PASSWORDS = (
+    rf"(?i)(?<![\w-])(password|passwd|pwd|secret)(=|['\"]?\s*[=:]\s*(?=['\"]))(['\"]?)({VALUE})"
+)
 # Columns may have this name: {'token': 'int32'}.
 TOKENS = (
     r"(?i)(?<![\w-])(token['\"]?\s*[=:]\s*)(['\"])"
@@ -61,9 +73,24 @@ KEYS = r"(?i)(?<![\w-])(key['\"]?\s*[=:]\s*)(['\"])([^'\"]+)(?=['\"].{0,500}\bse
 HEADERS = r"(?i)((?:authorization|cookie)['\"]?\s*[=:,]\s*['\"]?)([^'\"\n]+)"
 PRIVATE_KEY = r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*KEY-----|$)"
 VARIABLES = (
-    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
-    *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_TOKEN"),
-    *("AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET", "GOOGLE_SERVICE_ACCOUNT_KEY", "HF_TOKEN"),
+    *(
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCESS_KEY",
+    ),
+    *(
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "AZURE_STORAGE_TOKEN",
+    ),
+    *(
+        "AZURE_STORAGE_CLIENT_SECRET",
+        "AZURE_CLIENT_SECRET",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "HF_TOKEN",
+    ),
 )
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 LEAST_SECRET = 6  # characters of a value of the environment: shorter ones are parts of other words
@@ -153,7 +180,10 @@ def _secrets_of_environment() -> set[str]:
     for name in PROXIES:
         login, sign, _ = os.environ.get(name, "").rpartition("@")
         login = login.rpartition("://")[2] or login
-        secrets |= {login, login.partition(":")[2]} if sign else set()
+        if sign:
+            secrets |= {login, login.partition(":")[2]}
+        else:
+            secrets |= set()
     return {secret for secret in secrets if len(secret) >= LEAST_SECRET}
 
 

@@ -27,7 +27,9 @@ LOW32 = np.uint64(0xFFFFFFFF)
 SHIFT32 = np.uint64(32)
 
 
-def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
+def uniform(
+    count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int
+) -> NDArray[np.float64]:
     """Return ``count`` numbers in [0, 1) for each record.
 
     Args:
@@ -42,7 +44,9 @@ def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], st
     """
     if core.native is not None:
         numbers = np.empty((records.size, count), np.float64)
-        core.native.uniform(np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), numbers)
+        core.native.uniform(
+            np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), numbers
+        )
         return numbers
     words = _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -52,7 +56,9 @@ def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], strea
     """Return ``count`` random 64-bit words for each record, uint64 ``[N, count]``."""
     if core.native is not None:
         words = np.empty((records.size, _round_up(count)), np.uint64)
-        core.native.philox(np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), words)
+        core.native.philox(
+            np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), words
+        )
         return words[:, :count]
     return _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
 
@@ -66,7 +72,9 @@ def _bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stre
     record = np.repeat(records.astype(np.uint64), blocks)
     zeros = np.zeros_like(block)
     counter = (block, record, zeros + np.uint64(checked_word(epoch, "epoch")), zeros)
-    return np.stack(philox(counter, (seed, stream)), axis=1).reshape(records.size, blocks * 4)[:, :count]
+    return np.stack(philox(counter, (seed, stream)), axis=1).reshape(records.size, blocks * 4)[
+        :, :count
+    ]
 
 
 def below(words: WORDS, count: int) -> NDArray[np.int64]:
@@ -81,7 +89,9 @@ def below(words: WORDS, count: int) -> NDArray[np.int64]:
     return _multiply(words, count)[0].astype(np.int64)
 
 
-def philox(counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]) -> tuple[WORDS, WORDS, WORDS, WORDS]:
+def philox(
+    counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]
+) -> tuple[WORDS, WORDS, WORDS, WORDS]:
     """Return the Philox 4x64-10 blocks of counters ``[M]`` each under one key, four words ``[M]`` each."""
     c0, c1, c2, c3 = counter
     k0, k1 = checked_word(key[0], "seed"), checked_word(key[1], "stream")
@@ -95,7 +105,11 @@ def philox(counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]) -> 
 
 def checked_word(value: int, name: str) -> int:
     """Return a 64-bit word of a key or counter; raises ``SpecError`` outside 0 to 2**64 - 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= MASK64:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, np.integer))
+        or not 0 <= value <= MASK64
+    ):
         raise SpecError(
             f"{name} = {value!r}",
             cause="it is a whole number from 0 to 2**64 - 1",

@@ -77,7 +77,9 @@ def call(function: Callable[[], R]) -> R:
     threads.join(helpers)
     if errors:
         raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
-    return results.pop() if results else function()  # a child of a fork in a signal handler has not the thread
+    return (
+        results.pop() if results else function()
+    )  # a child of a fork in a signal handler has not the thread
 
 
 def call_library(
@@ -168,7 +170,9 @@ def import_package(name: str) -> ModuleType:
     """
     module = sys.modules.get(name)
     # Importlib's own sign (CPython 3.10 to 3.14): a module stands in `sys.modules` before its first line has run.
-    if module is None or getattr(module.__spec__, "_initializing", False):  # another thread is importing it
+    if module is None or getattr(
+        module.__spec__, "_initializing", False
+    ):  # another thread is importing it
         module = call(functools.partial(importlib.import_module, name))
     return module
 
@@ -233,8 +237,14 @@ def _join_helpers() -> None:
     """Wait until no work is under way in another thread. A thread that is not quite started holds no lock yet."""
     current = threading.current_thread()
     # Not this thread: work that forks would wait for itself.
-    other_threads = [thread for thread in threads.running(NAME) if thread.ident is not None and thread is not current]
-    with contextlib.suppress(GpuloadError):  # one waits for ever; it is the child's loss alone if it needs that lock
+    other_threads = [
+        thread
+        for thread in threads.running(NAME)
+        if thread.ident is not None and thread is not current
+    ]
+    with contextlib.suppress(
+        GpuloadError
+    ):  # one waits for ever; it is the child's loss alone if it needs that lock
         threads.join(other_threads, threads.END_S)
 
 

@@ -74,7 +74,9 @@ def identity(
     }
 
 
-def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any], decode: str = "") -> dict[str, Any]:
+def save(
+    plan: Plan, position: Position, identity_fields: Mapping[str, Any], decode: str = ""
+) -> dict[str, Any]:
     """Return the state in which a position is the next to be delivered.
 
     Args:
@@ -135,7 +137,9 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
             cause=lines,
             remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and shards may differ",
         )
-    return plan.start_at(_count(fields, "epoch", 2**64 - 1), _count(fields, "position", plan.length))
+    return plan.start_at(
+        _count(fields, "epoch", 2**64 - 1), _count(fields, "position", plan.length)
+    )
 
 
 def canonical_text(value: object) -> str:
@@ -154,7 +158,11 @@ def canonical_text(value: object) -> str:
     if isinstance(value, Mapping):
         return (
             "{"
-            + ", ".join(sorted(f"{canonical_text(key)}: {canonical_text(item)}" for key, item in value.items()))
+            + ", ".join(
+                sorted(
+                    f"{canonical_text(key)}: {canonical_text(item)}" for key, item in value.items()
+                )
+            )
             + "}"
         )
     if isinstance(value, (set, frozenset)):
@@ -162,20 +170,32 @@ def canonical_text(value: object) -> str:
     if isinstance(value, np.dtype):
         return repr(value.str)
     if isinstance(value, np.ndarray):
-        raw = value.tobytes() if not value.dtype.hasobject else canonical_text(value.tolist()).encode()
+        if not value.dtype.hasobject:
+            raw = value.tobytes()
+        else:
+            raw = canonical_text(value.tolist()).encode()
         return f"array({value.dtype.str}, {value.shape}, {hashlib.sha256(raw).hexdigest()[:16]})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        arguments = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        arguments = {
+            field.name: getattr(value, field.name)
+            for field in dataclasses.fields(value)
+            if field.init
+        }
         defaults = _defaults(value)
         changed = [
-            name for name in arguments if name not in defaults or not _is_default(arguments[name], defaults[name])
+            name
+            for name in arguments
+            if name not in defaults or not _is_default(arguments[name], defaults[name])
         ]
         texts = [f"{name}={canonical_text(arguments[name])}" for name in changed]
         if (meaning := getattr(value, "meaning", 1)) > 1:
             texts.append(f"meaning={meaning}")
         return f"{type(value).__name__}({', '.join(texts)})"
-    owner = value if hasattr(value, "__qualname__") else type(value)
-    module = getattr(owner, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
+    owner: Any = type(value)
+    if hasattr(value, "__qualname__"):
+        owner = value
+    # Methods of built-in types, str.upper say, have no module.
+    module = getattr(owner, "__module__", None) or "builtins"
     return f"{module}.{owner.__qualname__}"
 
 
@@ -207,13 +227,17 @@ def _is_default(value: object, default: object) -> bool:
 
 def _changed_ops(saved_ops: object, ops: Sequence[str]) -> list[str]:
     """Return the ops whose meanings, and nothing else, are not those of a saved state: their texts of today."""
-    if not isinstance(saved_ops, list) or [str(text) for text in saved_ops] != [MEANING.sub("", text) for text in ops]:
+    if not isinstance(saved_ops, list) or [str(text) for text in saved_ops] != [
+        MEANING.sub("", text) for text in ops
+    ]:
         return []
     return [text for before, text in zip(saved_ops, ops, strict=True) if before != text]
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= LONG else f"{text[:LONG]}... sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if len(text) <= LONG:
+        return text
+    return f"{text[:LONG]}... sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _of_this_version(state: object) -> dict[str, Any]:
@@ -237,7 +261,9 @@ def _plain(value: object) -> object:
     """Return a value as JSON has it: a checkpoint may turn numbers and lists into NumPy values and tuples."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 def _count(state: Mapping[str, Any], name: str, maximum: int) -> int:

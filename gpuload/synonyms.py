@@ -267,7 +267,9 @@ def near_names(name: str, names: Iterable[str]) -> list[str]:
     def similarity(word: str) -> float:
         return difflib.SequenceMatcher(None, wrong, word.casefold()).ratio()
 
-    return sorted({*parts, *near}, key=lambda word: (word not in parts, -similarity(word), word))[:MOST_NEAR]
+    return sorted({*parts, *near}, key=lambda word: (word not in parts, -similarity(word), word))[
+        :MOST_NEAR
+    ]
 
 
 def arguments_for(name: str, value: object, names: Iterable[str]) -> str:
@@ -281,7 +283,12 @@ def arguments_for(name: str, value: object, names: Iterable[str]) -> str:
         names: the arguments that there are.
     """
     places = list(names)
-    if name == "size" and isinstance(value, (tuple, list)) and len(value) == 2 and {"height", "width"} <= {*places}:
+    if (
+        name == "size"
+        and isinstance(value, (tuple, list))
+        and len(value) == 2
+        and {"height", "width"} <= {*places}
+    ):
         return f"height={value[0]!r}, width={value[1]!r}"
     likely = [word for word in ARGUMENTS.get(name, ()) if word in places]
     likely = likely or difflib.get_close_matches(name, places, 1)

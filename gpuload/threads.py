@@ -54,7 +54,12 @@ OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 # How many processes a launcher started on this machine: torchrun, and those that give each process cores of its own.
 RANKS_OF_TORCHRUN = "LOCAL_WORLD_SIZE"
 RANKS_OF_BINDERS = (
-    *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"),
+    *(
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "MPI_LOCALNRANKS",
+        "MV2_COMM_WORLD_LOCAL_SIZE",
+        "SLURM_STEP_TASKS_PER_NODE",
+    ),
 )
 
 SHORT_S, LOOK_AGAIN_S = 0.001, 0.5
@@ -65,7 +70,9 @@ END_S = 30.0  # the longest wait at Python's end; a thread looks at least every 
 IMPORTLIB, FIND_AND_LOAD = "<frozen importlib._bootstrap>", "_find_and_load"
 LOCKS_OF_IMPORTS = ("acquire", "_get_module_lock", "_lock_unlock_module")
 
-_running: dict[threading.Thread, Stop] = {}  # each operation on it is one step of the interpreter; there is no lock
+_running: dict[
+    threading.Thread, Stop
+] = {}  # each operation on it is one step of the interpreter; there is no lock
 _is_ending = False
 
 
@@ -95,7 +102,9 @@ def start(
         )
     threads = [
         # Daemons: Python joins all others before it calls `atexit` hooks, and `_end` could not ask them to end.
-        threading.Thread(target=_run, args=(target, arguments), name=f"{name}-{number}", daemon=True)
+        threading.Thread(
+            target=_run, args=(target, arguments), name=f"{name}-{number}", daemon=True
+        )
         for number in range(count)
     ]
     starter = _Starter(threads)
@@ -117,7 +126,9 @@ def start(
             stop()
         join(threads)
         origin = starter.error
-        while origin.__context__ is not None:  # Thread.start answers an exception inside it by a KeyError of its own
+        while (
+            origin.__context__ is not None
+        ):  # Thread.start answers an exception inside it by a KeyError of its own
             origin = origin.__context__
         if isinstance(origin, RuntimeError):
             raise GpuloadError(
@@ -162,7 +173,9 @@ class _Starter:
             self.withdraw()
             return
         while not self._end_of_start.acquire(timeout=LOOK_AGAIN_S):
-            if os.getpid() != process:  # a signal handler has forked, and the starting thread is in the parent
+            if (
+                os.getpid() != process
+            ):  # a signal handler has forked, and the starting thread is in the parent
                 raise GpuloadError(
                     "threads cannot start in a process that was forked while they did",
                     cause="a signal handler called fork",
@@ -244,7 +257,9 @@ def join(threads: Sequence[threading.Thread], limit_s: float = math.inf) -> bool
                     check_imports()
             else:
                 time.sleep(SHORT_S)
-        _running.pop(thread, None)  # it is there still where the thread ended before it ran anything of ours
+        _running.pop(
+            thread, None
+        )  # it is there still where the thread ended before it ran anything of ours
     return True
 
 
@@ -257,7 +272,9 @@ def _has_ended(thread: threading.Thread) -> bool:
     if thread.is_alive():
         return False
     # A thread takes itself off `_running` as the last thing it does in Python (`_run`).
-    return thread not in _running or (thread.ident is not None and thread.ident not in sys._current_frames())
+    return thread not in _running or (
+        thread.ident is not None and thread.ident not in sys._current_frames()
+    )
 
 
 def check_imports() -> None:
@@ -272,7 +289,9 @@ def check_imports() -> None:
     """
     if not _is_import_deadlock():
         return
-    time.sleep(LOOK_AGAIN_S)  # a lock that was just released may not have woken the waiting thread yet
+    time.sleep(
+        LOOK_AGAIN_S
+    )  # a lock that was just released may not have woken the waiting thread yet
     if _is_import_deadlock():
         raise GpuloadError(
             "a thread of gpuload waits for an import that will never end",
@@ -333,7 +352,9 @@ def parallel_map(
         return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
     errors: dict[int, BaseException] = {}
-    numbers = itertools.count()  # next() is one step of the interpreter: each thread gets numbers of its own
+    numbers = (
+        itertools.count()
+    )  # next() is one step of the interpreter: each thread gets numbers of its own
     stop_flags: list[bool] = []
 
     def work() -> None:
@@ -386,7 +407,9 @@ def num_cores() -> int:
     """
     limits = [_num_allowed(), *(max(1, math.ceil(cores)) for cores in _quotas())]
     # A wrong value is passed over: it is set for other libraries, and is no argument of ours.
-    omp_threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is for nested teams
+    omp_threads = (
+        os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    )  # a list is for nested teams
     if omp_threads.isdecimal() and int(omp_threads) > 0:
         limits.append(int(omp_threads))
     return min(limits)
@@ -497,9 +520,15 @@ def _end() -> None:
         except GpuloadError as error:
             problem = str(error)
         names = [thread.name for thread in list(_running)]
-        rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        if len(names) > MOST_NAMES:
+            rest = f" and {len(names) - MOST_NAMES} more"
+        else:
+            rest = ""
         log.warning(
-            "Python ends without waiting for the threads %s%s; cause: %s", ", ".join(names[:MOST_NAMES]), rest, problem
+            "Python ends without waiting for the threads %s%s; cause: %s",
+            ", ".join(names[:MOST_NAMES]),
+            rest,
+            problem,
         )
         return
 

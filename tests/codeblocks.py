@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"<!-- (test|file): ([\w.]+) -->\n```python\n(.*?)```\n(?:\n?```text\n(.*?)```)?", re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (test|file): ([\w.]+) -->\n```python\n(.*?)```\n(?:\n?```text\n(.*?)```)?", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,19 @@ def run(page: Path, blocks: list[Block], names: dict[str, Any], folder: Path) ->
 
 def run_tests(folder: Path, name: str) -> None:
     """Run a file of tests in a Python of its own, as a reader of the page would."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not gpu", name]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not gpu",
+        name,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
+    process = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+    )
     assert process.returncode == 0, process.stdout

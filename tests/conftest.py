@@ -48,10 +48,17 @@ settings.load_profile("ci")
 
 
 _num_folders = 0  # of tests
-_file, _num_modules = "", 0  # of the tests that run, and how many modules there were at the last freeze
-_timer_end_s = 0.0  # when the timer of faulthandler ends the run, on the monotonic clock; 0 without one
+_file, _num_modules = (
+    "",
+    0,
+)  # of the tests that run, and how many modules there were at the last freeze
+_timer_end_s = (
+    0.0  # when the timer of faulthandler ends the run, on the monotonic clock; 0 without one
+)
 ERROR_OUTPUT = pytest.StashKey[int]()
-OWN_FOLDERS = pytest.StashKey[list[Path]]()  # of this run, in memory and on a disk; none where pytest's is used
+OWN_FOLDERS = pytest.StashKey[
+    list[Path]
+]()  # of this run, in memory and on a disk; none where pytest's is used
 MANY_MODULES = 200  # a large package; its objects are in each collection until they are frozen, too
 
 
@@ -73,7 +80,9 @@ def _remedies() -> Any:
 @pytest.fixture(scope="session")
 def gpuload_wheel(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """Return gpuload's wheel, which is built once for all processes of the run."""
-    return environments.gpuload_wheel(pytestconfig.stash.get(processes.SHARED_FOLDER, tmp_path_factory.getbasetemp()))
+    return environments.gpuload_wheel(
+        pytestconfig.stash.get(processes.SHARED_FOLDER, tmp_path_factory.getbasetemp())
+    )
 
 
 @pytest.fixture
@@ -130,10 +139,15 @@ def gpu_is_required() -> bool:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make test`."""
     parser.addoption(
-        "--sample", action="store_true", help="of each test with several parameters run a sample of the cases"
+        "--sample",
+        action="store_true",
+        help="of each test with several parameters run a sample of the cases",
     )
     parser.addoption(
-        "--processes", type=_num_processes, default=0, help="run the tests in so many processes; auto: by the cores"
+        "--processes",
+        type=_num_processes,
+        default=0,
+        help="run the tests in so many processes; auto: by the cores",
     )
 
 
@@ -154,7 +168,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Write why tests were skipped, a line for each reason; pytest writes one for each place (``-rs``)."""
     reports = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    reasons = Counter(
+        report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)
+    )
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
 
@@ -202,7 +218,9 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     now_s, slack_s = time.monotonic(), settings.timeout / 12
     if not settings.timeout <= _timer_end_s - now_s <= settings.timeout + slack_s:
         _timer_end_s = now_s + settings.timeout + slack_s
-        faulthandler.dump_traceback_later(settings.timeout + slack_s, exit=True, file=item.config.stash[ERROR_OUTPUT])
+        faulthandler.dump_traceback_later(
+            settings.timeout + slack_s, exit=True, file=item.config.stash[ERROR_OUTPUT]
+        )
     return True
 
 
@@ -263,7 +281,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 def pytest_make_collect_report(collector: pytest.Collector) -> Any:
     """Do the same for a whole file of which a part is marked gpu."""
     report = yield
-    holds_gpu_tests = isinstance(collector, pytest.Module) and "mark.gpu" in collector.path.read_text(encoding="utf-8")
+    holds_gpu_tests = isinstance(
+        collector, pytest.Module
+    ) and "mark.gpu" in collector.path.read_text(encoding="utf-8")
     return _refuse_skip(report) if holds_gpu_tests else report
 
 

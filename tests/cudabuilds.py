@@ -19,7 +19,13 @@ import gpuload as gl
 
 NUM_RECORDS, BATCH_SIZE, NUM_EPOCHS = 40, 8, 2
 ROWS = np.arange(3 * NUM_RECORDS, dtype=np.float32).reshape(NUM_RECORDS, 3)
-PACKAGES = ("tensorflow", "cupy", "nvidia.dali", "nvidia.dali.plugin.tf", "gpuload.bridges.tensorflow")
+PACKAGES = (
+    "tensorflow",
+    "cupy",
+    "nvidia.dali",
+    "nvidia.dali.plugin.tf",
+    "gpuload.bridges.tensorflow",
+)
 
 
 def main() -> None:

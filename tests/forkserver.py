@@ -75,7 +75,11 @@ def run(
         "folder": os.fspath(folder or os.getcwd()),
         "warnings": warnings,
     }
-    with tempfile.TemporaryFile() as program, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+    with (
+        tempfile.TemporaryFile() as program,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as errors,
+    ):
         program.write(code.encode())
         program.seek(0)
         connection = _server("gpuload" if has_gpuload else "numpy", before)

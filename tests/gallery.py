@@ -32,7 +32,10 @@ FOLDER = ROOT / "docs" / "images" / "ops"
 GOLDEN = ROOT / "tests" / "golden"
 HEIGHT, WIDTH = 108, 160
 NUM_EPOCHS, SEED, QUALITY = 3, 65, 65
-BEGIN, END = "<!-- gallery: python -m tests.gallery writes it -->\n", "<!-- end of the gallery -->\n"
+BEGIN, END = (
+    "<!-- gallery: python -m tests.gallery writes it -->\n",
+    "<!-- end of the gallery -->\n",
+)
 
 PHOTOS = (
     "images/image/cat.jpg",
@@ -137,20 +140,35 @@ def photos(annotated: bool) -> gl.Source:
     pixels = []
     for path in PHOTOS:
         with Image.open(GOLDEN / path) as image:
-            pixels.append(np.asarray(ImageOps.fit(image.convert("RGB"), (WIDTH, HEIGHT), Image.Resampling.LANCZOS)))
+            pixels.append(
+                np.asarray(
+                    ImageOps.fit(image.convert("RGB"), (WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+                )
+            )
     source = gl.arrays(image=np.stack(pixels))
     if not annotated:
         return source
     outline = Image.new("L", (WIDTH, HEIGHT))
     ImageDraw.Draw(outline).polygon(OUTLINE, fill=1)
     mask = np.asarray(outline)[..., None]
-    plain = gl.arrays(mask=np.stack([mask] * len(pixels)), points=np.stack([np.float32(POINTS)] * len(pixels)))
-    boxes = gl.records(len(pixels), _read_boxes, fields={"boxes": ("float32", (None, 4)), "labels": ("U4", (None,))})
-    return gl.zip(source, plain, boxes).mark(mask="mask", points="xy", boxes="xyxy", labels="with boxes")
+    plain = gl.arrays(
+        mask=np.stack([mask] * len(pixels)), points=np.stack([np.float32(POINTS)] * len(pixels))
+    )
+    boxes = gl.records(
+        len(pixels),
+        _read_boxes,
+        fields={"boxes": ("float32", (None, 4)), "labels": ("U4", (None,))},
+    )
+    return gl.zip(source, plain, boxes).mark(
+        mask="mask", points="xy", boxes="xyxy", labels="with boxes"
+    )
 
 
 def _read_boxes(numbers: Any) -> dict[str, Any]:
-    return {"boxes": [np.float32(BOXES)] * len(numbers), "labels": [np.array(LABELS)] * len(numbers)}
+    return {
+        "boxes": [np.float32(BOXES)] * len(numbers),
+        "labels": [np.array(LABELS)] * len(numbers),
+    }
 
 
 def cells(name: str) -> tuple[Cell, ...]:
@@ -167,7 +185,12 @@ def picture(name: str) -> Pixels:
     """Return the picture of an op."""
     columns = [[pixels for _, pixels, _ in cell.pictures] for cell in cells(name)]
     most = max(map(len, columns))
-    return grid([[column[line] if line < len(column) else empty() for column in columns] for line in range(most)])
+    return grid(
+        [
+            [column[line] if line < len(column) else empty() for column in columns]
+            for line in range(most)
+        ]
+    )
 
 
 def to_jpeg(pixels: Pixels) -> bytes:

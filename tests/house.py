@@ -40,7 +40,13 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": ("images/decode.py", "images/recompress.py", "cli/bench_peers.py", "cli/demo*", "cli/parity*"),
+    "PIL": (
+        "images/decode.py",
+        "images/recompress.py",
+        "cli/bench_peers.py",
+        "cli/demo*",
+        "cli/parity*",
+    ),
     "click": ("cli/*",),
     "cupy": ("device.py",),
     "cv2": ("cli/parity*",),
@@ -52,11 +58,22 @@ OWNERS = {
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/keras.py", "bridges/tensorflow/*", "cli/demo*"),
     "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
-    "pyarrow": ("formats/csv/parse.py", "formats/columnar.py", "formats/parquet/*", "formats/arrow/*"),
+    "pyarrow": (
+        "formats/csv/parse.py",
+        "formats/columnar.py",
+        "formats/parquet/*",
+        "formats/arrow/*",
+    ),
     "pytest": ("testing/*",),
     "kvikio": ("storage/direct.py",),
     "obstore": ("storage/retries.py", "storage/stores.py"),
-    "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*", "cli/parity*"),
+    "nvidia": (
+        "executors/dali/*",
+        "images/decode.py",
+        "bridges/dali/*",
+        "bridges/tensorflow/*",
+        "cli/parity*",
+    ),
     "ray": ("bridges/ray.py",),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
@@ -91,10 +108,41 @@ PURE = (
     "pipeline/settings.py",
 )
 EFFECTS = {
-    *("builtins.open", "builtins.input", "io.open", "io.FileIO", "sys.stdin", "sys.stdout", "sys.argv"),
-    *("os", "pathlib", "glob", "mmap", "shutil", "tempfile", "fsspec", "socket", "subprocess", "urllib"),
+    *(
+        "builtins.open",
+        "builtins.input",
+        "io.open",
+        "io.FileIO",
+        "sys.stdin",
+        "sys.stdout",
+        "sys.argv",
+    ),
+    *(
+        "os",
+        "pathlib",
+        "glob",
+        "mmap",
+        "shutil",
+        "tempfile",
+        "fsspec",
+        "socket",
+        "subprocess",
+        "urllib",
+    ),
     *("time", "datetime", "random", "secrets", "uuid", "platform", "numpy.lib.format.open_memmap"),
-    *(f"numpy.{name}" for name in ("load", "save", "savez", "fromfile", "memmap", "loadtxt", "genfromtxt", "random")),
+    *(
+        f"numpy.{name}"
+        for name in (
+            "load",
+            "save",
+            "savez",
+            "fromfile",
+            "memmap",
+            "loadtxt",
+            "genfromtxt",
+            "random",
+        )
+    ),
 }
 
 UNSAFE = {
@@ -107,11 +155,16 @@ PICKLES, PICKLE_USERS = "formats/npy/pickles.py", ("convert.py", "cli/convert.py
 
 # The loops over all formats, and what they may import of the room of formats.
 FORMAT_LOOPS = ("open.py", "check.py", "convert.py")
-FORMAT_BASES = tuple(f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign"))
+FORMAT_BASES = tuple(
+    f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign")
+)
 
 # An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
 IMPORT_PACKAGE = "gpuload.signalsafe.import_package"
-LAZY, LAZY_FUNCTION = "lazy.py", "gpuload.lazy.function"  # modules of gpuload, by tables; and by name
+LAZY, LAZY_FUNCTION = (
+    "lazy.py",
+    "gpuload.lazy.function",
+)  # modules of gpuload, by tables; and by name
 IMPORTERS = ("importlib.import_module", "builtins.__import__", IMPORT_PACKAGE, LAZY_FUNCTION)
 # A command ends on Ctrl-C, so it may import by itself; contracts are tests.
 IMPORT_THEMSELVES = ("cli/*", "testing/*")
@@ -141,7 +194,15 @@ PUBLIC = {
     "bridges/torch.py": {"saved"},
     "batch.py": {"drawn"},
     "check.py": {"where", "given"},
-    "core/face.py": {"COPIED", "FAILED", "MAPPED", "REFUSED", "DONE", "NOT_DONE", "any_refused"},  # states, as in C++
+    "core/face.py": {
+        "COPIED",
+        "FAILED",
+        "MAPPED",
+        "REFUSED",
+        "DONE",
+        "NOT_DONE",
+        "any_refused",
+    },  # states, as in C++
     "device.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
     "loader.py": {"drawn", "saved"},
@@ -159,7 +220,22 @@ PUBLIC = {
 # In scripts and tests only the words that say least are no names.
 SCRIPTS = ("benchmarks", "docker", "examples", "tests", "website")
 LEAST = frozenset(
-    ["done", "found", "given", "got", "kept", "made", "mine", "one", "ours", "own", "said", "seen", "theirs", "told"]
+    [
+        "done",
+        "found",
+        "given",
+        "got",
+        "kept",
+        "made",
+        "mine",
+        "one",
+        "ours",
+        "own",
+        "said",
+        "seen",
+        "theirs",
+        "told",
+    ]
 )
 # A flag is an adjective: ``is_known``; a count is of what it counts: ``num_done``.
 FLAGS = ("is", "are", "has", "was", "were", "can", "num")
@@ -197,7 +273,10 @@ class Module:
     def uses(self) -> list[tuple[int, str]]:
         """Line and dotted name of every import, and of every name or attribute that leads to one or to a builtin."""
         parts = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
-        return sorted({(node.lineno, name) for node in parts if (name := self._dotted(node))} | set(self.imports))
+        return sorted(
+            {(node.lineno, name) for node in parts if (name := self._dotted(node))}
+            | set(self.imports)
+        )
 
     @cached_property
     def bindings(self) -> list[tuple[int, str]]:
@@ -207,7 +286,9 @@ class Module:
     @cached_property
     def for_type_checkers(self) -> set[int]:
         """The ids of the nodes that never run."""
-        return {id(inner) for node in self.nodes if _is_type_checking(node) for inner in ast.walk(node)}
+        return {
+            id(inner) for node in self.nodes if _is_type_checking(node) for inner in ast.walk(node)
+        }
 
     @cached_property
     def _aliases(self) -> dict[str, str]:
@@ -217,9 +298,14 @@ class Module:
                 names.pop(node.name, None)  # the module means its own function of that name
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                names.update((a.asname, a.name) if a.asname else (a.name.partition(".")[0],) * 2 for a in node.names)
+                names.update(
+                    (a.asname, a.name) if a.asname else (a.name.partition(".")[0],) * 2
+                    for a in node.names
+                )
             elif isinstance(node, ast.ImportFrom):
-                names.update((a.asname or a.name, f"{self._base(node)}.{a.name}") for a in node.names)
+                names.update(
+                    (a.asname or a.name, f"{self._base(node)}.{a.name}") for a in node.names
+                )
         return names
 
     def _dotted(self, node: ast.expr) -> str | None:
@@ -250,7 +336,10 @@ def _bound(node: ast.AST) -> Iterator[tuple[int, str]]:
         yield node.lineno, node.attr
     elif isinstance(node, ast.arg):
         yield node.lineno, node.arg
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
+    elif (
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler)
+        and node.name
+    ):
         yield node.lineno, node.name
     elif isinstance(node, ast.alias) and node.asname:
         yield node.lineno, node.asname
@@ -265,7 +354,10 @@ def _literal_start(node: ast.expr) -> str:
 def read(package: Path) -> list[Module]:
     """Return the modules of a package folder, in the order of their paths."""
     paths = sorted(package.rglob("*.py"))
-    return [Module(path.relative_to(package).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+    return [
+        Module(path.relative_to(package).as_posix(), path.read_text(encoding="utf-8"))
+        for path in paths
+    ]
 
 
 def imports_go_downwards(modules: list[Module]) -> Iterator[str]:
@@ -326,10 +418,16 @@ def _imported_modules(module: Module, names: dict[str, Module]) -> set[str]:
 
 
 def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
-def _circle(name: str, leads: dict[str, list[str]], path: list[str], safe_names: set[str]) -> list[str] | None:
+def _circle(
+    name: str, leads: dict[str, list[str]], path: list[str], safe_names: set[str]
+) -> list[str] | None:
     """Return a circle that can be reached from a module, None if there is none; depth first."""
     if name in path:
         return [*path[path.index(name) :], name]
@@ -358,7 +456,11 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         for line, name in module.imports:
             package = name.partition(".")[0]
-            if package == PACKAGE or package in sys.stdlib_module_names or (package, module.path) == ("?", LAZY):
+            if (
+                package == PACKAGE
+                or package in sys.stdlib_module_names
+                or (package, module.path) == ("?", LAZY)
+            ):
                 continue
             owners = OWNERS.get(package, ())
             if not any(fnmatchcase(module.path, owner) for owner in owners):
@@ -377,11 +479,15 @@ def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
         functions = [node for node in module.nodes if isinstance(node, ast.FunctionDef)]
         late = {id(inner) for function in functions for inner in ast.walk(function)}
         for node in module.nodes:
-            if id(node) in typed or (isinstance(node, ast.Call) and module._dotted(node.func) == IMPORT_PACKAGE):
+            if id(node) in typed or (
+                isinstance(node, ast.Call) and module._dotted(node.func) == IMPORT_PACKAGE
+            ):
                 continue
             for line, name in module._imported(node):
                 package = name.partition(".")[0]
-                is_early = id(node) not in late and (package == PACKAGE or package in sys.stdlib_module_names)
+                is_early = id(node) not in late and (
+                    package == PACKAGE or package in sys.stdlib_module_names
+                )
                 is_lazy = isinstance(node, ast.Call) and package == PACKAGE
                 if package != "numpy" and not is_early and not is_lazy:
                     yield f"{module.path}:{line}: imports {name}; write signalsafe.import_package({name!r})"
@@ -400,7 +506,10 @@ def calls_of_libraries_have_one_wrapper(modules: list[Module]) -> Iterator[str]:
             if not isinstance(node, ast.ExceptHandler):
                 continue
             names = {ast.unparse(part).rpartition(".")[2] for part in _parts_of(node.type)}
-            last, calls = node.body[-1], {module._dotted(part) for part in ast.walk(node) if isinstance(part, ast.expr)}
+            last, calls = (
+                node.body[-1],
+                {module._dotted(part) for part in ast.walk(node) if isinstance(part, ast.expr)},
+            )
             is_passed_on = PASS_ON in calls or (isinstance(last, ast.Raise) and last.exc is None)
             if names & BROAD_ERRORS and not is_passed_on:
                 title = " and ".join(sorted(names))
@@ -420,7 +529,9 @@ def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
         if module.room == "testing":  # contracts: they are tests
             continue
         forbidden = PROCESSES if module.path in THREAD_OWNERS else THREADS | PROCESSES
-        yield from _forbidden(module, forbidden, f"threads start in {' and '.join(THREAD_OWNERS)}, processes nowhere")
+        yield from _forbidden(
+            module, forbidden, f"threads start in {' and '.join(THREAD_OWNERS)}, processes nowhere"
+        )
 
 
 def pure_modules_have_no_effects(modules: list[Module]) -> Iterator[str]:
@@ -437,8 +548,14 @@ def nothing_is_unpickled_or_executed(modules: list[Module]) -> Iterator[str]:
             continue
         yield from _forbidden(module, UNSAFE, "nothing is unpickled or executed")
         if module.path not in PICKLE_USERS:
-            yield from _forbidden(module, {_dotted_name(PICKLES)}, f"only {' and '.join(PICKLE_USERS)} unpickle")
-        keywords = [node for node in module.nodes if isinstance(node, ast.keyword) and node.arg == "allow_pickle"]
+            yield from _forbidden(
+                module, {_dotted_name(PICKLES)}, f"only {' and '.join(PICKLE_USERS)} unpickle"
+            )
+        keywords = [
+            node
+            for node in module.nodes
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle"
+        ]
         for keyword in keywords:
             if ast.unparse(keyword.value) != "False" and module.path != PICKLES:
                 yield f"{module.path}:{keyword.value.lineno}: allow_pickle; nothing is unpickled or executed"
@@ -486,7 +603,10 @@ def names_of_scripts_say_what_they_are(modules: list[Module]) -> Iterator[str]:
 def read_scripts(root: Path) -> list[Module]:
     """Return the modules beside the package, their paths from the root of the repository."""
     paths = sorted(path for room in SCRIPTS for path in (root / room).rglob("*.py"))
-    return [Module(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+    return [
+        Module(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+        for path in paths
+    ]
 
 
 @cache
@@ -517,7 +637,9 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
     """Return what ``__all__`` lists and the names without an underscore that ``__init__.py`` binds."""
     listed: list[str] = []
     bound: set[str] = set()
-    branches = [node for node in init.tree.body if isinstance(node, ast.If) and _is_type_checking(node)]  # lazy names
+    branches = [
+        node for node in init.tree.body if isinstance(node, ast.If) and _is_type_checking(node)
+    ]  # lazy names
     for node in [*init.tree.body, *(part for branch in branches for part in branch.body)]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             bound.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
@@ -529,4 +651,7 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
             bound.update(names)
             if "__all__" in names and node.value is not None:
                 listed = list(ast.literal_eval(node.value))
-    return listed, {name for name in bound if not name.startswith("_")} - {"annotations", "TYPE_CHECKING"}
+    return listed, {name for name in bound if not name.startswith("_")} - {
+        "annotations",
+        "TYPE_CHECKING",
+    }

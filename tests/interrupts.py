@@ -21,7 +21,9 @@ class Alarm:
     class Rang(Exception):
         """The timer went off."""
 
-    def __init__(self, every_s: float = 0.0003, *, armed: bool = False, hides: bool = False) -> None:
+    def __init__(
+        self, every_s: float = 0.0003, *, armed: bool = False, hides: bool = False
+    ) -> None:
         self._every_s, self._armed, self._hides = every_s, [True] * armed, hides
 
     def arm(self) -> None:

@@ -100,7 +100,10 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, *, with_body: bool) -> None:
             parts = urlsplit(self.path)
-            path, query = unquote(parts.path), {name: values[0] for name, values in parse_qs(parts.query).items()}
+            path, query = (
+                unquote(parts.path),
+                {name: values[0] for name, values in parse_qs(parts.query).items()},
+            )
             range_header = self.headers.get("Range", "") or self.headers.get("x-ms-range", "")
             with lock:
                 number = next(numbers)
@@ -118,7 +121,10 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 self._list(path, query)
                 return
             content = server.stale[path] if fault == "stale" else server.objects.get(path)
-            version = next((query[name] for name in ("versionId", "generation", "versionid") if name in query), "")
+            version = next(
+                (query[name] for name in ("versionId", "generation", "versionid") if name in query),
+                "",
+            )
             if version:
                 content = server.versions.get((path, version))
             status, _, code = fault.partition(" ")
@@ -139,8 +145,13 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             if fault == "short" and is_range:
                 last = (first + last) // 2
             self.send_response(206 if is_range else 200)
-            headers: dict[str, str | None] = {"ETag": f'"{tag_of(content)}"'} if server.sends_tags else {}
-            headers |= {"Last-Modified": formatdate(TIME_S, usegmt=True), "Content-Length": str(last + 1 - first)}
+            headers: dict[str, str | None] = (
+                {"ETag": f'"{tag_of(content)}"'} if server.sends_tags else {}
+            )
+            headers |= {
+                "Last-Modified": formatdate(TIME_S, usegmt=True),
+                "Content-Length": str(last + 1 - first),
+            }
             if is_range:
                 headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
             for name, value in (headers | server.headers_instead).items():
@@ -179,7 +190,9 @@ def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             folders = list[str]()
             if "delimiter" in query:
                 level = len(query.get("prefix", ""))
-                folders = sorted({key[: key.index("/", level) + 1] for key in keys if "/" in key[level:]})
+                folders = sorted(
+                    {key[: key.index("/", level) + 1] for key in keys if "/" in key[level:]}
+                )
                 keys = [key for key in keys if "/" not in key[level:]]
             begin = int(query.get("continuation-token") or query.get("marker") or 0)
             page, after = keys[begin : begin + server.page_keys], begin + server.page_keys
@@ -202,7 +215,9 @@ def _s3_page(contents: list[tuple[str, bytes]], folders: list[str], token: str) 
         f"<Size>{len(content)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
         for key, content in contents
     )
-    entries += "".join(f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in folders)
+    entries += "".join(
+        f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in folders
+    )
     more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
     is_truncated = "true" if token else "false"
     return (

@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: make test-torch")
-SCHEMAS = ("qnms(Tensor x) -> Tensor", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+SCHEMAS = (
+    "qnms(Tensor x) -> Tensor",
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
 
 
 def has_operators() -> bool:
@@ -45,7 +48,10 @@ def fuses_products() -> bool:
     It moves pixels by such products, and on processors of AMD (2.13, with MKL) they have two.
     """
     rng = np.random.default_rng(0)
-    places, matrix = rng.uniform(-50, 50, (500, 3)).astype(np.float32), rng.normal(size=(3, 2)).astype(np.float32)
+    places, matrix = (
+        rng.uniform(-50, 50, (500, 3)).astype(np.float32),
+        rng.normal(size=(3, 2)).astype(np.float32),
+    )
     places[:, 2] = 1
     product = torch.from_numpy(places)[None].bmm(torch.from_numpy(matrix)[None])[0].numpy()
     x, y = places[:, :1] * matrix[0], places[:, 1:2].astype(np.float64) * matrix[1]

@@ -38,9 +38,13 @@ from typing import Any
 import pytest
 
 GROUP_TESTS = 24
-GROUP_BYTES = 4  # of a number in the queue; all numbers together must fit into a pipe, which holds 64 KiB
+GROUP_BYTES = (
+    4  # of a number in the queue; all numbers together must fit into a pipe, which holds 64 KiB
+)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
-SILENCE_S = 5  # then it is checked which processes live: what a dead one has forked may hold its pipe open
+SILENCE_S = (
+    5  # then it is checked which processes live: what a dead one has forked may hold its pipe open
+)
 SHARED_FOLDER = pytest.StashKey[Path]()  # a folder of all processes of the run
 
 
@@ -81,7 +85,9 @@ def run_tests(session: pytest.Session, num_processes: int) -> bool:
             if process.place is not None:
                 item = missing.pop(process.place)
                 if process.status:
-                    _fail(item, f"its process ended with status {process.status} while the test ran")
+                    _fail(
+                        item, f"its process ended with status {process.status} while the test ran"
+                    )
                 hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
             process.place = place
             if session.shouldfail or session.shouldstop:
@@ -108,7 +114,12 @@ def _open_files() -> list[str]:
     for number in map(int, os.listdir("/dev/fd")):
         with contextlib.suppress(OSError):  # the list itself, which is closed by now
             can_read = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
-            if number and can_read and stat.S_ISREG((status := os.fstat(number)).st_mode) and status.st_nlink:
+            if (
+                number
+                and can_read
+                and stat.S_ISREG((status := os.fstat(number)).st_mode)
+                and status.st_nlink
+            ):
                 paths.append(os.readlink(f"/dev/fd/{number}"))
     return paths
 
@@ -154,16 +165,22 @@ def _messages(processes: Sequence[_Process]) -> Iterator[tuple[_Process, Any]]:
 
 
 def _fail(item: pytest.Item, reason: str) -> None:
-    report = pytest.TestReport(item.nodeid, item.location, {}, "failed", f"{item.nodeid}: {reason}", "call")
+    report = pytest.TestReport(
+        item.nodeid, item.location, {}, "failed", f"{item.nodeid}: {reason}", "call"
+    )
     item.config.hook.pytest_runtest_logreport(report=report)
 
 
-def _fork(session: pytest.Session, number: int, groups: Sequence[Sequence[int]], queue: int) -> _Process:
+def _fork(
+    session: pytest.Session, number: int, groups: Sequence[Sequence[int]], queue: int
+) -> _Process:
     connection, end = Pipe(duplex=False)
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX and Python warn of a fork beside threads: see the text above
+        warnings.simplefilter(
+            "ignore"
+        )  # JAX and Python warn of a fork beside threads: see the text above
         pid = os.fork()
     if pid:
         end.close()
@@ -235,7 +252,9 @@ class _Reports:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or not report.passed:
-            self._reports.append(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+            self._reports.append(
+                self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+            )
 
     def take(self) -> list[Any]:
         """Return the reports since the last call."""

@@ -37,7 +37,13 @@ COMMAND = re.compile(
     r"""|(?:(?<=`)|^)gpuload [a-z]+(?: --?[\w-]+| [\w./{}*'"-]+)*|gpuload index"""
 )
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
-WORDS = {"Python", "CSV", "NPZ", "PyArrow", "PyDataset"}  # of prose, in front of a bracket; a class of a bridge
+WORDS = {
+    "Python",
+    "CSV",
+    "NPZ",
+    "PyArrow",
+    "PyDataset",
+}  # of prose, in front of a bracket; a class of a bridge
 
 
 _texts_of_errors: list[str] = []
@@ -114,7 +120,9 @@ def fault(snippet: str) -> str | None:
     if inspect.ismodule(target):
         return f"{name} is a module"
     try:
-        call = ast.parse(re.sub(r"=(?=[,)])", "=...", snippet.replace("…", "...")), mode="eval").body
+        call = ast.parse(
+            re.sub(r"=(?=[,)])", "=...", snippet.replace("…", "...")), mode="eval"
+        ).body
     except SyntaxError:
         is_whole = "…" not in snippet and "..." not in snippet
         return f"{snippet} is no Python" if is_whole else None
@@ -155,13 +163,19 @@ def _fault_of_arguments(target: Any, call: ast.Call) -> str | None:
 @cache
 def extras() -> set[str]:
     """Return the extras of pyproject.toml."""
-    lines = PYPROJECT.read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    lines = (
+        PYPROJECT.read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    )
     return set(re.findall(r"^([\w-]+) *=", lines, re.MULTILINE))
 
 
 def _fault_of_extras(snippet: str) -> str | None:
-    names = [name.strip() for group in re.findall(r"\[([^\]]*)\]", snippet) for name in group.split(",")]
-    unknown = [name for name in names if name not in extras() and name.isascii() and "{" not in name]
+    names = [
+        name.strip() for group in re.findall(r"\[([^\]]*)\]", snippet) for name in group.split(",")
+    ]
+    unknown = [
+        name for name in names if name not in extras() and name.isascii() and "{" not in name
+    ]
     return f"there is no extra {unknown[0]!r}" if unknown else None
 
 
@@ -173,8 +187,16 @@ def _fault_of_verb(snippet: str) -> str | None:
     command = group.get_command(click.Context(group), verb)
     if command is None:
         return f"there is no gpuload {verb}"
-    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in {*options, "--help"}]
+    options = {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    unknown = [
+        word
+        for word in words
+        if word.startswith("--") and word.partition("=")[0] not in {*options, "--help"}
+    ]
     return f"gpuload {verb} takes no {unknown[0]}" if unknown else None
 
 

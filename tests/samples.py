@@ -30,7 +30,11 @@ def sample_items(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         tests[item.parent, name, item.get_closest_marker("gpu") is not None].append(item)
     selection = set[pytest.Item]()
     for (parent, name, _), group in tests.items():
-        cases = _cases(group) if len(group) > 2 and not group[0].get_closest_marker("every_case") else []
+        cases = (
+            _cases(group)
+            if len(group) > 2 and not group[0].get_closest_marker("every_case")
+            else []
+        )
         if cases and len(cases[0]) > 1:
             seed = zlib.crc32(f"{parent.nodeid}::{name}".encode())
             selection.update(group[place] for place in sample(cases, seed))
@@ -43,7 +47,10 @@ def _cases(items: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
     """Return of each item the numbers of its values; parameters of one mark are one, and constant ones are left out."""
     names = set(items[0].callspec.params)
     marks = [mark.args[0] for mark in items[0].iter_markers("parametrize")]
-    of_marks = [tuple(arg.replace(",", " ").split()) if isinstance(arg, str) else tuple(arg) for arg in marks]
+    of_marks = [
+        tuple(arg.replace(",", " ").split()) if isinstance(arg, str) else tuple(arg)
+        for arg in marks
+    ]
     of_fixtures = [(name,) for name in sorted(names.difference(*of_marks))]
     columns = []
     for group in (*of_marks, *of_fixtures):

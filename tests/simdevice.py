@@ -63,7 +63,9 @@ POISON = 0xA5
 byte_bounds = getattr(np.lib, "array_utils", np).byte_bounds  # NumPy 1 has it at the top
 UNIT_BYTES = 512  # CuPy's pool rounds up to this, and memory begins at a multiple of it
 FREE = "free"  # the name of work that gives memory back; it is not in the trace
-FAR = 1 << 60  # device addresses are host addresses plus this, so that nothing on the host can use one by mistake
+FAR = (
+    1 << 60
+)  # device addresses are host addresses plus this, so that nothing on the host can use one by mistake
 
 Clock = dict[int, int]  # for each stream, by its number, the last work that is certain to have run
 
@@ -150,7 +152,9 @@ class Simulation:
         self._chunks: list[Chunk] = []
         self._dropped: deque[Any] = deque()  # filled by finalizers, which do nothing else
         self._pinned: list[np.ndarray[Any, Any]] = []
-        self.num_returns: Counter[int] = Counter()  # of pinned memory, by its address: how often it was given back
+        self.num_returns: Counter[int] = (
+            Counter()
+        )  # of pinned memory, by its address: how often it was given back
         self.cupy = _cupy(self)
         self.null = self.cupy.cuda.Stream.null
 
@@ -201,7 +205,9 @@ class Simulation:
         """Queue work on a stream, the current one by default; a fault if its memory is not ready for it."""
         with self._lock:
             self._settle()
-            return self._queue(name, run, reads, writes, self.current_stream() if stream is None else stream)
+            return self._queue(
+                name, run, reads, writes, self.current_stream() if stream is None else stream
+            )
 
     def wait(self, clock: Clock, what: str) -> None:
         """Have the host wait for work."""
@@ -262,15 +268,30 @@ class Simulation:
         return self.faults[-1]
 
     def _queue(
-        self, name: str, run: Callable[[], None], reads: Sequence[Chunk], writes: Sequence[Chunk], stream: Any
+        self,
+        name: str,
+        run: Callable[[], None],
+        reads: Sequence[Chunk],
+        writes: Sequence[Chunk],
+        stream: Any,
     ) -> Work:
         clock = self.clock(stream)
         clock[stream.ptr] = sequence = stream.clock.get(stream.ptr, 0) + 1
-        work = Work(name, stream.ptr, sequence, clock, run, threading.current_thread().name, self._next_tick())
+        work = Work(
+            name,
+            stream.ptr,
+            sequence,
+            clock,
+            run,
+            threading.current_thread().name,
+            self._next_tick(),
+        )
         problems = [problem for chunk in reads for problem in _before_read(chunk, work)]
         problems += [problem for chunk in writes for problem in _before_write(chunk, work)]
         if problems:
-            raise self.fault(problems[0])  # it is not queued, so that one fault does not bring others
+            raise self.fault(
+                problems[0]
+            )  # it is not queued, so that one fault does not bring others
         stream.clock = dict(clock)
         stream.queue.append(work)
         if name != FREE:
@@ -283,7 +304,11 @@ class Simulation:
 
     def _ready(self, stream: Any = None) -> list[Any]:
         streams = self._streams.values() if stream is None else [stream]
-        return [candidate for candidate in streams if candidate.queue and self._may_run(candidate.queue[0])]
+        return [
+            candidate
+            for candidate in streams
+            if candidate.queue and self._may_run(candidate.queue[0])
+        ]
 
     def _may_run(self, work: Work) -> bool:
         return self.has_run({**work.clock, work.stream: work.sequence - 1})
@@ -428,11 +453,24 @@ class Array:
     """A device array. ``_view`` is a NumPy view of its memory, of which only shape, dtype and strides are used here."""
 
     sim: Simulation  # set by the subclass that `_cupy` makes
-    __array_ufunc__ = None  # no function of NumPy takes it, and NumPy's operators leave it to ours, which refuse
+    __array_ufunc__ = (
+        None  # no function of NumPy takes it, and NumPy's operators leave it to ours, which refuse
+    )
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"):
-        shape = (shape,) if isinstance(shape, int | np.integer) else tuple(int(length) for length in shape)
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any = float,
+        memptr: Any = None,
+        strides: Any = None,
+        order: str = "C",
+    ):
+        shape = (
+            (shape,)
+            if isinstance(shape, int | np.integer)
+            else tuple(int(length) for length in shape)
+        )
         dtype = _device_dtype(dtype)
         if memptr is None:
             num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -463,7 +501,9 @@ class Array:
     @property
     def flags(self) -> Any:
         flags = self._view.flags
-        return SimpleNamespace(c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous, owndata=flags.owndata)
+        return SimpleNamespace(
+            c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous, owndata=flags.owndata
+        )
 
     @property
     def device(self) -> Any:
@@ -471,7 +511,9 @@ class Array:
 
     # to the host and back
 
-    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
+    def get(
+        self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
+    ) -> Any:
         """Return a copy on the host; without ``blocking`` it is there when the stream has come so far."""
         host = np.empty(self.shape, self.dtype) if out is None else out
         if host.shape != self.shape or host.dtype != self.dtype or not host.flags.c_contiguous:
@@ -503,14 +545,21 @@ class Array:
         _upload(self, self.sim.unpinned(arr), "upload", stream)
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
     ) -> Any:
         sim, current = self.sim, self.sim.current_stream()
         if stream != -1:
             consumer = sim.stream_at(1 if stream is None else stream)
             if consumer is not current:
                 _merge(consumer.clock, sim.clock(current))
-        newer = {} if max_version is None else {"max_version": max_version}  # which NumPy 1 does not know
+        newer = (
+            {} if max_version is None else {"max_version": max_version}
+        )  # which NumPy 1 does not know
         return np.asarray(_Export(self)).__dlpack__(**newer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -600,11 +649,20 @@ class Array:
         return self._at(self._view.squeeze(axis))
 
     def view(self, dtype: Any = None) -> Any:
-        return self._at(self._view.view() if dtype is None else self._view.view(_device_dtype(dtype)))
+        return self._at(
+            self._view.view() if dtype is None else self._view.view(_device_dtype(dtype))
+        )
 
     # kernels
 
-    def astype(self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True) -> Any:
+    def astype(
+        self,
+        dtype: Any,
+        order: str = "K",
+        casting: Any = None,
+        subok: Any = None,
+        copy: bool = True,
+    ) -> Any:
         dtype = _device_dtype(dtype)
         if dtype == self.dtype and not copy:
             return self
@@ -631,7 +689,9 @@ def _added_at(x: Any, indices: Any, value: Any) -> Any:
 
 def _reduction(name: str) -> Callable[..., Any]:
     def method(self: Array, axis: Any = None, keepdims: bool = False) -> Any:
-        return _launch(self.sim, name, lambda x: getattr(x, name)(axis=axis, keepdims=keepdims), self)
+        return _launch(
+            self.sim, name, lambda x: getattr(x, name)(axis=axis, keepdims=keepdims), self
+        )
 
     return method
 
@@ -661,7 +721,20 @@ def _unary(name: str) -> Callable[..., Any]:
 
 for _name in ("any", "all", "sum", "min", "max", "mean", "argmax"):
     setattr(Array, _name, _reduction(_name))
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+):
     setattr(Array, f"__{_name}__", _operator(_name, False))
     setattr(Array, f"__r{_name}__", _operator(_name, True))
     setattr(Array, f"__i{_name}__", _in_place(_name))
@@ -706,16 +779,26 @@ class PooledMemory:
 # ---- kernels
 
 
-INDEXED = ("getitem", "take", "add.at")  # their arguments but the first are indices, of which 0 is always inside
+INDEXED = (
+    "getitem",
+    "take",
+    "add.at",
+)  # their arguments but the first are indices, of which 0 is always inside
 
 
-def _launch(sim: Simulation, name: str, function: Callable[..., Any], *arguments: Any, out: Any = None) -> Any:
+def _launch(
+    sim: Simulation, name: str, function: Callable[..., Any], *arguments: Any, out: Any = None
+) -> Any:
     """Queue a kernel that computes a NumPy function; shape and dtype of the result are known at once."""
     inputs: list[Array] = []
 
     def as_input(array: Array) -> Any:
         inputs.append(array)
-        return np.zeros_like(array._view) if name in INDEXED and inputs[1:] else np.ones_like(array._view)
+        return (
+            np.zeros_like(array._view)
+            if name in INDEXED and inputs[1:]
+            else np.ones_like(array._view)
+        )
 
     likeness = [_mapped(argument, as_input) for argument in arguments]
     with np.errstate(all="ignore"):
@@ -733,7 +816,9 @@ def _launch(sim: Simulation, name: str, function: Callable[..., Any], *arguments
         np.copyto(target, function(*views), casting="unsafe")
         chunk.defined(target)[...] = True
 
-    sim.queue(name, run, reads=[source[0] for source in sources], writes=[chunk] if target.size else [])
+    sim.queue(
+        name, run, reads=[source[0] for source in sources], writes=[chunk] if target.size else []
+    )
     return out
 
 
@@ -760,7 +845,9 @@ def _upload(array: Array, host: np.ndarray[Any, Any], name: str, stream: Any = N
 
     def run() -> None:
         if host.tobytes() != before:
-            raise sim.fault(f"{name}: the host memory was changed before the copy to the GPU had run")
+            raise sim.fault(
+                f"{name}: the host memory was changed before the copy to the GPU had run"
+            )
         np.copyto(target, host)
         chunk.defined(target)[...] = True
 
@@ -820,7 +907,18 @@ def _cupy(sim: Simulation) -> Any:
     module: Any = ModuleType("cupy")
     module.ndarray = type("ndarray", (Array,), {"sim": sim})
     module.cuda = _cuda(sim)
-    for dtype in ("bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16"):
+    for dtype in (
+        "bool_",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+    ):
         setattr(module, dtype, getattr(np, dtype))
     module.float32, module.float64, module.newaxis = np.float32, np.float64, None
     for name in (
@@ -841,7 +939,9 @@ def _cupy(sim: Simulation) -> Any:
         setattr(module, name, _function(sim, name))
     for name in ("stack", "concatenate"):
         setattr(module, name, _function(sim, name))
-    module.add = SimpleNamespace(at=lambda x, i, value: _launch(sim, "add.at", _added_at, x, i, value, out=x))
+    module.add = SimpleNamespace(
+        at=lambda x, i, value: _launch(sim, "add.at", _added_at, x, i, value, out=x)
+    )
     _add_creation(module, sim)
     module.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
     module.broadcast_to = lambda x, shape: x._at(np.broadcast_to(x._view, shape))
@@ -892,7 +992,9 @@ def _add_creation(module: Any, sim: Simulation) -> None:
     module.empty_like = lambda x: module.ndarray(x.shape, x.dtype)
     module.zeros = lambda shape, dtype=float: full(shape, 0, dtype)
     module.ones = lambda shape, dtype=float: full(shape, 1, dtype)
-    module.arange = lambda *range, dtype=None: _launch(sim, "arange", lambda: np.arange(*range, dtype=dtype))
+    module.arange = lambda *range, dtype=None: _launch(
+        sim, "arange", lambda: np.arange(*range, dtype=dtype)
+    )
 
 
 def _as_strided(x: Array, shape: Any = None, strides: Any = None) -> Any:
@@ -909,7 +1011,13 @@ class _UnownedMemory:
     """As in CuPy: memory that somebody else owns, whom it keeps alive."""
 
     def __init__(self, sim: Simulation, ptr: int, size: int, owner: Any, device_id: int) -> None:
-        self.chunk, self.ptr, self.size, self._owner, self.device_id = sim.chunk_at(ptr), ptr, size, owner, device_id
+        self.chunk, self.ptr, self.size, self._owner, self.device_id = (
+            sim.chunk_at(ptr),
+            ptr,
+            size,
+            owner,
+            device_id,
+        )
 
 
 def _cuda(sim: Simulation) -> Any:
@@ -919,7 +1027,9 @@ def _cuda(sim: Simulation) -> Any:
         pass
 
     class Stream:
-        def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        def __init__(
+            self, null: bool = False, non_blocking: bool = False, ptds: bool = False
+        ) -> None:
             self.clock: Clock = {}
             self.queue: deque[Work] = deque()
             self.num_run = 0
@@ -955,7 +1065,9 @@ def _cuda(sim: Simulation) -> Any:
             return False
 
     class Event:
-        def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        def __init__(
+            self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+        ) -> None:
             self.clock: Clock = {}
             self.is_timed = not disable_timing
 
@@ -1003,12 +1115,16 @@ def _cuda(sim: Simulation) -> Any:
         Event=Event,
         Device=Device,
         MemoryPointer=MemoryPointer,
-        UnownedMemory=lambda ptr, size, owner, device_id=-1: _UnownedMemory(sim, ptr, size, owner, device_id),
+        UnownedMemory=lambda ptr, size, owner, device_id=-1: _UnownedMemory(
+            sim, ptr, size, owner, device_id
+        ),
         PinnedMemory=sim.pin,
         PinnedMemoryPointer=lambda memory, offset: memory,
         ExternalStream=sim.stream_of,
         get_current_stream=lambda device_id=-1: sim.current_stream(),
-        runtime=SimpleNamespace(getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError),
+        runtime=SimpleNamespace(
+            getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError
+        ),
     )
     Stream.null = Stream(null=True)  # type: ignore[attr-defined]
     return cuda

@@ -29,7 +29,9 @@ def new_folders() -> list[Path]:
     """
     if not _has_room():
         return []
-    in_memory, on_disk = (place / f"{PREFIX}{os.getpid()}" for place in (MEMORY, Path(tempfile.gettempdir())))
+    in_memory, on_disk = (
+        place / f"{PREFIX}{os.getpid()}" for place in (MEMORY, Path(tempfile.gettempdir()))
+    )
     for place in (in_memory.parent, on_disk.parent):
         for folder in _left_folders(place)[:-1]:
             shutil.rmtree(folder, ignore_errors=True)

@@ -31,7 +31,9 @@ def plant(monkeypatch, version, failure=0):
     monkeypatch.setattr(driver.ctypes, "CDLL", load)
 
 
-@pytest.mark.parametrize(("version", "failure", "number"), [(12040, 0, 12040), (13000, 3, 0), (None, 0, 0)])
+@pytest.mark.parametrize(
+    ("version", "failure", "number"), [(12040, 0, 12040), (13000, 3, 0), (None, 0, 0)]
+)
 def test_the_driver_says_its_cuda_or_is_not_there(version, failure, number, monkeypatch):
     plant(monkeypatch, version, failure)
 
@@ -54,12 +56,16 @@ INSTALL = {
 
 
 @pytest.mark.parametrize("version", INSTALL)
-def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_driver(version, monkeypatch):
+def test_every_error_about_a_missing_package_for_a_gpu_names_the_extra_of_the_driver(
+    version, monkeypatch
+):
     plant(monkeypatch, version)
     monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: False)
     monkeypatch.setattr(choose, "codec", lambda: None)
     monkeypatch.setattr(device, "cupy", device.cupy.__wrapped__)
-    decode = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()])
+    decode = compile_ops(
+        Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()]
+    )
     blur = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Dali("gaussian_blur", sigma=1.5)])
 
     def fail(name):

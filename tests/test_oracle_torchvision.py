@@ -27,7 +27,12 @@ class Torch(SimpleNamespace):
 
     def __init__(self, *, loads: bool) -> None:
         super().__init__(
-            ops=self, library=self, operators=[], libraries=[], loads=loads, set_num_threads=lambda number: None
+            ops=self,
+            library=self,
+            operators=[],
+            libraries=[],
+            loads=loads,
+            set_num_threads=lambda number: None,
         )
 
     def load_library(self, path: str) -> None:
@@ -48,7 +53,9 @@ class Torch(SimpleNamespace):
 
 
 @pytest.mark.parametrize("loads", [True, False])
-def test_operators_are_declared_where_torchvisions_library_does_not_load(loads, tmp_path, monkeypatch):
+def test_operators_are_declared_where_torchvisions_library_does_not_load(
+    loads, tmp_path, monkeypatch
+):
     for name in TORCHVISION:
         folder = tmp_path / name.replace(".", "/")
         folder.mkdir()
@@ -70,7 +77,9 @@ def test_operators_are_declared_where_torchvisions_library_does_not_load(loads, 
 
 
 def test_the_parts_on_a_gpu_leave_out_what_compares_with_torchvision_on_a_cpu():
-    files = [path for path in Path(__file__).parent.glob("ops/*.py") if path.name.endswith("_torch.py")]
+    files = [
+        path for path in Path(__file__).parent.glob("ops/*.py") if path.name.endswith("_torch.py")
+    ]
     parts = [part for part in gpu_report.PARTS if "tests/ops" in part.command]
 
     assert len(parts) == 2

@@ -21,7 +21,11 @@ FENCE = re.compile(r"(^ *```.*?^ *```)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 IMAGES = {".gif", ".jpg", ".png", ".svg", ".webp"}
 LANGUAGES = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml"}
-FIRST = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")  # those that the navigation names
+FIRST = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+)  # those that the navigation names
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -59,7 +63,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{match[1]}{place}{match[3] or ''}"
 
     parts = FENCE.split(markdown)
-    return "".join(part if number % 2 else LINK.sub(turn, part) for number, part in enumerate(parts))
+    return "".join(
+        part if number % 2 else LINK.sub(turn, part) for number, part in enumerate(parts)
+    )
 
 
 def site_uri(path: str) -> str:
@@ -89,7 +95,9 @@ def _text_of(path: str) -> str:
     if place.suffix == ".md":
         return place.read_text(encoding="utf-8")
     if place.is_dir():
-        names = sorted(child.name for child in place.iterdir() if not child.name.startswith("__pycache__"))
+        names = sorted(
+            child.name for child in place.iterdir() if not child.name.startswith("__pycache__")
+        )
         return f"# {path}\n\n" + "".join(f"- `{name}`\n" for name in names)
     text = place.read_text(encoding="utf-8")
     return f"# {path}\n\n````{LANGUAGES.get(place.suffix, 'text')}\n{text.rstrip()}\n````\n"

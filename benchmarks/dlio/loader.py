@@ -44,7 +44,9 @@ class GpuloadDataLoader(BaseDataLoader):
         """
         args = self._args
         _check_arguments(args, self.format_type)
-        paths = args.file_list_train if self.dataset_type is DatasetType.TRAIN else args.file_list_eval
+        paths = (
+            args.file_list_train if self.dataset_type is DatasetType.TRAIN else args.file_list_eval
+        )
         source, ops, name = OPENERS[self.format_type](paths, args)
         if len(source) != self.num_samples:
             raise SpecError(
@@ -57,7 +59,8 @@ class GpuloadDataLoader(BaseDataLoader):
             self.batch_size,
             ops=ops,
             output=name,
-            shuffle={Shuffle(args.sample_shuffle), Shuffle(args.file_shuffle)} != {Shuffle.OFF},  # one may be a text
+            shuffle={Shuffle(args.sample_shuffle), Shuffle(args.file_shuffle)}
+            != {Shuffle.OFF},  # one may be a text
             seed=args.seed,
             shard_id=args.my_rank,
             num_shards=args.comm_size,

@@ -18,7 +18,9 @@ def estimate(records_per_s: float, batch_size: int, full_step_s: float, required
     return full_step_s * records_per_s / (batch_size * required)
 
 
-def most_accelerators(utilisation: Callable[[float], float], start: float, required: float) -> float | None:
+def most_accelerators(
+    utilisation: Callable[[float], float], start: float, required: float
+) -> float | None:
     """Return the largest power of ``STEP`` at which utilisation was at least ``required``, and at the next was not.
 
     A loader that is waited for at each step gives ``k`` accelerators a utilisation that is inversely proportional to
@@ -33,7 +35,10 @@ def most_accelerators(utilisation: Callable[[float], float], start: float, requi
         None: after ``MOST_TRIES`` measurements it is not known.
     """
     exponent = _exponent(start)
-    enough, short = -inf, inf  # the exponents next to each other at which utilisation was enough, and was not
+    enough, short = (
+        -inf,
+        inf,
+    )  # the exponents next to each other at which utilisation was enough, and was not
     for _ in range(MOST_TRIES):
         share = utilisation(STEP**exponent)
         estimated = _exponent(STEP**exponent * max(share, 1e-3) / required)

@@ -24,7 +24,9 @@ from benchmarks.dlio.workloads import Size
 
 MARK = "sample: "
 MOST_ERROR_CHARACTERS = 300
-ALIVE: list[Any] = []  # DALI 2.4 waits for ever where a pipeline that Python processes feed is dropped in mid-epoch
+ALIVE: list[
+    Any
+] = []  # DALI 2.4 waits for ever where a pipeline that Python processes feed is dropped in mid-epoch
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,12 @@ def search_accelerators(task: Task) -> dict[str, Any]:
 
     workload, ranks = workloads.find(task.workload), DLIOMPI.get_instance().size()
     full_step_s = workload.step_s(task.size)
-    num_records = workload.files(task.size) // (ranks * workload.batch(task.size)) * ranks * workload.batch(task.size)
+    num_records = (
+        workload.files(task.size)
+        // (ranks * workload.batch(task.size))
+        * ranks
+        * workload.batch(task.size)
+    )
     tries: list[dict[str, Any]] = []
 
     def train(step_s: float) -> dict[str, Any]:
@@ -101,7 +108,9 @@ def search_accelerators(task: Task) -> dict[str, Any]:
         return {
             "au": [round(float(share) / 100, 4) for share in metric["train_au_percentage"]],
             "au_mean": float(metric["train_au_mean_percentage"]) / 100,
-            "records_per_s": [round(float(rate), 1) for rate in metric["train_throughput_samples_per_second"]],
+            "records_per_s": [
+                round(float(rate), 1) for rate in metric["train_throughput_samples_per_second"]
+            ],
             "records_per_s_mean": float(metric["train_throughput_mean_samples_per_second"]),
             "core_s": round(core_s() - begin_s, 3),
             "records": len(metric["train_au_percentage"]) * num_records // ranks,
@@ -115,7 +124,9 @@ def search_accelerators(task: Task) -> dict[str, Any]:
     sample: dict[str, Any] = {"loader": task.loader, "tries": tries}
     try:
         free = train(0.0)
-        start = search.estimate(free["records_per_s_mean"], workload.batch(task.size), full_step_s, workload.required)
+        start = search.estimate(
+            free["records_per_s_mean"], workload.batch(task.size), full_step_s, workload.required
+        )
         return sample | {
             "free": free,
             "accelerators": search.most_accelerators(utilisation, start, workload.required),

@@ -180,7 +180,14 @@ def generation(workload: Workload, size: Size, data: Path, out: Path) -> dict[st
 
 
 def training(
-    workload: Workload, size: Size, data: Path, out: Path, *, loader: str, step_s: float, num_threads: int
+    workload: Workload,
+    size: Size,
+    data: Path,
+    out: Path,
+    *,
+    loader: str,
+    step_s: float,
+    num_threads: int,
 ) -> dict[str, Any]:
     """Return DLIO's configuration for a training.
 
@@ -204,9 +211,16 @@ def training(
         "shuffle_size": workload.shuffle_size,
     }
     if (loader, workload.format) == ("native_dali", "jpeg"):
-        reader |= {"file_shuffle": "off", "sample_shuffle": "off"}  # DLIO asks DALI for two shuffles, which it refuses
+        reader |= {
+            "file_shuffle": "off",
+            "sample_shuffle": "off",
+        }  # DLIO asks DALI for two shuffles, which it refuses
     if loader == "gpuload":
-        reader |= {"data_loader": "custom", "data_loader_classname": LOADER_CLASS, "data_loader_sampler": "none"}
+        reader |= {
+            "data_loader": "custom",
+            "data_loader_classname": LOADER_CLASS,
+            "data_loader_sampler": "none",
+        }
     return {
         "model": workload.name,
         "framework": workload.framework_of(loader),

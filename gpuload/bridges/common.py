@@ -25,7 +25,9 @@ log = logging.getLogger("gpuload")
 Nest = Any  # a field name, or a tuple, list or dict of nests; with tensors in place of names when handed out
 NUMERIC_KINDS, TEXT_KINDS = "biufc", "SU"
 Convert = Callable[[Any], Any]  # the values of a field to the type that a framework has for them
-Shard = str | tuple[int, int] | None  # "auto": as the framework says; (rank, number of processes); None: as it is
+Shard = (
+    str | tuple[int, int] | None
+)  # "auto": as the framework says; (rank, number of processes); None: as it is
 
 
 class Tensors:
@@ -36,7 +38,12 @@ class Tensors:
     """
 
     def __init__(
-        self, loader: Loader, convert: Convert, *, waits: bool = False, start: Callable[[], object] | None = None
+        self,
+        loader: Loader,
+        convert: Convert,
+        *,
+        waits: bool = False,
+        start: Callable[[], object] | None = None,
     ) -> None:
         """Make batches with the result of ``convert`` for each field.
 
@@ -111,7 +118,10 @@ def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
         loader: whose batches they are.
         mark: what tells them apart, for the remedy.
     """
-    num_rows = len(loader) * loader.batch_size * loader.num_shards if loader.last_batch == "pad" else 0
+    if loader.last_batch == "pad":
+        num_rows = len(loader) * loader.batch_size * loader.num_shards
+    else:
+        num_rows = 0
     num_records = len(loader.source)
     if num_rows > num_records:
         log.warning(
@@ -171,7 +181,9 @@ def handed_out(loader: Loader, check: Callable[[Field], None]) -> tuple[tuple[st
     return names, dict(zip(names, names, strict=True)) if loader.output is None else loader.output
 
 
-def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: bool = False) -> None:
+def check_field(
+    field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: bool = False
+) -> None:
     """Raise ``SpecError`` if no framework has the field as a tensor.
 
     Args:
@@ -182,12 +194,26 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
         bfloat16: arrays of that dtype, which NumPy has from the package ml_dtypes, can be handed over.
     """
     if field.encoded:
-        refuse(field, kind, "its bytes are an encoded image", f"put gl.ops.Decode(on={field.name!r}) into ops=")
+        refuse(
+            field,
+            kind,
+            "its bytes are an encoded image",
+            f"put gl.ops.Decode(on={field.name!r}) into ops=",
+        )
     if field.dtype.kind in "mM":
         refuse(field, kind, "tensors have no dates", _cast_of_dates(field))
     if is_text(field) and not text:
-        refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
-    is_known = field.dtype.kind in NUMERIC_KINDS or is_text(field) or (bfloat16 and is_bfloat16(field.dtype))
+        refuse(
+            field,
+            kind,
+            "tensors have no text",
+            "name the other fields in output=, and encode text as numbers",
+        )
+    is_known = (
+        field.dtype.kind in NUMERIC_KINDS
+        or is_text(field)
+        or (bfloat16 and is_bfloat16(field.dtype))
+    )
     if not is_known or field.dtype.char in "gG":
         remedy = "leave it out with output=, or use gl.ops.Cast"
         if field.dtype.kind == "V" and field.dtype.itemsize == 2:
@@ -218,7 +244,9 @@ def is_text(field: Field) -> bool:
 
 def is_bfloat16(dtype: Any) -> bool:
     """Return whether a NumPy dtype is bfloat16 of the package ml_dtypes; DLPack of NumPy does not know it."""
-    return bool(dtype.kind == "V" and dtype.name == "bfloat16")  # NumPy needs 4 microseconds for a name
+    return bool(
+        dtype.kind == "V" and dtype.name == "bfloat16"
+    )  # NumPy needs 4 microseconds for a name
 
 
 def refuse(field: Field, kind: str, cause: str, remedy: str) -> NoReturn:
@@ -235,7 +263,9 @@ def shareable(array: Any, *, align_bytes: int = 1) -> bool:
         return False
     if align_bytes == 1:
         return True
-    return bool((array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr) % align_bytes == 0)
+    return bool(
+        (array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr) % align_bytes == 0
+    )
 
 
 def rebased(values: Ragged) -> Ragged:

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 try:
     jax: Any = signalsafe.import_package("jax")
 except ImportError as error:
-    raise missing_package("jax", needed_for="gpuload.bridges.jax", extra="jax", error=error) from error
+    raise missing_package(
+        "jax", needed_for="gpuload.bridges.jax", extra="jax", error=error
+    ) from error
 
 ALIGNMENT_BYTES = 64  # JAX 0.10 copies an array that begins elsewhere
 WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
@@ -93,7 +95,9 @@ def tensors(loader: Loader, *, shard: common.Shard = None, sharding: Any = None)
         return result
 
     def convert(values: Any) -> Any:
-        return values.with_payload(tensor(values.flat)) if isinstance(values, Ragged) else tensor(values)
+        if isinstance(values, Ragged):
+            return values.with_payload(tensor(values.flat))
+        return tensor(values)
 
     return common.Tensors(loader, convert, start=_start)
 
@@ -127,7 +131,10 @@ def _global_converter(loader: Loader, sharding: Any) -> common.Convert:
         field = loader.spec_out[name]
         if not field.uniform:
             common.refuse(
-                field, "a global array", "its shape varies from record to record", "leave it out with output="
+                field,
+                "a global array",
+                "its shape varies from record to record",
+                "leave it out with output=",
             )
         shape = (num_records, *field.fixed_shape)
         try:
@@ -161,7 +168,9 @@ def process_rank() -> tuple[int, int] | None:
     if not jax.distributed.is_initialized() and "TPU_WORKER_HOSTNAMES" not in os.environ:
         return None
     count = jax.process_count()
-    return (jax.process_index(), count) if count > 1 or jax.distributed.is_initialized() else None
+    if count > 1 or jax.distributed.is_initialized():
+        return (jax.process_index(), count)
+    return None
 
 
 @functools.cache
@@ -187,7 +196,9 @@ def check_gpu(name: str) -> None:
 def _check_field(field: Field) -> None:
     common.check_field(field, "a jax.Array", text=False, ragged=True)
     if str(field.dtype) in WIDE and not jax.config.jax_enable_x64:
-        raise _narrowing_error(f"field {field.name!r} ({field})", field.dtype, f", on={field.name!r}")
+        raise _narrowing_error(
+            f"field {field.name!r} ({field})", field.dtype, f", on={field.name!r}"
+        )
 
 
 def _narrowing_error(subject: str, dtype: np.dtype[Any], on: str = "") -> SpecError:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 try:
     keras: Any = signalsafe.import_package("keras")
 except ImportError as error:
-    raise missing_package("keras", needed_for="gpuload.bridges.keras", extra="keras", error=error) from error
+    raise missing_package(
+        "keras", needed_for="gpuload.bridges.keras", extra="keras", error=error
+    ) from error
 
 
 class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
@@ -69,7 +71,9 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self.loader = loader
         self._batches: Iterator[Any] = iter(())
         self._index = 0
-        self._look: tuple[Position, Batch] | None = None  # the first batch of an epoch, and the position behind it
+        self._look: tuple[Position, Batch] | None = (
+            None  # the first batch of an epoch, and the position behind it
+        )
 
     def __len__(self) -> int:
         """The number of steps of an epoch."""
@@ -94,13 +98,21 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         # The position tells whether a state was loaded in between: then the batch of the look is not the next one.
         if index == 0 and self._look is not None and self._look[0] == self.loader.position:
             return self._look[1].output
-        batch = next(self._batches, None) if index else None
-        if batch is None:  # an epoch of Keras, or of the loader, begins: at the position, which may have been moved
+        if index:
+            batch = next(self._batches, None)
+        else:
+            batch = None
+        if (
+            batch is None
+        ):  # an epoch of Keras, or of the loader, begins: at the position, which may have been moved
             self._batches = iter(self.loader)
             batch = next(self._batches)
         self._index = index + 1
         # In an epoch of one batch nothing tells a look from training: it counts as trained.
-        self._look = (self.loader.position, batch) if index == 0 and len(self) > 1 else None
+        if index == 0 and len(self) > 1:
+            self._look = (self.loader.position, batch)
+        else:
+            self._look = None
         return batch.output
 
 

@@ -128,7 +128,10 @@ def _check_agreement(answers: Mapping[str, list[Rank]]) -> Rank:
     first_name, first = witnesses[0]
     for name, rank in witnesses[1:]:
         if (rank.number, rank.count) != (first.number, first.count):
-            names = f"{first_name} and {name}" if name != first_name else f"the variables of {name}"
+            if name != first_name:
+                names = f"{first_name} and {name}"
+            else:
+                names = f"the variables of {name}"
             raise SpecError(
                 f"{names} disagree about the rank of this process: {first}, {rank}",
                 cause="one of them started the processes that train, the other one something around them"
@@ -175,7 +178,9 @@ class Launcher:
         """Return the ranks that it names; raises ``_PartError`` if a part is missing, of a named one ``SpecError``."""
         answers = []
         # What the program has not imported knows of no ranks, and to import it would take seconds.
-        if self.framework_rank and (self.framework in sys.modules or (is_named and not self.variables)):
+        if self.framework_rank and (
+            self.framework in sys.modules or (is_named and not self.variables)
+        ):
             pair = self.framework_rank()
             answers = [] if pair is None else [Rank(f"{self.framework} itself", *pair)]
         try:
@@ -186,7 +191,9 @@ class Launcher:
             raise error.error if is_named else error from None
 
 
-def _pair(environment: Environment, number_name: str, count_name: str, part_remedy: str) -> list[Rank]:
+def _pair(
+    environment: Environment, number_name: str, count_name: str, part_remedy: str
+) -> list[Rank]:
     """Return the rank that two variables have; none if the first one is not set.
 
     Raises:
@@ -254,11 +261,18 @@ def _jobset(environment: Environment) -> list[Rank]:
     remedy = "set JOB_COMPLETIONS in the pod's env to the number of `completions:`, beside it in the manifest"
     pods = _pair(environment, "JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", remedy)
     remedy = "set it in the pod's env from the label jobset.sigs.k8s.io/replicatedjob-replicas"
-    jobs = _pair(environment, "JOB_INDEX", "REPLICATED_JOB_REPLICAS", remedy) if pods else []
+    if pods:
+        jobs = _pair(environment, "JOB_INDEX", "REPLICATED_JOB_REPLICAS", remedy)
+    else:
+        jobs = []
     if not jobs:
         return pods
     [pod], [job] = pods, jobs
-    return [Rank(f"{pod.place}, {job.place}", job.number * pod.count + pod.number, job.count * pod.count)]
+    return [
+        Rank(
+            f"{pod.place}, {job.place}", job.number * pod.count + pod.number, job.count * pod.count
+        )
+    ]
 
 
 def _tf_config(environment: Environment) -> list[Rank]:
@@ -303,7 +317,9 @@ LAUNCHERS: dict[str, Launcher] = {
         "torch",
         torch_rank,
     ),
-    "tf": Launcher("TF_CONFIG is not set, or names no cluster", "set it as tf.distribute needs it", _tf_config),
+    "tf": Launcher(
+        "TF_CONFIG is not set, or names no cluster", "set it as tf.distribute needs it", _tf_config
+    ),
     "jax": Launcher(
         "jax.distributed is not initialised in this process",
         "call jax.distributed.initialize() before, or leave gl.shard out in a process that trains alone",
@@ -316,7 +332,9 @@ LAUNCHERS: dict[str, Launcher] = {
         _slurm,
     ),
     "jobset": Launcher(
-        "JOB_COMPLETION_INDEX is not set", 'give the Job completionMode: "Indexed" (a JobSet does so)', _jobset
+        "JOB_COMPLETION_INDEX is not set",
+        'give the Job completionMode: "Indexed" (a JobSet does so)',
+        _jobset,
     ),
     "ray": Launcher(
         "this is no worker of Ray Train",
@@ -325,6 +343,8 @@ LAUNCHERS: dict[str, Launcher] = {
         framework_rank=ray_rank,
     ),
     "mpi": Launcher(
-        "mpirun did not start this process, or its variables were removed", "write `mpirun -n 4 python train.py`", _mpi
+        "mpirun did not start this process, or its variables were removed",
+        "write `mpirun -n 4 python train.py`",
+        _mpi,
     ),
 }

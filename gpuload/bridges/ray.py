@@ -41,7 +41,9 @@ from gpuload.tracebacks import public
 try:
     ray: Any = signalsafe.import_package("ray")
 except ImportError as error:
-    raise missing_package("ray", needed_for="gpuload.bridges.ray", extra="ray", error=error) from error
+    raise missing_package(
+        "ray", needed_for="gpuload.bridges.ray", extra="ray", error=error
+    ) from error
 
 BLOCK_BYTES = 32 << 20  # of a block; Ray cuts larger ones than 128 MiB itself
 BLOCK_RECORDS = 1024  # of a block where a field varies in length
@@ -133,7 +135,9 @@ def _datasource_class() -> type:
         def estimate_inmemory_data_size(self) -> int | None:
             """Return the bytes of all records; None where a field varies."""
             size = _record_bytes(self._source.spec)
-            return None if size is None else size * len(self._source)
+            if size is None:
+                return None
+            return size * len(self._source)
 
         def get_read_tasks(
             self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
@@ -164,21 +168,28 @@ def read_blocks(source: Source, begin: int, end: int) -> Iterator[Any]:
     """Yield the records ``begin`` to ``end`` as blocks of Ray; runs in a worker."""
     accessor = signalsafe.import_package("ray.data.block").BlockAccessor
     size = _record_bytes(source.spec)
-    num_records = BLOCK_RECORDS if size is None else max(1, BLOCK_BYTES // max(size, 1))
+    if size is None:
+        num_records = BLOCK_RECORDS
+    else:
+        num_records = max(1, BLOCK_BYTES // max(size, 1))
     # One block at least, of no records, which tells Ray the columns.
     for first in range(begin, max(end, begin + 1), num_records):
         try:
             fields = source.read(np.arange(first, min(first + num_records, end), dtype=np.int64))
         except GpuloadError as error:
             raise error.within(_node()) from None
-        yield accessor.batch_to_block({field.name: _column(field, fields[field.name]) for field in source.spec})
+        yield accessor.batch_to_block(
+            {field.name: _column(field, fields[field.name]) for field in source.spec}
+        )
 
 
 def _record_bytes(spec: Spec) -> int | None:
     """Return the bytes of a record; None if they vary."""
     if not all(field.uniform and field.dtype.kind != "O" for field in spec):
         return None
-    return sum(field.dtype.itemsize * int(np.prod(field.fixed_shape, dtype=np.int64)) for field in spec)
+    return sum(
+        field.dtype.itemsize * int(np.prod(field.fixed_shape, dtype=np.int64)) for field in spec
+    )
 
 
 def _column(field: Field, values: Any) -> Any:
@@ -239,13 +250,20 @@ def convert(
             remedy="call ray.init() before, or gl.convert(...), which writes with the threads of this machine",
         )
     _check_links(source)
-    options = {"format": format, "verify": verify, "overwrite": overwrite, "num_threads": max(1, int(num_cpus))}
+    options = {
+        "format": format,
+        "verify": verify,
+        "overwrite": overwrite,
+        "num_threads": max(1, int(num_cpus)),
+    }
     task = ray.remote(_convert_part).options(
         num_cpus=num_cpus, max_retries=RETRIES, retry_exceptions=False, name="gpuload.convert"
     )
     # Once: a source in memory would else be sent with each of the tasks.
     recipe = ray.put(source)
-    waiting = {task.remote(recipe, part.path, part.begin, part.end, options): part for part in parts}
+    waiting = {
+        task.remote(recipe, part.path, part.begin, part.end, options): part for part in parts
+    }
     results: dict[str, Conversion] = {}
     try:
         while waiting:
@@ -267,7 +285,9 @@ def convert(
     )
 
 
-def _convert_part(source: Source, path: str, begin: int, end: int, options: dict[str, Any]) -> Conversion:
+def _convert_part(
+    source: Source, path: str, begin: int, end: int, options: dict[str, Any]
+) -> Conversion:
     """Write one file; runs in a worker."""
     end_s = time.monotonic() + IN_USE_S
     while True:
@@ -288,7 +308,11 @@ def _result(reference: Any, path: str) -> Conversion:
         if isinstance(error.cause, GpuloadError):
             raise error.cause from None
         raise
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError) as error:
+    except (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.ObjectLostError,
+    ) as error:
         raise GpuloadError(
             f"{path} was not written",
             cause=f"its worker died {RETRIES + 1} times: {str(error).splitlines()[0]}",

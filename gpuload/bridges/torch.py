@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 try:
     torch: Any = signalsafe.import_package("torch")
 except ImportError as error:
-    raise missing_package("torch", needed_for="gpuload.bridges.torch", extra="torch", error=error) from error
+    raise missing_package(
+        "torch", needed_for="gpuload.bridges.torch", extra="torch", error=error
+    ) from error
 
 NO_EPOCH = -1
 
@@ -126,7 +128,10 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         self._cursor: Cursor | None = None
         # The position that worker processes were given or have come to, and the epoch that is next by what they say, or
         # NO_EPOCH. The latter is written by them: pickling for a process moves a tensor to memory that both have.
-        self._worker_position, self._next_epoch = loader.position, torch.full((1,), NO_EPOCH, dtype=torch.int64)
+        self._worker_position, self._next_epoch = (
+            loader.position,
+            torch.full((1,), NO_EPOCH, dtype=torch.int64),
+        )
         # In a worker: the latest pass, and how much of the next one was delivered already.
         self._share: _Share | None = None
         self._num_taken = 0
@@ -141,9 +146,15 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             self._follow_workers()
             return self._batches()
         self._check_worker()
-        start = self.loader.position if self._share is None else Position(self._share.start.epoch + 1)
+        if self._share is None:
+            start = self.loader.position
+        else:
+            start = Position(self._share.start.epoch + 1)
         # A persistent worker gets no new pickle: its next pass is the epoch behind the one that it has made.
-        self._share, self._num_taken = _Share(self, start, worker.id, worker.num_workers, self._num_taken), 0
+        self._share, self._num_taken = (
+            _Share(self, start, worker.id, worker.num_workers, self._num_taken),
+            0,
+        )
         return self._share
 
     def state_dict(self) -> dict[str, Any]:
@@ -154,7 +165,9 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         position = self.loader.position
         cursor = self._cursor
         has_begun_here = cursor is not None and cursor.start == position
-        return self.loader.state_at(cursor.state_position if cursor is not None and has_begun_here else position)
+        return self.loader.state_at(
+            cursor.state_position if cursor is not None and has_begun_here else position
+        )
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a saved state.
@@ -163,8 +176,13 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             StateError: it is of other data, ops, shuffle or seed, or of one of several worker processes.
         """
         worker = torch.utils.data.get_worker_info()
-        share = saved.get("share") if isinstance(saved, dict) else None
-        if share is not None and (worker is None or [worker.id, worker.num_workers] != share["worker"]):
+        if isinstance(saved, dict):
+            share = saved.get("share")
+        else:
+            share = None
+        if share is not None and (
+            worker is None or [worker.id, worker.num_workers] != share["worker"]
+        ):
             raise StateError(
                 f"a state of worker {share['worker'][0]} of {share['worker'][1]}",
                 cause="it counts the batches that this worker has made, and not those that the training has used",
@@ -192,7 +210,10 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
     def _follow_workers(self) -> None:
         """Go to the epoch that workers have come to, unless the loader was moved since they began."""
         epoch = int(self._next_epoch[0])
-        if epoch not in (NO_EPOCH, self.loader.position.epoch) and self.loader.position == self._worker_position:
+        if (
+            epoch not in (NO_EPOCH, self.loader.position.epoch)
+            and self.loader.position == self._worker_position
+        ):
             self.loader.load_state_dict(self.loader.state_dict(epoch))
             self._worker_position = self.loader.position
 
@@ -214,7 +235,9 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
     def __reduce__(self) -> tuple[Any, ...]:
         """A dataset is pickled as its loader and the memory that workers share, once for each worker."""
         self._follow_workers()
-        if self.loader.position != self._worker_position:  # what workers said before is of another position
+        if (
+            self.loader.position != self._worker_position
+        ):  # what workers said before is of another position
             self._worker_position, self._next_epoch[0] = self.loader.position, NO_EPOCH
         return _rebuild, (self.loader, self._next_epoch)
 
@@ -244,10 +267,14 @@ class _Share:
         start: as above.
     """
 
-    def __init__(self, whole: LoaderDataset, start: Position, number: int, num_workers: int, num_taken: int) -> None:
+    def __init__(
+        self, whole: LoaderDataset, start: Position, number: int, num_workers: int, num_taken: int
+    ) -> None:
         loader = whole.loader
         # Workers share an epoch by the numbers of its steps, which do not say where an epoch was cut otherwise.
-        if start.offset != min(len(loader.source), start.step * loader.batch_size * loader.num_shards):
+        if start.offset != min(
+            len(loader.source), start.step * loader.batch_size * loader.num_shards
+        ):
             raise SpecError(
                 f"epoch {start.epoch} goes on at record {start.offset}, which no step begins with, in worker processes",
                 cause="the state was saved with another batch size or number of shards",
@@ -269,7 +296,9 @@ class _Share:
         if not steps:
             raise StopIteration
         self._announce(steps)
-        output, error = signalsafe.call(lambda: self._attempt(steps[0]))  # a signal handler loses no step
+        output, error = signalsafe.call(
+            lambda: self._attempt(steps[0])
+        )  # a signal handler loses no step
         self._num_taken += 1  # also where the step raises an error: the next call goes on behind it
         if error is not None:
             raise error
@@ -278,7 +307,9 @@ class _Share:
     def _attempt(self, step: int) -> tuple[Any, Exception | None]:
         """Return the output of a step, or the error of making it."""
         try:
-            return self._whole.loader.batch_at(step, self.start.epoch).with_fields(self._convert).output, None
+            return self._whole.loader.batch_at(step, self.start.epoch).with_fields(
+                self._convert
+            ).output, None
         except Exception as error:
             return None, error
 
@@ -308,7 +339,9 @@ def check_gpu(name: str) -> None:
     if device.number(name) >= num_seen:
         raise DeviceError(
             f"the loader is on {name}, and torch sees {num_seen} GPUs",
-            cause="torch finds no CUDA driver" if torch.version.cuda else "this torch was built without CUDA",
+            cause="torch finds no CUDA driver"
+            if torch.version.cuda
+            else "this torch was built without CUDA",
             remedy='install torch for CUDA (https://pytorch.org/get-started), or use device="cpu"',
         )
 
@@ -349,7 +382,9 @@ def _converter(loader: Loader) -> common.Convert:
         loader.count("tensors_shared")
         # An array on a GPU is asked by torch, with its stream, which then waits for it. Of one on the host the capsule
         # is enough, and takes half the time.
-        return torch.from_dlpack(array.__dlpack__() if isinstance(array, np.ndarray) else device.stream_export(array))
+        return torch.from_dlpack(
+            array.__dlpack__() if isinstance(array, np.ndarray) else device.stream_export(array)
+        )
 
     def convert(values: Any) -> Any:
         if not isinstance(values, Ragged):

@@ -51,8 +51,13 @@ STATUSES = {
 }
 USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
 COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for its script, or for completions
-UNLISTED = ("gl.concat(", "gl.Loader(")  # calls around that of files, of which no manifest is written
-IN_PYTHON = ". A verb has no option for that. Have the call write a manifest, and give this to the verb:"
+UNLISTED = (
+    "gl.concat(",
+    "gl.Loader(",
+)  # calls around that of files, of which no manifest is written
+IN_PYTHON = (
+    ". A verb has no option for that. Have the call write a manifest, and give this to the verb:"
+)
 MANIFEST = "x.manifest"  # of these lines
 
 
@@ -80,8 +85,14 @@ class Verbs(click.Group):
         name = args[0]
         # While a shell completes, click parses words that are not yet whole; those are no slips.
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            near = ["--help"] if name == "help" else difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
-            advice = f"Did you mean '{near[0]}'?" if near else f"The verbs are: {', '.join(VERBS)}."
+            if name == "help":
+                near = ["--help"]
+            else:
+                near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
+            if near:
+                advice = f"Did you mean '{near[0]}'?"
+            else:
+                advice = f"The verbs are: {', '.join(VERBS)}."
             raise click.UsageError(f"No such verb '{name}'. {advice}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -93,7 +104,9 @@ class Verbs(click.Group):
             formatter.write_dl([(str(status), text) for status, text in STATUSES.items()])
 
 
-@click.command(cls=Verbs, subcommand_metavar="VERB ...", no_args_is_help=False, context_settings=HELP)
+@click.command(
+    cls=Verbs, subcommand_metavar="VERB ...", no_args_is_help=False, context_settings=HELP
+)
 @click.version_option(gpuload.__version__, message="gpuload %(version)s")
 def group() -> None:
     """Records on disk to device tensors for training.
@@ -189,9 +202,15 @@ def _fail(error: BaseException, output: Output, words: list[str]) -> int:
     if isinstance(error, BrokenPipeError):
         _leave_stdout()
         return CLOSED_PIPE
-    status = INTERRUPT if isinstance(error, KeyboardInterrupt) else ERROR
+    if isinstance(error, KeyboardInterrupt):
+        status = INTERRUPT
+    else:
+        status = ERROR
     _leave_full_stdout()
-    lines = _in_python(error.remedy, words) if isinstance(error, GpuloadError) else ""
+    if isinstance(error, GpuloadError):
+        lines = _in_python(error.remedy, words)
+    else:
+        lines = ""
     if output.is_debug:
         _print_error(message("".join(traceback.format_exception(error)).rstrip() + lines))
     else:
@@ -217,9 +236,13 @@ def _in_python(remedy: str, words: list[str]) -> str:
     # path of its own opens other files than those of the verb.
     whole_path = r"""\(['"](?:/|\w+://)"""
     calls = re.findall(
-        rf"\bgl\.({'|'.join(forms)})\b(?!{whole_path})(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?", remedy
+        rf"\bgl\.({'|'.join(forms)})\b(?!{whole_path})(\((?:\.\.\.|paths?)(?:, ((?:[^()]|\([^()]*\))*))?\))?",
+        remedy,
     )
-    inputs, manifest, command = _manifest_words(words) if calls else ([], "", [])
+    if calls:
+        inputs, manifest, command = _manifest_words(words)
+    else:
+        inputs, manifest, command = ([], "", [])
     if not inputs:
         return ""
     name, _, arguments = next((call for call in calls if call[1]), calls[0])
@@ -228,7 +251,9 @@ def _in_python(remedy: str, words: list[str]) -> str:
     if '"' not in arguments:
         arguments = arguments.replace("'", '"')  # the shell's quotes stand around all of it
     target = json.dumps(inputs[0] if len(inputs) == 1 else inputs)  # a text is the same in Python
-    call = f"gl.{name}({', '.join(filter(None, [target, arguments]))}).index({json.dumps(manifest)})"
+    call = (
+        f"gl.{name}({', '.join(filter(None, [target, arguments]))}).index({json.dumps(manifest)})"
+    )
     lines = [["python", "-c", f"import gpuload as gl; {call}"], command]
     return "\n".join([IN_PYTHON, *(COMMAND + shlex.join(line) for line in lines if line)])
 
@@ -237,7 +262,9 @@ def _manifest_words(words: list[str]) -> tuple[list[str], str, list[str]]:
     """Return the paths that a verb reads, a manifest of them, and the command that reads that; none for `index`."""
     place = next(place for place, word in enumerate(words) if word in VERBS)
     verb: click.Command = importlib.import_module(f"gpuload.cli.{words[place]}").command
-    options = verb.make_context(words[place], words[place + 1 :], obj=Output(), resilient_parsing=True).params
+    options = verb.make_context(
+        words[place], words[place + 1 :], obj=Output(), resilient_parsing=True
+    ).params
     paths = options.get("paths") or ()
     inputs = list(paths[:-1] if words[place] == "convert" else paths)
     if words[place] == "index" or not inputs:
@@ -258,8 +285,13 @@ def _message(error: BaseException, words: list[str]) -> str:
         error.show(text)
         has_usage = getattr(error, "ctx", None) is not None
         return f"{'' if has_usage else USAGE.format(_program(words))}{text.getvalue().rstrip()}"
-    if isinstance(error, OSError):  # of a file that a verb writes, or of stdout, which has no name: a full disk
-        message = str(error) if error.filename else f"the output cannot be written: {error.strerror or error}"
+    if isinstance(
+        error, OSError
+    ):  # of a file that a verb writes, or of stdout, which has no name: a full disk
+        if error.filename:
+            message = str(error)
+        else:
+            message = f"the output cannot be written: {error.strerror or error}"
         return f"{_program(words)}: {message}"
     command = shlex.join(["gpuload", *words, "--debug"])
     return (
@@ -277,7 +309,10 @@ def _document(error: BaseException) -> dict[str, str]:
         texts = error.format_message(), "", ""
     else:
         texts = str(error) or "interrupted", "", ""
-    return {"type": type(error).__name__, **dict(zip(("what", "cause", "remedy"), texts, strict=True))}
+    return {
+        "type": type(error).__name__,
+        **dict(zip(("what", "cause", "remedy"), texts, strict=True)),
+    }
 
 
 def _print_error(text: str) -> None:

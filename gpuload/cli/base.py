@@ -36,7 +36,9 @@ Options = ParamSpec("Options")
 Run = Callable[Concatenate["Output", Options], int]
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}  # settings of click
-PATH = click.Path(readable=False)  # shells complete paths; whether it can be read, the verb says with a remedy
+PATH = click.Path(
+    readable=False
+)  # shells complete paths; whether it can be read, the verb says with a remedy
 COLUMNS = 80  # where stdout is no terminal
 COMMAND = " " * 4  # before a line to type, which is never wrapped
 
@@ -85,7 +87,9 @@ class Output:
             is_wrapped: False for lines that must stay whole, as those of a program.
         """
         if not self.is_json:
-            with self.console.capture() as capture:  # Rich would end the process where a pipe is closed
+            with (
+                self.console.capture() as capture
+            ):  # Rich would end the process where a pipe is closed
                 texts = (message(part) if isinstance(part, str) else part for part in parts)
                 self.console.print(*texts, soft_wrap=not is_wrapped)
             progress.wipe()
@@ -113,7 +117,10 @@ class Output:
         from rich.console import Console
 
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        width = None if is_terminal or "COLUMNS" in os.environ else COLUMNS
+        if is_terminal or "COLUMNS" in os.environ:
+            width = None
+        else:
+            width = COLUMNS
         return Console(highlight=False, markup=False, emoji=False, width=width, quiet=self.is_json)
 
 
@@ -131,7 +138,9 @@ def wrapped(text: str, stream: TextIO) -> str:
         match = re.match(r" +(?:\w+: +)?", line)
         indent = " " * (match.end() if match else 2)
         # A long word stays whole, to be copied.
-        lines += textwrap.wrap(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        lines += textwrap.wrap(
+            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
     return "\n".join(lines)
 
 
@@ -147,7 +156,9 @@ def _without_secrets(value: Any) -> Any:
         return redact(value)
     if isinstance(value, dict):
         return {_without_secrets(name): _without_secrets(part) for name, part in value.items()}
-    return [_without_secrets(part) for part in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_without_secrets(part) for part in value]
+    return value
 
 
 def verb(run: Run[Options]) -> click.Command:
@@ -176,7 +187,12 @@ def _flag(name: str, attribute: str, text: str) -> click.Option:
 
     # Eager: click heeds it before it checks the values of other options, whose errors then come as it says.
     return click.Option(
-        [name, attribute], is_flag=True, is_eager=True, expose_value=False, callback=switch_on, help=text
+        [name, attribute],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=switch_on,
+        help=text,
     )
 
 

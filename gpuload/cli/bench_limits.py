@@ -34,13 +34,20 @@ FORGET = getattr(os, "POSIX_FADV_DONTNEED", None)
 
 def measure_limits(source: Source, *, on_gpu: bool, seconds: float) -> Limits:
     """Return the limits, each measured for so many seconds at most; of an object store none is measured."""
-    files = [path for path in source.file_paths()[:MOST_FILES] if not is_remote(path) and os.path.getsize(path)]
+    files = [
+        path
+        for path in source.file_paths()[:MOST_FILES]
+        if not is_remote(path) and os.path.getsize(path)
+    ]
     sequential = random = 0.0
     if files and READ_AT is not None and FORGET is not None:
         sequential = _storage_rate(_pieces(files, PIECE_BYTES), seconds)
         record_bytes = max(1, sum(map(os.path.getsize, files)) // max(len(source), 1))
         random = _storage_rate(_random_pieces(files, min(record_bytes, PIECE_BYTES)), seconds)
-    pinned, pageable = _upload_rates(seconds) if on_gpu else (0.0, 0.0)
+    if on_gpu:
+        pinned, pageable = _upload_rates(seconds)
+    else:
+        pinned, pageable = (0.0, 0.0)
     return Limits(
         sequential_bytes=sequential,
         random_bytes=random,
@@ -57,7 +64,9 @@ def _pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, int]]:
     left = SAMPLE_BYTES
     for path in files:
         size = min(os.path.getsize(path), left)
-        pieces += [(path, begin, min(piece_bytes, size - begin)) for begin in range(0, size, piece_bytes)]
+        pieces += [
+            (path, begin, min(piece_bytes, size - begin)) for begin in range(0, size, piece_bytes)
+        ]
         left -= size
         if left <= 0:
             break
@@ -77,7 +86,9 @@ def _random_pieces(files: list[str], piece_bytes: int) -> list[tuple[str, int, i
 
 def _storage_rate(pieces: list[tuple[str, int, int]], seconds: float) -> float:
     """Return the most bytes per second that storage gives of pieces: to one thread or to many."""
-    return max(_rate(pieces, seconds / 2, count) for count in (1, THREADS_PER_CORE * threads.num_cores()))
+    return max(
+        _rate(pieces, seconds / 2, count) for count in (1, THREADS_PER_CORE * threads.num_cores())
+    )
 
 
 def _rate(pieces: list[tuple[str, int, int]], seconds: float, num_threads: int) -> float:
@@ -97,7 +108,9 @@ def _rate(pieces: list[tuple[str, int, int]], seconds: float, num_threads: int) 
                 break
         return num_bytes
 
-    return sum(threads.parallel_map(read, range(num_threads), num_threads)) / max(time.perf_counter() - begin, 1e-9)
+    return sum(threads.parallel_map(read, range(num_threads), num_threads)) / max(
+        time.perf_counter() - begin, 1e-9
+    )
 
 
 @contextlib.contextmanager
@@ -132,7 +145,9 @@ def _decode_rate(source: Source, seconds: float) -> float:
         return 0.0
     numbers = np.linspace(0, len(source) - 1, min(NUM_IMAGES, len(source))).astype(np.int64)
     # Read before the clock starts: decoding alone is measured.
-    images = [np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]]
+    images = [
+        np.asarray(image) for name in names for image in source.read(numbers, fields=name)[name]
+    ]
     images = list(filter(_is_sound, images))
     heads = [head.read(image) for image in images]
 
@@ -140,7 +155,9 @@ def _decode_rate(source: Source, seconds: float) -> float:
         for image, about in zip(images, heads, strict=True):
             decode.decode(image, about, "RGB")
 
-    return len(images) * _repeat(decode_images, seconds) if images else 0.0
+    if images:
+        return len(images) * _repeat(decode_images, seconds)
+    return 0.0
 
 
 def _is_sound(image: NDArray[np.uint8]) -> bool:

@@ -16,7 +16,12 @@ from gpuload.cli.base import PATH, Output, verb
 
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
-@click.option("--num-threads", type=int, metavar="N", help="Threads that read and decode.  [default: the cores]")
+@click.option(
+    "--num-threads",
+    type=int,
+    metavar="N",
+    help="Threads that read and decode.  [default: the cores]",
+)
 def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> int:
     """Read all records of files, and list the damaged ones.
 
@@ -39,7 +44,9 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
         unsupported = f", {num_unsupported} not supported"
     if num_unopened:
         unopened = f", and {num_unopened} file{'s' * (num_unopened > 1)} cannot be opened"
-    records = f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
+    records = (
+        f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
+    )
     output.say(f"{records}, {num_damaged or 'none'} of them damaged{unsupported}{unopened}")
     output.result(
         num_records=findings.num_records,

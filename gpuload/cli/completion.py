@@ -14,7 +14,9 @@ from gpuload.cli.base import Output
 class Fish(FishComplete):
     """Completion in fish; each line that the script reads is a kind, a comma and a text (Click 8.1 to 8.5)."""
 
-    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+    source_template = FishComplete.source_template.replace(
+        'string split ","', 'string split --max 1 ","'
+    )
 
 
 def complete(group: click.Group, output: Output, variable: str) -> int:

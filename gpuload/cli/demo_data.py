@@ -30,7 +30,10 @@ from gpuload.sources.base import Source
 
 RECORD = [("label", "u1"), ("image", "u1", (8, 8, 1))]
 PHOTOGRAPHS = ("china", "flower")
-PIECES_SEED, NUM_PIECES = 20_261_101, 256  # of the benchmarks' JPEG files, and how many of their 2,000 are made here
+PIECES_SEED, NUM_PIECES = (
+    20_261_101,
+    256,
+)  # of the benchmarks' JPEG files, and how many of their 2,000 are made here
 PIECE_PIXELS, PIECE_QUALITY = (500, 375), 90
 NUM_BENCHMARK = 20_000  # rows, and records
 ROW_PIXELS, CIFAR_PIXELS = (28, 28), (32, 32)
@@ -54,7 +57,9 @@ class Shard:
         """Write the rows as this shard."""
         rows = rows.astype(rows.dtype.newbyteorder(">" if self.big_endian else "<"))
         with path.open("wb") as file:
-            np.lib.format.write_array(file, np.asfortranarray(rows) if self.fortran else rows, version=self.version)
+            np.lib.format.write_array(
+                file, np.asfortranarray(rows) if self.fortran else rows, version=self.version
+            )
 
 
 SHARDS = (
@@ -159,7 +164,10 @@ def _digit_images(digits: Digits) -> Iterator[tuple[str, Any]]:
     from PIL import Image
 
     for pixels, label in zip(digits.images, digits.labels, strict=True):
-        yield str(label), Image.fromarray(pixels.astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC)
+        yield (
+            str(label),
+            Image.fromarray(pixels.astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC),
+        )
 
 
 def _write_whole(folder: Path) -> None:
@@ -176,7 +184,9 @@ def _write_photos(folder: Path) -> None:
     for number in range(NUM_PIECES):
         name = PHOTOGRAPHS[number % 2]
         piece = _piece(rng, photographs[name])
-        piece.save(folder / name / f"{number:04}.jpg", "JPEG", quality=PIECE_QUALITY, subsampling="4:2:0")
+        piece.save(
+            folder / name / f"{number:04}.jpg", "JPEG", quality=PIECE_QUALITY, subsampling="4:2:0"
+        )
 
 
 def _piece(rng: np.random.Generator, photograph: Any) -> Any:
@@ -188,9 +198,16 @@ def _piece(rng: np.random.Generator, photograph: Any) -> Any:
     width, height = int(photograph.width * share), int(photograph.height * share)
     left = rng.integers(photograph.width - width + 1)
     top = rng.integers(photograph.height - height + 1)
-    size = (int(PIECE_PIXELS[0] * rng.uniform(0.85, 1.15)), int(PIECE_PIXELS[1] * rng.uniform(0.85, 1.15)))
-    piece = photograph.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BICUBIC)
-    return piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else piece
+    size = (
+        int(PIECE_PIXELS[0] * rng.uniform(0.85, 1.15)),
+        int(PIECE_PIXELS[1] * rng.uniform(0.85, 1.15)),
+    )
+    piece = photograph.crop((left, top, left + width, top + height)).resize(
+        size, Image.Resampling.BICUBIC
+    )
+    if rng.random() < 0.5:
+        return piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return piece
 
 
 def _write_benchmark(folder: Path) -> None:
@@ -208,7 +225,10 @@ def _write_benchmark(folder: Path) -> None:
 
 
 def _windows(
-    rng: np.random.Generator, images: NDArray[Any], numbers: NDArray[np.int64], size: tuple[int, int]
+    rng: np.random.Generator,
+    images: NDArray[Any],
+    numbers: NDArray[np.int64],
+    size: tuple[int, int],
 ) -> NDArray[Any]:
     """Return a window at a random place of each of the numbered images, [N, height, width, C]."""
     windows = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
@@ -220,4 +240,6 @@ def _photographs() -> dict[str, Any]:
     from PIL import Image
     from sklearn import datasets
 
-    return {name: Image.fromarray(datasets.load_sample_image(f"{name}.jpg")) for name in PHOTOGRAPHS}
+    return {
+        name: Image.fromarray(datasets.load_sample_image(f"{name}.jpg")) for name in PHOTOGRAPHS
+    }

@@ -37,7 +37,9 @@ NOTES = (
     "numbers; rounds of moments; one process for all, and tf.data without the malloc settings that it has there. "
     "Believe the tables",
 )
-NOTE_ON_A_GPU = "those tables are of CPUs: here gpuload's batches end on {device}, those of tf.data on the host"
+NOTE_ON_A_GPU = (
+    "those tables are of CPUs: here gpuload's batches end on {device}, those of tf.data on the host"
+)
 Batches = Iterable[Any]  # a tuple each, the images or rows last
 
 
@@ -59,7 +61,9 @@ def measure(folder: Path, *, device: str, seconds: float, say: Callable[[str], N
     for work in works(folder, device=device):
         say(f"measuring: {work.name}")
         with work.loader:
-            gpuload_rate, tf_rate = _medians(gltf.tensors(work.loader), work.tf_data(), seconds / ROUNDS)
+            gpuload_rate, tf_rate = _medians(
+                gltf.tensors(work.loader), work.tf_data(), seconds / ROUNDS
+            )
         rates.append(Rate(work.name, work.table, gpuload_rate, tf_rate))
     return rates
 
@@ -85,7 +89,15 @@ def works(folder: Path, *, device: str) -> list[Work]:
     ]  # fmt: skip
 
     def loader(source: Any, batch_size: int, ops: list[gl.ops.Op], *output: str) -> gl.Loader:
-        return gl.Loader(source, batch_size=batch_size, shuffle=True, seed=0, ops=ops, output=output, device=device)
+        return gl.Loader(
+            source,
+            batch_size=batch_size,
+            shuffle=True,
+            seed=0,
+            ops=ops,
+            output=output,
+            device=device,
+        )
 
     return [
         Work("784 float32 of an NPY file", "npy_rows", loader(rows, 256, [], "x"), lambda: _tf_rows(benchmark_folder)),
@@ -106,7 +118,10 @@ def _times(source: Source, times: int) -> Source:
 
 
 def _medians(gpuload_batches: Batches, tf_batches: Batches, seconds: float) -> tuple[float, float]:
-    for batches in (gpuload_batches, tf_batches):  # the first epoch compiles, opens and fills caches
+    for batches in (
+        gpuload_batches,
+        tf_batches,
+    ):  # the first epoch compiles, opens and fills caches
         _rate(batches, 0.0)
     rounds = [(_rate(gpuload_batches, seconds), _rate(tf_batches, seconds)) for _ in range(ROUNDS)]
     return statistics.median(gpuload_rate for gpuload_rate, _ in rounds), statistics.median(
@@ -135,7 +150,9 @@ def _tf_rows(folder: Path) -> Batches:
     def batches(_: Any) -> Any:
         order = tf.random.shuffle(tf.range(count)) % num_rows
         steps = tf.data.Dataset.range(-(-count // size))
-        return steps.map(lambda step: (tf.gather(rows, order[step * size : (step + 1) * size]),), 2 * num_cores())
+        return steps.map(
+            lambda step: (tf.gather(rows, order[step * size : (step + 1) * size]),), 2 * num_cores()
+        )
 
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
@@ -152,9 +169,15 @@ def _tf_records(folder: Path) -> Batches:
         y = (tops[:, None] + steps)[:, :, None, None]
         x = (lefts[:, None] + tf.where(flip[:, None], SIDE - 1 - steps, steps))[:, None, :, None]
         inside = (y >= 0) & (y < SIDE) & (x >= 0) & (x < SIDE)
-        places = 1 + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE + tf.clip_by_value(x, 0, SIDE - 1)
+        places = (
+            1
+            + (tf.range(3) * SIDE + tf.clip_by_value(y, 0, SIDE - 1)) * SIDE
+            + tf.clip_by_value(x, 0, SIDE - 1)
+        )
         pixels = tf.cast(tf.gather(raw, places, batch_dims=1), tf.float32)
-        return (tf.where(inside, pixels, 0.0) - CIFAR_MEAN) * (1 / np.asarray(CIFAR_STD, np.float32))
+        return (tf.where(inside, pixels, 0.0) - CIFAR_MEAN) * (
+            1 / np.asarray(CIFAR_STD, np.float32)
+        )
 
     compiled = tf.function(fused, jit_compile=True)
     record_bytes = np.dtype(demo_data.CIFAR).itemsize
@@ -184,7 +207,9 @@ def _tf_photos(folder: Path) -> Batches:
         )  # fmt: skip
         box = tf.concat([start[:2], size[:2]], 0)
         image = tf.image.decode_and_crop_jpeg(jpeg, box, channels=3, dct_method="INTEGER_FAST")
-        return tf.ensure_shape(tf.image.resize(image, [PHOTO_SIDE, PHOTO_SIDE]), [PHOTO_SIDE, PHOTO_SIDE, 3])
+        return tf.ensure_shape(
+            tf.image.resize(image, [PHOTO_SIDE, PHOTO_SIDE]), [PHOTO_SIDE, PHOTO_SIDE, 3]
+        )
 
     @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
     def finish(images: Any, flip: Any) -> Any:

@@ -51,11 +51,18 @@ class Report:
     def document(self) -> dict[str, Any]:
         """Return all of it for JSON."""
         rates = [asdict(rate) for rate in self.table]
-        return {"facts": self.facts, "failures": self.failures, "rates": rates, "duration_s": self.duration_s}
+        return {
+            "facts": self.facts,
+            "failures": self.failures,
+            "rates": rates,
+            "duration_s": self.duration_s,
+        }
 
     def title(self, text: str, detail: str) -> None:
         """Print the heading."""
-        self.console.print(Panel(f"[bold]{text}[/]\n[dim]{detail}[/]", box=box.ROUNDED, border_style="cyan"))
+        self.console.print(
+            Panel(f"[bold]{text}[/]\n[dim]{detail}[/]", box=box.ROUNDED, border_style="cyan")
+        )
 
     @contextmanager
     def part(self, title: str) -> Iterator[Any]:
@@ -89,7 +96,10 @@ class Report:
         table.add_column("same work", min_width=max((len(rate.table) for rate in rates), default=0))
         for rate in rates:
             ratio = rate.gpuload / rate.tf_data
-            colour = "green" if ratio >= 1 else "yellow"
+            if ratio >= 1:
+                colour = "green"
+            else:
+                colour = "yellow"
             numbers = f"{rate.gpuload:,.0f}", f"{rate.tf_data:,.0f}", f"[{colour}]{ratio:.1f} x[/]"
             table.add_row(rate.work, *numbers, rate.table)
         self.console.print(table)
@@ -101,9 +111,13 @@ class Report:
         self.duration_s = seconds
         if self.failures:
             lines = "\n".join(f"[red]✗[/] {escape(text)}" for text in self.failures)
-            self.console.print(Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red"))
+            self.console.print(
+                Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red")
+            )
             return 1
-        self.console.print(Panel(f"[bold green]All of it held[/], in {seconds:.0f} seconds.", border_style="green"))
+        self.console.print(
+            Panel(f"[bold green]All of it held[/], in {seconds:.0f} seconds.", border_style="green")
+        )
         return 0
 
     def _line(self, mark: str, text: str) -> None:

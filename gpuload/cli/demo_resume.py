@@ -75,7 +75,12 @@ def _in_a_new_process(folder: Path, device: str) -> list[str]:
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "gpuload.cli.demo_resume", str(folder), device]
     process = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
+        command,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     if process.returncode:
         raise gl.GpuloadError(

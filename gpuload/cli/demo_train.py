@@ -49,11 +49,19 @@ class Worth:
     num_held_out: int
 
 
-def digits_loader(source: Source, *, seed: int, device: str, augment: bool = True, **options: Any) -> gl.Loader:
+def digits_loader(
+    source: Source, *, seed: int, device: str, augment: bool = True, **options: Any
+) -> gl.Loader:
     """Return a loader of digits as the network takes them: float32 (8, 8, 1), and the label."""
-    ops = [gl.ops.Reshape((8, 8, 1)), *(AUGMENT if augment else ()), gl.ops.Normalize(mean=MEAN, std=STD)]
+    ops = [
+        gl.ops.Reshape((8, 8, 1)),
+        *(AUGMENT if augment else ()),
+        gl.ops.Normalize(mean=MEAN, std=STD),
+    ]
     arguments = {"batch_size": 64, "shuffle": True, **options}
-    return gl.Loader(source, ops=ops, output=("image", "label"), seed=seed, device=device, **arguments)
+    return gl.Loader(
+        source, ops=ops, output=("image", "label"), seed=seed, device=device, **arguments
+    )
 
 
 def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) -> Training:
@@ -61,14 +69,24 @@ def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) ->
     from gpuload.bridges import tensorflow as gltf
 
     train_npy, held_out = demo_data.npy(folder).split(0.9, seed=seed)
-    train_fixed, _ = demo_data.fixed(folder).split(0.9, seed=seed)  # the same records, as the split is of numbers
+    train_fixed, _ = demo_data.fixed(folder).split(
+        0.9, seed=seed
+    )  # the same records, as the split is of numbers
     with (
         digits_loader(train_npy, seed=seed, device=device) as by_fit,
         digits_loader(train_fixed, seed=seed + 1, device=device) as by_loop,
-        digits_loader(held_out, seed=seed, device=device, augment=False, shuffle=False) as validation,
+        digits_loader(
+            held_out, seed=seed, device=device, augment=False, shuffle=False
+        ) as validation,
     ):
         model, examination, num_loops = _model(seed), gltf.dataset(validation), -(-num_epochs // 2)
-        model.fit(gltf.dataset(by_fit), epochs=num_epochs, shuffle=False, verbose=0, callbacks=[_progress(say)])
+        model.fit(
+            gltf.dataset(by_fit),
+            epochs=num_epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=[_progress(say)],
+        )
         after_fit = _num_right(model, examination, len(held_out))
         _loop(model, gltf.tensors(by_loop), num_epochs=num_loops, say=say)
         right = _num_right(model, examination, len(held_out))
@@ -86,8 +104,12 @@ def worth(folder: Path, *, seed: int, device: str, say: Say) -> Worth:
     wrong = []
     for augment in (False, True):
         with (
-            digits_loader(small, seed=seed, device=device, augment=augment, batch_size=50) as training,
-            digits_loader(rest, seed=seed, device=device, augment=False, shuffle=False, batch_size=256) as validation,
+            digits_loader(
+                small, seed=seed, device=device, augment=augment, batch_size=50
+            ) as training,
+            digits_loader(
+                rest, seed=seed, device=device, augment=False, shuffle=False, batch_size=256
+            ) as validation,
         ):
             model = _model(seed)
             _loop(model, gltf.tensors(training), num_epochs=FEWER_EPOCHS, say=say)
@@ -117,7 +139,9 @@ def _model(seed: int) -> Any:
 
 def _num_right(model: Any, examination: Any, num_held_out: int) -> int:
     _, accuracy = model.evaluate(examination, verbose=0)
-    return round(float(accuracy) * num_held_out)  # Keras gives it as float32: 171 of 180 come as 0.9499999
+    return round(
+        float(accuracy) * num_held_out
+    )  # Keras gives it as float32: 171 of 180 come as 0.9499999
 
 
 def _progress(say: Say) -> Any:

@@ -21,7 +21,13 @@ from gpuload.storage.manifest import SUFFIX, writable_path
 
 @verb
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
-@click.option("-o", "--out", metavar="FILE", type=PATH, help=f"The manifest.  [default: of a folder, FOLDER{SUFFIX}]")
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    type=PATH,
+    help=f"The manifest.  [default: of a folder, FOLDER{SUFFIX}]",
+)
 def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
     """Write a manifest of files: their names, sizes, times, and whatever opening them takes.
 
@@ -31,7 +37,10 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
     """
     start_s = time.perf_counter()
     if out is None:
-        folder = as_folder(paths[0]) if len(paths) == 1 else None
+        if len(paths) == 1:
+            folder = as_folder(paths[0])
+        else:
+            folder = None
         if folder is None or "://" in folder:
             raise SpecError(
                 "gpuload index without --out",
@@ -47,7 +56,8 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
         fingerprint = source.fingerprint()
     num_bytes, duration_s = os.path.getsize(path), time.perf_counter() - start_s
     files, records = (
-        f"{number:,} {noun}{'s' * (number != 1)}" for number, noun in ((num_files, "file"), (num_records, "record"))
+        f"{number:,} {noun}{'s' * (number != 1)}"
+        for number, noun in ((num_files, "file"), (num_records, "record"))
     )
     output.say(f"wrote {path}: {files}, {records}, {num_bytes:,} bytes, {duration_s:.2f} s")
     output.say(f"it is opened by gl.open({path!r})", is_wrapped=False)

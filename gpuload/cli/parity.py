@@ -58,7 +58,9 @@ def command(output: Output, files: tuple[str, ...], device: str) -> int:
         output.say(line)
     output.say(f"{len(comparisons)} comparisons, {num_broken or 'none'} broken")
     output.result(
-        comparisons=[comparison.to_json() for comparison in comparisons], num_broken=num_broken, machine=about
+        comparisons=[comparison.to_json() for comparison in comparisons],
+        num_broken=num_broken,
+        machine=about,
     )
     return 1 if num_broken else 0
 
@@ -90,7 +92,11 @@ def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparis
 def machine(device: str = "cpu") -> str:
     """Return a line about the machine and the versions of the libraries that were compared."""
     parties = [f"gpuload {gl.__version__} (core: {core.how()})", f"NumPy {np.__version__}"]
-    parties += [f"{name} {version}" for name in parity_peers.LIBRARIES if (version := parity_peers.version_of(name))]
+    parties += [
+        f"{name} {version}"
+        for name in parity_peers.LIBRARIES
+        if (version := parity_peers.version_of(name))
+    ]
     if signalsafe.is_installed("nvidia.dali"):
         parties.append(f"DALI {signalsafe.import_package('nvidia.dali').__version__}")
     if device == "gpu":

@@ -30,7 +30,9 @@ REGION = (40, 56)
 PARTS = ("whole", "region")  # of a comparison of an image
 Pixels = NDArray[np.uint8]
 
-SAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (  # title and mode, Pillow's format, its words
+SAMPLES: tuple[
+    tuple[str, str, dict[str, Any]], ...
+] = (  # title and mode, Pillow's format, its words
     ("JPEG 4:2:0", "JPEG", {"quality": 90, "subsampling": 2}),
     ("JPEG 4:4:4", "JPEG", {"quality": 90, "subsampling": 0}),
     ("JPEG progressive", "JPEG", {"quality": 80, "progressive": True}),
@@ -46,7 +48,11 @@ SAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (  # title and mode, Pill
     ("WebP lossy", "WEBP", {"quality": 80}),
     ("WebP lossless", "WEBP", {"lossless": True}),
     ("JPEG 2000 lossless", "JPEG2000", {}),
-    ("JPEG 2000 lossy", "JPEG2000", {"quality_mode": "dB", "quality_layers": [40], "irreversible": True}),
+    (
+        "JPEG 2000 lossy",
+        "JPEG2000",
+        {"quality_mode": "dB", "quality_layers": [40], "irreversible": True},
+    ),
     ("GIF", "GIF", {}),
     ("AVIF", "AVIF", {"quality": 80}),
 )
@@ -56,7 +62,9 @@ MODES = {"gray": "L", "CMYK": "CMYK", "palette": "P", "GIF": "P", "16-bit gray":
 def picture() -> Pixels:
     """Return a picture, half of it smooth, half of it noise, uint8 ``[HEIGHT, WIDTH, 3]``."""
     rng, (y, x) = np.random.default_rng(2), np.mgrid[:HEIGHT, :WIDTH].astype(float)
-    smooth = np.stack([x * 255 / WIDTH, y * 255 / HEIGHT, 127 + 100 * np.sin(x / 9) * np.cos(y / 7)], axis=2)
+    smooth = np.stack(
+        [x * 255 / WIDTH, y * 255 / HEIGHT, 127 + 100 * np.sin(x / 9) * np.cos(y / 7)], axis=2
+    )
     noise = rng.integers(0, 256, smooth.shape)
     return np.where((x + y < (WIDTH + HEIGHT) / 2)[..., None], smooth, noise).astype(np.uint8)
 
@@ -103,7 +111,9 @@ def jpegs(count: int, sides: tuple[int, int]) -> list[NDArray[np.uint8]]:
     return files
 
 
-def compare_files(paths: Sequence[str], executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
+def compare_files(
+    paths: Sequence[str], executors: Sequence[tuple[str, str]]
+) -> Iterator[Comparison]:
     """Give the comparisons of image files; without any path, samples are made.
 
     Raises:
@@ -165,7 +175,9 @@ def compare_source(
         party = f"{name} on {place.partition(':')[0]}"
         # For the array executor on a GPU, too, images are decoded on the host, as on a CPU.
         if (name, place) == ("array", "cpu") or name == "dali":
-            yield from _compare_executor(title, source, whole, (height, width), (name, place), party, parts)
+            yield from _compare_executor(
+                title, source, whole, (height, width), (name, place), party, parts
+            )
 
 
 def _compare_executor(
@@ -175,19 +187,28 @@ def _compare_executor(
     bound = bound_of(title, party)
     try:
         if party != "array on cpu" and "whole" in parts:
-            yield measure(title, party, "array on cpu", bound, [_decode(source, *executor)], [whole])
+            yield measure(
+                title, party, "array on cpu", bound, [_decode(source, *executor)], [whole]
+            )
         if "region" not in parts:
             return
         crop = gl.ops.RandomCrop(*region)
         ops = [gl.ops.Decode(), crop]
-        with gl.Loader(source, 1, ops=ops, seed=SEED, drawn=True, executor=executor[0], device=executor[1]) as loader:
+        with gl.Loader(
+            source, 1, ops=ops, seed=SEED, drawn=True, executor=executor[0], device=executor[1]
+        ) as loader:
             batch = loader.batch_at(0, EPOCH)
-            pixels, (top, left) = to_host(batch["image"])[0], batch.drawn["RandomCrop/0"]["start"][0].tolist()
+            pixels, (top, left) = (
+                to_host(batch["image"])[0],
+                batch.drawn["RandomCrop/0"]["start"][0].tolist(),
+            )
         window = whole[top : top + region[0], left : left + region[1]]
         yield measure(f"{title}, a region", party, "array on cpu", bound, [pixels], [window])
     except gl.GpuloadError as error:
         # Pillow alone decodes these two; that an executor without it refuses them is no fault.
-        yield failure(title, party, "array on cpu", bound, error, is_refusal=title.endswith(("GIF", "AVIF")))
+        yield failure(
+            title, party, "array on cpu", bound, error, is_refusal=title.endswith(("GIF", "AVIF"))
+        )
 
 
 def _decode(source: Source, name: str, place: str) -> Pixels:
@@ -227,4 +248,6 @@ def _by_opencv(data: bytes) -> Pixels:
 
 def _eight(image: NDArray[Any]) -> Pixels:
     """Return values of 16 bits as 8."""
-    return image if image.dtype == np.uint8 else np.rint(image / 257).astype(np.uint8)
+    if image.dtype == np.uint8:
+        return image
+    return np.rint(image / 257).astype(np.uint8)

@@ -77,7 +77,9 @@ def _value(node: ast.expr) -> Any:
         return {"gl": gl, "np": np}[node.id]
     if isinstance(node, (ast.List, ast.Tuple)):
         values = [_value(element) for element in node.elts]
-        return values if isinstance(node, ast.List) else tuple(values)
+        if isinstance(node, ast.List):
+            return values
+        return tuple(values)
     return ast.literal_eval(node)
 
 
@@ -116,9 +118,13 @@ def _read_boxes(numbers: Any) -> Fields:
 def draw_for(op: Op, source: Source) -> tuple[Graph, list[Draw], Fields]:
     """Return an op on a source as a graph, its draws for all records, and the values of the records."""
     graph, records = compile_ops(source.spec, [op]), np.arange(len(source))
-    partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]  # of p: p xor 1, 2, 3
+    partners = [
+        (records ^ number) - records for number in range(1, max(graph.group, 2))
+    ]  # of p: p xor 1, 2, 3
     values = source.read(records)
-    sizes = {name: image_sizes(source.spec[name], values[name], len(source)) for name in graph.touched}
+    sizes = {
+        name: image_sizes(source.spec[name], values[name], len(source)) for name in graph.touched
+    }
     draws = graph.draw(
         seed=SEED, epoch=EPOCH, records=records, sizes=sizes,
         partners=np.stack(partners, axis=1).astype(np.int32),
@@ -132,11 +138,17 @@ def array_form(graph: Graph, draws: Sequence[Draw], values: Fields) -> Fields:
     fields = dict(values)
     for place, (op, on, draw) in enumerate(zip(graph.ops, graph.targets, draws, strict=True)):
         if op.joint:
-            fields |= op.array_fields(np, {name: fields[name] for name in on}, draw, graph.specs[place])
+            fields |= op.array_fields(
+                np, {name: fields[name] for name in on}, draw, graph.specs[place]
+            )
             continue
         for name in on:
             fields[name] = [
-                np.asarray(graph.op_on(place, name).array(np, value, {key: rows[row] for key, rows in draw.items()}))
+                np.asarray(
+                    graph.op_on(place, name).array(
+                        np, value, {key: rows[row] for key, rows in draw.items()}
+                    )
+                )
                 for row, value in enumerate(fields[name])
             ]
     return {name: fields[name] for name in sorted(graph.results)}
@@ -158,7 +170,9 @@ def compare_executors(call: str, executors: Sequence[tuple[str, str]]) -> Iterat
         party = f"{name} on {place.partition(':')[0]}"
         bound = bound_of(subject, party)
         try:
-            with gl.Loader(source, len(source), ops=[op], seed=SEED, executor=name, device=place) as loader:
+            with gl.Loader(
+                source, len(source), ops=[op], seed=SEED, executor=name, device=place
+            ) as loader:
                 batch = loader.batch_at(0, EPOCH)
                 results = {field: to_host(batch[field]) for field in sorted(loader.graph.results)}
             yield measure(subject, party, "array form", bound, _flat(results), expected)
@@ -177,4 +191,6 @@ def to_host(values: Any) -> Any:
         return values.with_payload(to_host(values.payload))
     if isinstance(values, list):
         return [to_host(value) for value in values]
-    return values if isinstance(values, np.ndarray) else values.get()
+    if isinstance(values, np.ndarray):
+        return values
+    return values.get()

@@ -39,7 +39,11 @@ def _load() -> tuple[Native | None, str, str]:
     try:
         extension = importlib.import_module("gpuload.core._native")
     except ModuleNotFoundError:
-        return None, "the compiled core is not installed: there was no C++ compiler, or it failed", INSTALL
+        return (
+            None,
+            "the compiled core is not installed: there was no C++ compiler, or it failed",
+            INSTALL,
+        )
     except ImportError as error:
         return None, f"the compiled core cannot be loaded: {error}", INSTALL
     checksum = source.checksum()
@@ -54,7 +58,9 @@ native, problem, _remedy = _load()
 
 def how() -> str:
     """Return the name of the code that hot loops run in; without the compiled core also the reason."""
-    return "compiled" if native is not None else f"NumPy, many times slower ({problem})"
+    if native is not None:
+        return "compiled"
+    return f"NumPy, many times slower ({problem})"
 
 
 @functools.cache

@@ -54,7 +54,9 @@ class Maps(Protocol):
         stamps: Int64s, piece_bytes: int, most_maps: int,
     ) -> None: ...  # fmt: skip
 
-    def copy(self, files: Int64s, offsets: Int64s, lengths: Int64s, out: Bytes, begins: Int64s) -> tuple[int, int]:
+    def copy(
+        self, files: Int64s, offsets: Int64s, lengths: Int64s, out: Bytes, begins: Int64s
+    ) -> tuple[int, int]:
         """Copy ``lengths[i]`` bytes at ``offsets[i]`` of file ``files[i]`` to ``out[begins[i]:]``.
 
         Returns:
@@ -128,7 +130,9 @@ class Visit(Protocol):
 
     def __init__(self, count: int, channels: int) -> None: ...
 
-    def resize(self, boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool) -> None:
+    def resize(
+        self, boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool
+    ) -> None:
         """Add a resize of a box of each image.
 
         Args:
@@ -162,11 +166,21 @@ class Visit(Protocol):
         """
 
     def make_rows(
-        self, images: Bytes | Sequence[Bytes], out: Pixels | Sequence[Pixels], declined: NDArray[np.int8]
+        self,
+        images: Bytes | Sequence[Bytes],
+        out: Pixels | Sequence[Pixels],
+        declined: NDArray[np.int8],
     ) -> None:
         """Do as ``Codec.make_rows`` with images, uint8 ``[height, width, channels]`` or all in one array, for files."""
 
-    def maker(self, writes_floats: bool, image_height: int, image_width: int, out_height: int, out_width: int) -> Maker:
+    def maker(
+        self,
+        writes_floats: bool,
+        image_height: int,
+        image_width: int,
+        out_height: int,
+        out_width: int,
+    ) -> Maker:
         """Return what takes images of one size through the steps: image i for row i.
 
         Args:
@@ -256,7 +270,13 @@ class Copies(Protocol):
     wait_s: float
 
     def __init__(
-        self, queue: Queue, plan: Plan, first_step: int, num_steps: int, piece_rows: int, blocks: Sequence[Bytes]
+        self,
+        queue: Queue,
+        plan: Plan,
+        first_step: int,
+        num_steps: int,
+        piece_rows: int,
+        blocks: Sequence[Bytes],
     ) -> None: ...
 
     def state(self, step: int) -> int:
@@ -290,14 +310,24 @@ class Native(Protocol):
     Plan: type[Plan]
     Copies: type[Copies]
 
-    def philox(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]) -> None:
+    def philox(
+        self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]
+    ) -> None:
         """Write the words of each record into its row, uint64 ``[num_records, 4 * blocks]``; see `rng`."""
 
-    def uniform(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.float64]) -> None:
+    def uniform(
+        self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.float64]
+    ) -> None:
         """Write numbers in [0, 1) of each record into its row, float64 ``[num_records, count]``; see `rng`."""
 
     def permute(
-        self, positions: Int64s, length: int, high: int, low: int, keys: NDArray[np.uint32], out: Int64s
+        self,
+        positions: Int64s,
+        length: int,
+        high: int,
+        low: int,
+        keys: NDArray[np.uint32],
+        out: Int64s,
     ) -> None:
         """Write the numbers at positions of a permutation; ``keys`` is ``[rounds, 2]``; see `order.Permutation`."""
 
@@ -307,7 +337,9 @@ class Native(Protocol):
         A number is -1 where the system does not say it.
         """
 
-    def divide_gap(self, time_ns: int, before: tuple[int, int, int], after: tuple[int, int, int]) -> tuple[int, ...]:
+    def divide_gap(
+        self, time_ns: int, before: tuple[int, int, int], after: tuple[int, int, int]
+    ) -> tuple[int, ...]:
         """Divide the time in which a thread did not run, as `stats.stages.divide_gap` does."""
 
     def gather_rows(self, rows: Bytes, numbers: Int64s, out: Bytes, begins: Int64s) -> int:
@@ -317,7 +349,9 @@ class Native(Protocol):
             -1, or the place of the first number or begin that lies outside; then nothing was copied.
         """
 
-    def gather_pieces(self, raw: Bytes, begins: Int64s, lengths: Int64s, out: Bytes, places: Int64s) -> None:
+    def gather_pieces(
+        self, raw: Bytes, begins: Int64s, lengths: Int64s, out: Bytes, places: Int64s
+    ) -> None:
         """Copy ``lengths[i]`` bytes at ``begins[i]`` of ``raw`` to ``out[places[i]:]``."""
 
     def can_map(self) -> bool:
@@ -394,7 +428,9 @@ class Native(Protocol):
     def fill_steps(self, raw: Bytes, spans: Int64s, steps: Int64s) -> None:
         """Write begin and end of each feature of lists that were counted, int64 ``[total, 2]``."""
 
-    def fill_ints(self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Int64s) -> None:
+    def fill_ints(
+        self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Int64s
+    ) -> None:
         """Write the values of features that were counted, one feature after the other.
 
         Args:
@@ -405,11 +441,19 @@ class Native(Protocol):
             values: has room for all of them.
         """
 
-    def fill_floats(self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Floats) -> None:
+    def fill_floats(
+        self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Floats
+    ) -> None:
         """Do the same for floats."""
 
     def fill_bytes(
-        self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, begins: Int64s, ends: Int64s
+        self,
+        raw: Bytes,
+        spans: Int64s,
+        are_entries: bool,
+        counts: Int64s,
+        begins: Int64s,
+        ends: Int64s,
     ) -> None:
         """Do the same for bytes: where in ``raw`` each value begins and ends."""
 
@@ -433,7 +477,12 @@ class Native(Protocol):
         """
 
     def read_scans(
-        self, file: Bytes | memoryview, frame: int, place: int, segments: Sequence[tuple[int, int]], max_scans: int
+        self,
+        file: Bytes | memoryview,
+        frame: int,
+        place: int,
+        segments: Sequence[tuple[int, int]],
+        max_scans: int,
     ) -> tuple[int, int]:
         """Read the scans of a JPEG, at most ``max_scans``; see `images.scans.read`.
 
@@ -538,7 +587,15 @@ class Native(Protocol):
     def make_gray(self, image: Bytes, out: Bytes) -> None:
         """Write the grays of an image in red, green and blue, to one channel or to three."""
 
-    def taps(self, table: Floats, width: float, antialias: bool, length: int, first: Int32s, weights: Floats) -> None:
+    def taps(
+        self,
+        table: Floats,
+        width: float,
+        antialias: bool,
+        length: int,
+        first: Int32s,
+        weights: Floats,
+    ) -> None:
         """Write the taps of a resize of one axis from ``length`` pixels, as ``Codec.make_rows`` uses them.
 
         Args:
@@ -560,7 +617,9 @@ class Native(Protocol):
             out: the result, ``[new height, new width, bytes of a pixel]``.
         """
 
-    def warp_linear(self, image: NDArray[Any], matrix: Floats, fill: Floats, out: NDArray[Any]) -> None:
+    def warp_linear(
+        self, image: NDArray[Any], matrix: Floats, fill: Floats, out: NDArray[Any]
+    ) -> None:
         """Blend four pixels where a matrix says; see `ops.warp`.
 
         Args:
@@ -570,7 +629,9 @@ class Native(Protocol):
             out: the result, of the image's dtype, ``[new height, new width, channels]``.
         """
 
-    def sample_nearest(self, image: Bytes, columns: Floats, rows: Floats, fill: Bytes, out: Bytes) -> None:
+    def sample_nearest(
+        self, image: Bytes, columns: Floats, rows: Floats, fill: Bytes, out: Bytes
+    ) -> None:
         """Do as ``warp_nearest`` at the places ``columns`` and ``rows``, float32 ``[new height, new width]``."""
 
     def sample_linear(
@@ -588,7 +649,14 @@ class Native(Protocol):
             out: the result, like the image.
         """
 
-    def clahe(self, image: NDArray[np.uint16], limit: float, rows: int, columns: int, out: NDArray[np.uint16]) -> None:
+    def clahe(
+        self,
+        image: NDArray[np.uint16],
+        limit: float,
+        rows: int,
+        columns: int,
+        out: NDArray[np.uint16],
+    ) -> None:
         """Make the histogram of each tile even, of each channel by itself; see `ops.clahe`.
 
         Args:

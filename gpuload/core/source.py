@@ -14,7 +14,11 @@ FOLDER = os.path.join(os.path.dirname(__file__), "cpp")
 
 def checksum() -> str:
     """Return a checksum of the names and bytes of all C++ files, eight digits; an empty text if there are none."""
-    names = os.listdir(FOLDER) if os.path.isdir(FOLDER) else []  # pathlib would take twice as long, at each import
+    # pathlib would take twice as long, at each import
+    if os.path.isdir(FOLDER):
+        names = os.listdir(FOLDER)
+    else:
+        names = []
     names = sorted(name for name in names if name.endswith((".cpp", ".hpp")))
     total = 0
     for name in names:

@@ -75,10 +75,13 @@ def _label_colours(labels: NDArray[Any]) -> NDArray[np.float64]:
 def png(pixels: Pixels) -> bytes:
     """Return pixels, uint8 ``[height, width, 3]``, as a PNG file."""
     height, width = pixels.shape[:2]
-    lines = np.zeros((height, 1 + 3 * width), np.uint8)  # each line begins with its filter, 0 for none
+    lines = np.zeros(
+        (height, 1 + 3 * width), np.uint8
+    )  # each line begins with its filter, 0 for none
     lines[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits, RGB
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
     )

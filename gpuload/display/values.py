@@ -31,7 +31,10 @@ def field_of(name: str, values: Any, spec: Spec | None) -> Field:
     """Return a field of a batch: that of the spec, or what its values alone say of an image."""
     if spec is not None and name in spec:
         return spec[name]
-    shape = tuple(values.shape[1:]) if hasattr(values, "shape") else None
+    if hasattr(values, "shape"):
+        shape = tuple(values.shape[1:])
+    else:
+        shape = None
     return Field(name, np.dtype(np.uint8), shape)
 
 
@@ -47,16 +50,26 @@ def field_text(values: Any, field: Field) -> str:
         return type(values).__name__
     dtype, text = values.dtype, str(values.dtype)
     # That of TensorFlow has a name; that of PyTorch is "torch.float32" as a text.
-    title = text if isinstance(dtype, np.dtype) else getattr(dtype, "name", text.rpartition(".")[2])
-    axes = f"N{field.axes}" if field.axes and len(field.axes) + 1 == len(shape) else ""
+    if isinstance(dtype, np.dtype):
+        title = text
+    else:
+        title = getattr(dtype, "name", text.rpartition(".")[2])
+    if field.axes and len(field.axes) + 1 == len(shape):
+        axes = f"N{field.axes}"
+    else:
+        axes = ""
     return " ".join(filter(None, [f"{_library(values)}{title} {tuple(shape)}", axes, field.mark]))
 
 
 def _library(values: Any) -> str:
     """Return the name of the library of an array and a space; of NumPy, which is the usual one, nothing."""
     names = (base.__module__.partition(".")[0].removesuffix("lib") for base in type(values).__mro__)
-    name = next(name for name in names if name != "gpuload")  # which has arrays of CuPy that know their lane
-    return "" if name in ("numpy", "builtins") else f"{name} "
+    name = next(
+        name for name in names if name != "gpuload"
+    )  # which has arrays of CuPy that know their lane
+    if name in ("numpy", "builtins"):
+        return ""
+    return f"{name} "
 
 
 def cell(values: Any, row: int, field: Field) -> str:
@@ -66,9 +79,14 @@ def cell(values: Any, row: int, field: Field) -> str:
         if field.encoded:
             return _file_cell(value, field.name)
         picture = _picture(value, image_axes(value, field), is_mask=field.kind in (MASK, INSTANCES))
-        return markup.escape(_text(value)) if picture is None else markup.image(picture, field.name)
+        if picture is None:
+            return markup.escape(_text(value))
+        return markup.image(picture, field.name)
     except Exception as error:  # of any library
-        cause = error.cause or error.what if isinstance(error, GpuloadError) else str(error)
+        if isinstance(error, GpuloadError):
+            cause = error.cause or error.what
+        else:
+            cause = str(error)
         return markup.escape(f"cannot be shown: {type(error).__name__}: {cause}"[:MOST_TEXT])
 
 
@@ -82,7 +100,9 @@ def _file_cell(value: Any, name: str) -> str:
     if head.height * head.width > MOST_PIXELS:
         return title
     picture = _picture(decode.decode(data, head, "RGB"), "HWC", is_mask=False)
-    return title if picture is None else markup.image(picture, name) + markup.lines([title])
+    if picture is None:
+        return title
+    return markup.image(picture, name) + markup.lines([title])
 
 
 def _picture(value: Any, axes: str, *, is_mask: bool) -> Pixels | None:
@@ -113,14 +133,25 @@ def middle_plane(value: Any, axes: str, step: int = 1) -> NDArray[Any]:
         step: 1 for all rows and columns, 2 for every second one, and so on.
     """
     shape, lines = dict(zip(axes, value.shape, strict=True)), slice(None, None, step)
-    channels = slice(None) if shape.get("C") == 3 else slice(1)
-    parts = {"H": lines, "W": lines, "C": channels, "D": middle_slice(shape.get("D", 0)), "N": slice(MOST_OBJECTS)}
+    if shape.get("C") == 3:
+        channels = slice(None)
+    else:
+        channels = slice(1)
+    parts = {
+        "H": lines,
+        "W": lines,
+        "C": channels,
+        "D": middle_slice(shape.get("D", 0)),
+        "N": slice(MOST_OBJECTS),
+    }
     image = _to_host(value[tuple(parts[axis] for axis in axes)])
     if axes == "NHW":
         return object_labels(image)
     if "C" not in axes:
         return image[..., None]
-    return np.moveaxis(image, 0, -1) if axes == "CHW" else image
+    if axes == "CHW":
+        return np.moveaxis(image, 0, -1)
+    return image
 
 
 def middle_slice(count: int) -> int:
@@ -138,17 +169,24 @@ def image_axes(value: Any, field: Field) -> str:
     elif field.is_volume:
         axes = field.axes or "DHWC"
     elif len(shape) == 2:
-        axes = "HW" if min(shape) >= LEAST_PLANE and field.axes in ("", "HW") else ""
+        if min(shape) >= LEAST_PLANE and field.axes in ("", "HW"):
+            axes = "HW"
+        else:
+            axes = ""
     else:
         axes = field.axes or ("CHW" if field.is_channels_first else "HWC")
-    return axes if len(axes) == len(shape) and {"H", "W"} <= set(axes) <= set("NDHWC") else ""
+    if len(axes) == len(shape) and {"H", "W"} <= set(axes) <= set("NDHWC"):
+        return axes
+    return ""
 
 
 def _text(value: Any) -> str:
     """Return the beginning of a value, and its shape where it is longer."""
     if isinstance(value, (str, bytes)):
         text = repr(value[:MOST_TEXT])
-        return text if len(value) <= MOST_TEXT else f"{text} ... ({len(value):,} long)"
+        if len(value) <= MOST_TEXT:
+            return text
+        return f"{text} ... ({len(value):,} long)"
     shape = tuple(getattr(value, "shape", ()))
     if not shape:
         return str(_to_host(value)[()])[:MOST_TEXT]
@@ -156,7 +194,9 @@ def _text(value: Any) -> str:
         return f"empty {shape}"
     first = _to_host(value[(*(0,) * (len(shape) - 1), slice(MOST_NUMBERS))])
     text = " ".join(np.array2string(first, precision=4, separator=", ").split())[:MOST_TEXT]
-    return text if len(shape) == 1 and shape[0] <= MOST_NUMBERS else f"{text[:-1]}, ...] {shape}"
+    if len(shape) == 1 and shape[0] <= MOST_NUMBERS:
+        return text
+    return f"{text[:-1]}, ...] {shape}"
 
 
 def _to_host(value: Any) -> NDArray[Any]:

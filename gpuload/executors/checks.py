@@ -34,12 +34,17 @@ class Checks:
         self._questions: list[tuple[Op, Values, Any]] = []  # op, values, which rows are wrong
         self._is_wrong = False  # of values on the host
         self._flag: Any = None  # the same of values on the device, there
-        self._answer: NDArray[np.bool_] | None = None  # a copy of the flag on the host, there once the event has passed
+        self._answer: NDArray[np.bool_] | None = (
+            None  # a copy of the flag on the host, there once the event has passed
+        )
         self._event: Any = None
 
     def ask(self, op: Op, values: Values) -> None:
         """Find out whether an op, one that checks, can take the values of a batch; on a GPU they may be on the host."""
-        xp = np if self._xp is np or _is_on_host(values) else self._xp
+        if self._xp is np or _is_on_host(values):
+            xp = np
+        else:
+            xp = self._xp
         wrong = op.check(xp, values)
         self._questions.append((op, values, wrong))
         if isinstance(wrong, np.ndarray):
@@ -50,7 +55,10 @@ class Checks:
     def _set_flag(self, wrong: Any) -> None:
         """Set the flag if a row is wrong: one for all questions, so that one byte comes to the host."""
         if not devices.compiles(self._xp):
-            self._flag = wrong.any() if self._flag is None else self._flag | wrong.any()
+            if self._flag is None:
+                self._flag = wrong.any()
+            else:
+                self._flag = self._flag | wrong.any()
             return
         if self._flag is None:
             self._flag = devices.zeros((), bool)
@@ -76,7 +84,9 @@ class Checks:
 
     def _on_host(self, value: Any) -> Any:
         """Return an array on the host, and what is no array of a GPU as it is."""
-        return value if self._xp is np or not isinstance(value, self._xp.ndarray) else value.get()
+        if self._xp is np or not isinstance(value, self._xp.ndarray):
+            return value
+        return value.get()
 
     def _is_wrong_there(self) -> bool:
         if self._event is None:
@@ -88,5 +98,10 @@ class Checks:
 
 
 def _is_on_host(values: Values) -> bool:
-    array = values.payload if isinstance(values, Ragged) else values[0] if isinstance(values, list) else values
+    if isinstance(values, Ragged):
+        array = values.payload
+    elif isinstance(values, list):
+        array = values[0]
+    else:
+        array = values
     return isinstance(array, np.ndarray)

@@ -87,9 +87,14 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
         DeviceError: the executor or the place that was asked for, or the device, is not for one of the ops.
         MissingPackageError: a package that an op needs is not installed.
     """
-    for word, value, choices in (("executor", request.executor, NAMES), ("decode", request.decode, PLACES)):
+    for word, value, choices in (
+        ("executor", request.executor, NAMES),
+        ("decode", request.decode, PLACES),
+    ):
         if value not in choices:
-            raise SpecError(f"{word} = {value!r}", cause="it is not known", remedy=f"use one of {choices}")
+            raise SpecError(
+                f"{word} = {value!r}", cause="it is not known", remedy=f"use one of {choices}"
+            )
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
     # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a place.
@@ -172,7 +177,10 @@ def _place_to_decode(
 def _conditions(graph: Graph, device: str, request: ExecutorRequest) -> Conditions:
     """Return what the rule looks at."""
     on_host = _host_places(graph, device, HOST)
-    rows = ArrayRowExecutor(graph.part(on_host)) if codec() is not None else None
+    if codec() is not None:
+        rows = ArrayRowExecutor(graph.part(on_host))
+    else:
+        rows = None
     return Conditions(
         has_dali=_has_dali(),
         codec="" if rows is None else rows.decoder,
@@ -199,11 +207,16 @@ def _place_on_cpu(graph: Graph, request: ExecutorRequest) -> tuple[str, str]:
         _warn(f"DALI decodes images: {failure}")
         return DEVICE, str(failure)
     if codec() is None and _has_dali():
-        return DEVICE, "neither nvImageCodec nor Pillow is installed, which the array executor decodes with"
+        return (
+            DEVICE,
+            "neither nvImageCodec nor Pillow is installed, which the array executor decodes with",
+        )
     return HOST, "it is the faster way on a CPU"
 
 
-def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]) -> None:
+def _check_on_device(
+    graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]
+) -> None:
     """Raise ``DeviceError`` if images cannot be decoded on the device, as was asked for.
 
     Args:
@@ -218,13 +231,17 @@ def _check_on_device(graph: Graph, device: str, request: ExecutorRequest, before
         raise DeviceError(call, cause=cause, remedy="leave decode= out, or write device='gpu'")
     if request.executor == "array":
         cause = "CuPy does not decode images, DALI does"
-        raise DeviceError(f"{call} with executor='array'", cause=cause, remedy=f"leave executor= out; or {remedy}")
+        raise DeviceError(
+            f"{call} with executor='array'", cause=cause, remedy=f"leave executor= out; or {remedy}"
+        )
     # One that decodes labels, say, runs on NumPy itself, beside images that DALI decodes.
     place = next((p for p in before_numpy if graph.ops[p].codec and p not in graph.for_numpy), None)
     if place is not None:
         behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
         if behind.calls_python:
-            remedy += "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
+            remedy += (
+                "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
+            )
         raise DeviceError(
             f"{call}, with {type(behind).__name__} behind {type(graph.ops[place]).__name__}",
             cause="that op runs on NumPy, on the host, and what is before it does, too",
@@ -237,8 +254,14 @@ def heed_failures(graph: Graph, choice: Choice, device: str) -> tuple[Graph, str
 
     Where the executor fails at regions of images, it is the graph that decodes whole images, with the same pixels.
     """
-    name, place = ("array", "cpu") if choice.decode == HOST else ("dali", device)
-    failures = trials.load(name, place) if choice.decode else ()
+    if choice.decode == HOST:
+        name, place = ("array", "cpu")
+    else:
+        name, place = ("dali", device)
+    if choice.decode:
+        failures = trials.load(name, place)
+    else:
+        failures = ()
     texts = [str(failure) for failure in failures if not failure.is_region][:1]
     region = next((failure for failure in failures if failure.is_region), None)
     if region is not None and place == "cpu" and any(crop is not None for crop in graph.crops):
@@ -266,7 +289,10 @@ def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...
     """
     every = range(len(graph.ops))
     # On a CPU the array executor runs in the workers; nothing is left for whole batches.
-    on_host = tuple(every) if choice.on_rows(device) else _host_places(graph, device, choice.decode)
+    if choice.on_rows(device):
+        on_host = tuple(every)
+    else:
+        on_host = _host_places(graph, device, choice.decode)
     return on_host, tuple(place for place in every if place not in on_host)
 
 
@@ -275,9 +301,17 @@ def _host_places(graph: Graph, device: str, decode: str) -> tuple[int, ...]:
 
     On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run behind DALI.
     """
-    behind = graph.behind_dali if device == "cpu" else frozenset[int]()
-    to_size = graph.to_one_size if decode == HOST else ()
-    return graph.with_ops_before([*(place for place in graph.for_numpy if place not in behind), *to_size])
+    if device == "cpu":
+        behind = graph.behind_dali
+    else:
+        behind = frozenset[int]()
+    if decode == HOST:
+        to_size = graph.to_one_size
+    else:
+        to_size = ()
+    return graph.with_ops_before(
+        [*(place for place in graph.for_numpy if place not in behind), *to_size]
+    )
 
 
 def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
@@ -301,12 +335,22 @@ def decoding_line(
     if not choice.decode:
         return {}
     if choice.decode == DEVICE:
-        place = "the host" if device == "cpu" else device
+        if device == "cpu":
+            place = "the host"
+        else:
+            place = device
         return {"decoding": f"on {place}, by DALI ({choice.decode_reason})"}
     host = graph.part(on_host)
     names, images = _image_names(host), _images_behind(graph, on_host, batch_names)
-    ops = " ".join(type(op).__name__ for op, on in zip(host.ops, host.outputs, strict=True) if names.intersection(on))
-    decoder = "the core" if ArrayRowExecutor(host).decoder == "core" else "Python"
+    ops = " ".join(
+        type(op).__name__
+        for op, on in zip(host.ops, host.outputs, strict=True)
+        if names.intersection(on)
+    )
+    if ArrayRowExecutor(host).decoder == "core":
+        decoder = "the core"
+    else:
+        decoder = "Python"
     sizes = [prod(field.fixed_shape) * field.dtype.itemsize for field in images if field.uniform]
     size = "images of sizes of their own"
     if len(sizes) == len(images):
@@ -316,7 +360,9 @@ def decoding_line(
     return {"decoding": line}
 
 
-def _images_behind(graph: Graph, on_host: Sequence[int], batch_names: Sequence[str] | None) -> list[Field]:
+def _images_behind(
+    graph: Graph, on_host: Sequence[int], batch_names: Sequence[str] | None
+) -> list[Field]:
     """Return the fields of images that the ops on the host leave to those behind them, or to a batch."""
     host, behind = graph.part(on_host), part_behind(graph, on_host)
     later_names = behind.touched.union(host.spec_out.names if batch_names is None else batch_names)
@@ -344,7 +390,10 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
     Raises:
         SpecError: an op that only DALI runs is behind one that it does not run, or it runs none.
     """
-    array_fields = _without_dali(graph) if device != "cpu" else set()
+    if device != "cpu":
+        array_fields = _without_dali(graph)
+    else:
+        array_fields = set()
     places, cause = [], dict.fromkeys(array_fields, "no op before it needs DALI")
     for place, op in enumerate(graph.ops):
         names = graph.outputs[place]
@@ -374,21 +423,34 @@ def _without_dali(graph: Graph) -> set[str]:
     Where no op at all needs DALI, it was asked for, and these are none.
     """
     dali_fields = {
-        name for op, on in zip(graph.ops, graph.outputs, strict=True) if op.codec or op.needs_dali for name in on
+        name
+        for op, on in zip(graph.ops, graph.outputs, strict=True)
+        if op.codec or op.needs_dali
+        for name in on
     }
     # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and so on.
-    while partners := {name for on in graph.outputs if dali_fields.intersection(on) for name in on} - dali_fields:
+    while (
+        partners := {name for on in graph.outputs if dali_fields.intersection(on) for name in on}
+        - dali_fields
+    ):
         dali_fields |= partners
-    return {name for on in graph.outputs for name in on} - dali_fields if dali_fields else set()
+    if dali_fields:
+        return {name for on in graph.outputs for name in on} - dali_fields
+    return set()
 
 
 def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
     """Raise an error if one of the ops on the host cannot run on NumPy there."""
     ops = [graph.ops[place] for place in on_host]
     for place in on_host:
-        op, behind = graph.ops[place], graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)]
+        op, behind = (
+            graph.ops[place],
+            graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)],
+        )
         if not op.needs_numpy and device != "cpu":
-            _check_stays(op, graph.before(place), graph.specs[place].only(graph.targets[place]), device)
+            _check_stays(
+                op, graph.before(place), graph.specs[place].only(graph.targets[place]), device
+            )
         if op.needs_dali:
             raise SpecError(
                 f"{behind} behind {op}",
@@ -404,7 +466,9 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
 
 def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
     """Raise ``DeviceError`` if an op takes a field away from a GPU, for its dtype is for the host alone."""
-    field = next((field for field in after if field.host_only and not before[field.name].host_only), None)
+    field = next(
+        (field for field in after if field.host_only and not before[field.name].host_only), None
+    )
     if field is not None:
         raise DeviceError(
             f"{op} on {device}",
@@ -420,7 +484,9 @@ def _no_codec() -> MissingPackageError:
 def _check_dali(user: str, device: str) -> None:
     """Raise ``MissingPackageError`` if DALI is not installed, for what needs it."""
     if not _has_dali():
-        raise missing_package("nvidia-dali", needed_for=user, remedy=driver.install_packages(device))
+        raise missing_package(
+            "nvidia-dali", needed_for=user, remedy=driver.install_packages(device)
+        )
 
 
 def _has_dali() -> bool:
@@ -437,7 +503,9 @@ def on_rows(graph: Graph) -> RowExecutor:
     return ArrayRowExecutor(graph)
 
 
-def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int) -> RowExecutor | BatchExecutor:
+def make(
+    name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int
+) -> RowExecutor | BatchExecutor:
     """Return a new executor; its ``kind`` is "rows" where ``runs_on_rows`` is True, else "batches".
 
     Args:
@@ -453,12 +521,19 @@ def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: 
         DeviceError: the GPU cannot be used; the cause is named.
     """
     if name == "dali":
-        dali: Any = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
-        words: dict[str, Any] = {"device": device, "batch_size": batch_size, "num_threads": num_threads}
+        dali: Any = importlib.import_module(
+            "gpuload.executors.dali"
+        )  # the package nvidia.dali is large
+        words: dict[str, Any] = {
+            "device": device,
+            "batch_size": batch_size,
+            "num_threads": num_threads,
+        }
         places = in_dali(graph, device)
-        executor: BatchExecutor = (
-            dali.DaliExecutor(graph, **words) if len(places) == len(graph.ops) else dali.Chain(graph, places, **words)
-        )
+        if len(places) == len(graph.ops):
+            executor: BatchExecutor = dali.DaliExecutor(graph, **words)
+        else:
+            executor = dali.Chain(graph, places, **words)
         return executor
     if runs_on_rows(name, device):
         return on_rows(graph)

@@ -16,7 +16,20 @@ HOST, DEVICE = "host", "device"
 MIN_CORES = 3
 # Endings of files that DALI decodes on the CPU, as whole images, or not at all.
 CPU_ENDINGS = frozenset(
-    (".png", ".webp", ".bmp", ".tif", ".tiff", ".pnm", ".ppm", ".pgm", ".pbm", ".gif", ".avif", ".apng")
+    (
+        ".png",
+        ".webp",
+        ".bmp",
+        ".tif",
+        ".tiff",
+        ".pnm",
+        ".ppm",
+        ".pgm",
+        ".pbm",
+        ".gif",
+        ".avif",
+        ".apng",
+    )
 )
 
 
@@ -51,19 +64,40 @@ def place_by_rule(conditions: Conditions) -> tuple[str, str]:
     cores, endings = conditions.num_cores, ", ".join(sorted(conditions.endings))
     cases = (
         (not conditions.has_dali, HOST, "DALI is not installed"),
-        (not conditions.codec, DEVICE, "neither nvImageCodec nor Pillow is installed, which decode on the host"),
+        (
+            not conditions.codec,
+            DEVICE,
+            "neither nvImageCodec nor Pillow is installed, which decode on the host",
+        ),
         (conditions.wants_hardware, DEVICE, "the op asks for the hardware decoder"),
-        (bool(conditions.device_fault) and not conditions.host_fault, HOST, conditions.device_fault),
-        (bool(conditions.host_fault) and not conditions.device_fault, DEVICE, conditions.host_fault),
+        (
+            bool(conditions.device_fault) and not conditions.host_fault,
+            HOST,
+            conditions.device_fault,
+        ),
+        (
+            bool(conditions.host_fault) and not conditions.device_fault,
+            DEVICE,
+            conditions.host_fault,
+        ),
         (not conditions.has_one_size, DEVICE, "no op behind Decode gives the images one size"),
-        (conditions.codec != "core", DEVICE, "the core does not decode for these ops, and Python is slower"),
+        (
+            conditions.codec != "core",
+            DEVICE,
+            "the core does not decode for these ops, and Python is slower",
+        ),
         (
             bool(conditions.endings) and conditions.endings <= CPU_ENDINGS,
             HOST,
             f"DALI has no decoder on a GPU for files named {endings}",
         ),
-        (cores < MIN_CORES, DEVICE, f"{cores} of the {MIN_CORES} cores for each GPU that the host needs to decode"),
+        (
+            cores < MIN_CORES,
+            DEVICE,
+            f"{cores} of the {MIN_CORES} cores for each GPU that the host needs to decode",
+        ),
     )
     return next(
-        ((place, reason) for holds, place, reason in cases if holds), (HOST, f"there are {cores} cores for each GPU")
+        ((place, reason) for holds, place, reason in cases if holds),
+        (HOST, f"there are {cores} cores for each GPU"),
     )

@@ -39,7 +39,11 @@ from gpuload.ops.graph import Graph
 from gpuload.spec import MOST_CHANNELS, Field
 
 TEXTS = "OSU"  # kinds of dtypes that hold texts
-TINY = {"f2": 6e-8, "f4": 1.2e-38, "f8": 0.0}  # of a float: what differs by no more may do so on another device
+TINY = {
+    "f2": 6e-8,
+    "f4": 1.2e-38,
+    "f8": 0.0,
+}  # of a float: what differs by no more may do so on another device
 WIDE = 257  # of uint16: what a level of 255 is
 HALF_STEP = 2.0**-10  # of a float16, as a part of it
 MOST_CHARACTERS = 60  # of a value in a message
@@ -89,7 +93,9 @@ class Oracle:
                     checks = Checks(np)
                     checks.ask(op_on_field, self._column(place, name, now[name]))
                     checks.answer()
-                now[name] = [_make(op_on_field, value, draw, row) for row, value in enumerate(now[name])]
+                now[name] = [
+                    _make(op_on_field, value, draw, row) for row, value in enumerate(now[name])
+                ]
         return {name: now[name] for name in self.names}
 
     def _column(self, place: int, name: str, values: Any) -> Any:
@@ -99,10 +105,14 @@ class Oracle:
 
 def _make(op: Op, value: Any, draw: Draw, row: int) -> Any:
     """Return one record after an op."""
-    return np.asarray(op.array(np, np.asarray(value), {name: values[row] for name, values in draw.items()}))
+    return np.asarray(
+        op.array(np, np.asarray(value), {name: values[row] for name, values in draw.items()})
+    )
 
 
-def bounds_of(graph: Graph, names: Collection[str], party_of: Callable[[int], str]) -> dict[str, Bound]:
+def bounds_of(
+    graph: Graph, names: Collection[str], party_of: Callable[[int], str]
+) -> dict[str, Bound]:
     """Return how far the fields of a batch may be from the array forms of the ops.
 
     A difference that an op may make is carried through the ops behind it. Those that move values, or multiply them
@@ -157,21 +167,39 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
     """Return the bound of a field behind an op that makes no difference of its own."""
     if bound == EXACT:
         return bound
-    op, draw, begin = graph.op_on(place, name), graph.empty_draws[place], walk.begin(graph.before(place)[name], 0)
-    if op.resample(draw, np.empty((0, 2), np.int32)) is not None:  # means of values, which are rounded
-        rounding = 1 if graph.specs[place][name].dtype.kind in "iu" else 0
+    op, draw, begin = (
+        graph.op_on(place, name),
+        graph.empty_draws[place],
+        walk.begin(graph.before(place)[name], 0),
+    )
+    if (
+        op.resample(draw, np.empty((0, 2), np.int32)) is not None
+    ):  # means of values, which are rounded
+        if graph.specs[place][name].dtype.kind in "iu":
+            rounding = 1
+        else:
+            rounding = 0
         return bound._replace(largest=bound.largest + rounding, share=1, gains=())
-    path = None if begin is None else op.fold(begin, draw)
+    if begin is None:
+        path = None
+    else:
+        path = op.fold(begin, draw)
     if path is None:
         return loosen_bound(bound, _growth(op))
-    return bound if path.scale is None else scale_bound(bound, path.scale)
+    if path.scale is None:
+        return bound
+    return scale_bound(bound, path.scale)
 
 
 def _growth(op: Op) -> Growth:
     """Return what an op may make of differences; of an op of the user's nothing is known."""
     inner: Sequence[Op] = getattr(op, "inner", ())
     is_foreign = op.calls_python or not type(op).__module__.startswith("gpuload.")
-    if is_foreign or type(op).__name__ in STRETCHING or any(_growth(part) is STRETCH for part in inner):
+    if (
+        is_foreign
+        or type(op).__name__ in STRETCHING
+        or any(_growth(part) is STRETCH for part in inner)
+    ):
         return STRETCH
     return MILD
 
@@ -187,7 +215,9 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
             "" where that is not known: those of all values.
     """
     x, y = np.asarray(actual), np.asarray(expected)
-    if x.dtype.kind in TEXTS and y.dtype.kind in TEXTS and x.shape == y.shape:  # of lengths of their own
+    if (
+        x.dtype.kind in TEXTS and y.dtype.kind in TEXTS and x.shape == y.shape
+    ):  # of lengths of their own
         x, y = x.astype(object), y.astype(object)
     if (x.dtype, x.shape) != (y.dtype, y.shape):
         return f"it is {x.dtype} {x.shape}, and should be {y.dtype} {y.shape}"
@@ -195,7 +225,9 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
         return ""
     if x.dtype.kind not in "biufc":
         wrong = _differs(x, y)
-        return _sentence(x, y, wrong, "") if wrong.any() else ""
+        if wrong.any():
+            return _sentence(x, y, wrong, "")
+        return ""
     distance = _distance(x, y)
     if len(axes) != x.ndim:
         axes = ""
@@ -215,7 +247,12 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
 
 
 def _mean_sentence(
-    distance: NDArray[np.float64], is_larger: NDArray[np.bool_], bound: Bound, axes: str, gains: Any, limit: Any
+    distance: NDArray[np.float64],
+    is_larger: NDArray[np.bool_],
+    bound: Bound,
+    axes: str,
+    gains: Any,
+    limit: Any,
 ) -> str:
     """Return in words how far a channel of a record is away in the mean; "" if no further than it may."""
     if bound.mean == bound.shift == inf:
@@ -224,13 +261,22 @@ def _mean_sentence(
     rounding = np.max(limit - bound.largest * gains)  # of floating-point numbers
     parts = [
         ("difference", distance, bound.mean),
-        ("difference of a channel, with its sign,", np.where(is_larger, distance, -distance), bound.shift),
+        (
+            "difference of a channel, with its sign,",
+            np.where(is_larger, distance, -distance),
+            bound.shift,
+        ),
     ]
     for subject, values, limit_of_mean in parts:
-        with np.errstate(invalid="ignore"):  # infinities of both signs, among the few values that may be anything
+        with np.errstate(
+            invalid="ignore"
+        ):  # infinities of both signs, among the few values that may be anything
             means = np.abs(np.mean(values / gains, axis=inner))
         if limit_of_mean < inf and float(means.max()) > limit_of_mean + rounding:
-            unit = "" if np.ndim(gains) == 0 else ", in units of the channel that may differ most"
+            if np.ndim(gains) == 0:
+                unit = ""
+            else:
+                unit = ", in units of the channel that may differ most"
             return f"; the mean {subject} is {float(means.max()):.3g}, and may be {limit_of_mean:.3g}{unit}"
     return ""
 
@@ -262,19 +308,27 @@ def axes_of(field: Field) -> str:
         return field.axes
     if field.is_channels_first:
         return "CHW"
-    return "HWC" if field.shape[2] is not None and field.shape[2] <= MOST_CHANNELS else ""
+    if field.shape[2] is not None and field.shape[2] <= MOST_CHANNELS:
+        return "HWC"
+    return ""
 
 
 def _limit(y: NDArray[Any], bound: Bound, gains: Any) -> Any:
     """Return the largest difference that a bound allows for such values: a number, or one for each channel."""
     if y.dtype.kind not in "fc":
         return bound.largest * gains
-    tiny = TINY.get(f"f{y.dtype.itemsize}", 0.0) if y.dtype.kind == "f" else 0.0
+    if y.dtype.kind == "f":
+        tiny = TINY.get(f"f{y.dtype.itemsize}", 0.0)
+    else:
+        tiny = 0.0
     relative = bound.relative
     if y.dtype == np.float16 and bound != EXACT:
         relative += HALF_STEP
     finite = y[np.isfinite(y)]
-    scale = max(1.0, float(np.abs(finite.astype(np.float64)).max(initial=0))) if y.dtype.kind == "f" else 1.0
+    if y.dtype.kind == "f":
+        scale = max(1.0, float(np.abs(finite.astype(np.float64)).max(initial=0)))
+    else:
+        scale = 1.0
     return np.maximum(bound.largest * gains + relative * scale, tiny)
 
 
@@ -283,7 +337,10 @@ def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
     if x.dtype.hasobject:
         pairs = zip(x.ravel(), y.ravel(), strict=True)
         return np.array([not (a is b or a == b) for a, b in pairs], np.bool_).reshape(x.shape)
-    sides = [np.frombuffer(np.ascontiguousarray(z).tobytes(), np.uint8).reshape(z.size, -1) for z in (x, y)]
+    sides = [
+        np.frombuffer(np.ascontiguousarray(z).tobytes(), np.uint8).reshape(z.size, -1)
+        for z in (x, y)
+    ]
     wrong: NDArray[np.bool_] = (sides[0] != sides[1]).any(axis=1).reshape(x.shape)
     return wrong
 
@@ -291,7 +348,13 @@ def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
 def _sentence(x: NDArray[Any], y: NDArray[Any], wrong: NDArray[np.bool_], about: str) -> str:
     """Return how many values are wrong, and the first of them with what it should be."""
     first = tuple(int(axis) for axis in np.unravel_index(int(wrong.argmax()), wrong.shape))
-    place = f"the one at {list(first)}" if first else "it"
-    texts = [repr(z[first].item() if z.dtype.kind in "biufc" else z[first])[:MOST_CHARACTERS] for z in (x, y)]
+    if first:
+        place = f"the one at {list(first)}"
+    else:
+        place = "it"
+    texts = [
+        repr(z[first].item() if z.dtype.kind in "biufc" else z[first])[:MOST_CHARACTERS]
+        for z in (x, y)
+    ]
     count = int(np.count_nonzero(wrong))
     return f"{count:,} of {wrong.size:,} values differ: {place} is {texts[0]}, and should be {texts[1]}{about}"

@@ -148,7 +148,9 @@ def load(executor: str, device: str) -> tuple[Failure, ...]:
         device: ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
     """
     failures = [Failure(**fields) for fields in _read() or ()]
-    return tuple(f for f in failures if (f.executor, f.device) == (executor, device.partition(":")[0]))
+    return tuple(
+        f for f in failures if (f.executor, f.device) == (executor, device.partition(":")[0])
+    )
 
 
 def whole_failure(executor: str, device: str) -> Failure | None:
@@ -168,16 +170,25 @@ def _read(**words: str) -> list[dict[str, Any]] | None:
     except FileError:  # there is no cache folder
         return None
     content = keptfile.read_kept_file(path, origin)
-    entries: list[dict[str, Any]] | None = None if content is None else json.loads(content)
+    if content is None:
+        entries: list[dict[str, Any]] | None = None
+    else:
+        entries = json.loads(content)
     return entries
 
 
 def stamp() -> dict[str, str]:
     """Return what the failures depend on: the machine, its driver, and the versions of packages."""
-    about = {"machine": platform.node(), "system": platform.platform(), "Python": platform.python_version()}
+    about = {
+        "machine": platform.node(),
+        "system": platform.platform(),
+        "Python": platform.python_version(),
+    }
     with signalsafe.suppress(OSError), open(DRIVER, encoding="utf-8") as file:
         about["driver"] = file.readline().strip()
-    metadata = signalsafe.import_package("importlib.metadata")  # it takes a fifth of what gpuload takes
+    metadata = signalsafe.import_package(
+        "importlib.metadata"
+    )  # it takes a fifth of what gpuload takes
     for name in DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             about[name] = metadata.version(name)

@@ -135,7 +135,9 @@ class Format:
     has_blank_parts: bool = False
 
 
-def salvage_array_file(call: Callable[..., Source], magic: bytes) -> Callable[[str, bytes], Source | None]:
+def salvage_array_file(
+    call: Callable[..., Source], magic: bytes
+) -> Callable[[str, bytes], Source | None]:
     """Return a function for `Format.salvage` that reads a file as the one record of a source.
 
     `gl.check` needs it for files without records: an array without axes has no rows, and arrays of one archive need not

@@ -80,13 +80,19 @@ def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
     field_paths = {**({} if paths is None else {ONE_FIELD: paths}), **fields}
     if not field_paths or (paths is not None and ONE_FIELD in fields):
         raise SpecError(
-            "gl.idx() without files" if not field_paths else f"gl.idx with two fields {ONE_FIELD!r}",
-            cause="each field has files" if not field_paths else f"paths without a name are the field {ONE_FIELD!r}",
+            "gl.idx() without files"
+            if not field_paths
+            else f"gl.idx with two fields {ONE_FIELD!r}",
+            cause="each field has files"
+            if not field_paths
+            else f"paths without a name are the field {ONE_FIELD!r}",
             remedy='write gl.idx(image="train-images-idx3-ubyte.gz", label="train-labels-idx1-ubyte.gz")',
         )
     sources = [_field(name, files) for name, files in field_paths.items()]
     _check_lengths(sources)
-    return sources[0] if len(sources) == 1 else IdxFields(*sources)
+    if len(sources) == 1:
+        return sources[0]
+    return IdxFields(*sources)
 
 
 class IdxSource(RecordFiles):
@@ -96,17 +102,23 @@ class IdxSource(RecordFiles):
         originals: the files that were named; some may have been unpacked.
     """
 
-    def __init__(self, table: FileTable, opening: Opening, originals: Sequence[str], header: Header) -> None:
+    def __init__(
+        self, table: FileTable, opening: Opening, originals: Sequence[str], header: Header
+    ) -> None:
         super().__init__(table, opening)
         self.originals, self._header = originals, header
 
     def _entries(self) -> Entries:
-        kind = next(number for number, dtype in TYPES.items() if np.dtype(dtype) == self._header.dtype)
+        kind = next(
+            number for number, dtype in TYPES.items() if np.dtype(dtype) == self._header.dtype
+        )
         about = {"type": kind, "shape": list(self._header.shape[1:])}
         return Entries(about, {"counts": np.array(self._table.counts, np.int64)})
 
     def _place(self) -> str:
-        return self.originals[0] if len(self.originals) == 1 else f"{len(self.originals)} files"
+        if len(self.originals) == 1:
+            return self.originals[0]
+        return f"{len(self.originals)} files"
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
@@ -138,7 +150,10 @@ def _field(name: str, paths: Paths) -> IdxSource:
     """Return the source of one field."""
     check_name(name)
     listing = manifest.load(paths, "idx")
-    originals, files, headers = _read(paths) if listing is None else _from_manifest(listing)
+    if listing is None:
+        originals, files, headers = _read(paths)
+    else:
+        originals, files, headers = _from_manifest(listing)
     _check_alike(originals, headers)
     first = headers[0]
     try:
@@ -174,14 +189,19 @@ def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, li
     """Return the same of the files of a manifest, whose headers differ in the number of records alone."""
     kind, shape = listing.about.get("type"), listing.about.get("shape")
     is_shape = (
-        isinstance(shape, list) and len(shape) < MOST_AXES and all(type(n) is int and 0 <= n < 1 << 32 for n in shape)
+        isinstance(shape, list)
+        and len(shape) < MOST_AXES
+        and all(type(n) is int and 0 <= n < 1 << 32 for n in shape)
     )
     if kind not in TYPES or not is_shape:
         raise listing.error("it holds no header of IDX files")
     counts = listing.numbers("counts", 0, 1 << 32).tolist()
     dtype, axes = np.dtype(TYPES[kind]), [int(length) for length in shape or ()]
     headers = [Header(dtype, (count, *axes)) for count in counts]
-    if any(header.num_bytes != size for header, size in zip(headers, listing.files.sizes.tolist(), strict=True)):
+    if any(
+        header.num_bytes != size
+        for header, size in zip(headers, listing.files.sizes.tolist(), strict=True)
+    ):
         raise listing.error("a file has another size than its records")
     return listing.files.paths, listing.files, headers
 
@@ -191,8 +211,13 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     if not head:
         raise _header_error(path, "the file is empty", "it was never written: copy it again")
     if len(head) < 4 or head[:2] != b"\0\0":
-        description = f"{len(head)} bytes, {head.hex(' ')}" if len(head) < 4 else f"it begins with {head[:4].hex(' ')}"
-        raise _header_error(path, f"such a file begins with 00 00, a type and the number of axes; {description}")
+        if len(head) < 4:
+            description = f"{len(head)} bytes, {head.hex(' ')}"
+        else:
+            description = f"it begins with {head[:4].hex(' ')}"
+        raise _header_error(
+            path, f"such a file begins with 00 00, a type and the number of axes; {description}"
+        )
     if head[2] not in TYPES:
         types = ", ".join(f"{number:02x} ({dtype})" for number, dtype in TYPES.items())
         raise _header_error(path, f"the type of its elements is {head[2]:02x}; there are {types}")
@@ -200,7 +225,9 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     if not num_axes:
         raise _header_error(path, "it has no axes, so it has no records")
     if len(head) < 4 + 4 * num_axes:
-        raise _header_error(path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again")
+        raise _header_error(
+            path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again"
+        )
     header = Header(dtype, struct.unpack_from(f">{num_axes}I", head, 4))
     num_bytes = header.num_bytes
     if size != num_bytes:
@@ -214,7 +241,9 @@ def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     return header
 
 
-def _header_error(path: str, cause: str, remedy: str = "gl.open(path) finds out what it is") -> FormatError:
+def _header_error(
+    path: str, cause: str, remedy: str = "gl.open(path) finds out what it is"
+) -> FormatError:
     return FormatError(f"{path} is no IDX file to read", cause=cause, remedy=remedy)
 
 
@@ -257,12 +286,19 @@ def _sniff(beginning: Beginning) -> Match | None:
     # Four bytes of small numbers begin many other files: the size has to fit, too.
     if num_bytes is None or (num_bytes != beginning.num_bytes and not beginning.compression):
         return None
-    return Match(f"IDX in {beginning.compression}" if beginning.compression else "IDX", "gl.idx(x=...)")
+    return Match(
+        f"IDX in {beginning.compression}" if beginning.compression else "IDX", "gl.idx(x=...)"
+    )
 
 
 def _file_bytes(head: bytes) -> int | None:
     """Return how many bytes a file has that begins as IDX does; None for one that does not."""
-    if len(head) < 8 or head[:2] != b"\0\0" or head[2] not in TYPES or not 1 <= head[3] <= USUAL_AXES:
+    if (
+        len(head) < 8
+        or head[:2] != b"\0\0"
+        or head[2] not in TYPES
+        or not 1 <= head[3] <= USUAL_AXES
+    ):
         return None
     lengths: list[int] = np.frombuffer(head, ">u4", min(head[3], (len(head) - 4) // 4), 4).tolist()
     if len(lengths) < head[3]:

@@ -30,7 +30,13 @@ from gpuload.sources.leaf import Array
 SCALES, MISSING = ("scale_factor", "add_offset"), ("_FillValue", "missing_value")
 RANGE, UNSIGNED = ("valid_range", "valid_min", "valid_max"), "_Unsigned"
 NEUTRAL = dict(zip(SCALES, (1.0, 0.0), strict=True))
-COUNTS = {"scale_factor": 1, "add_offset": 1, "valid_range": 2, "valid_min": 1, "valid_max": 1}  # of numbers
+COUNTS = {
+    "scale_factor": 1,
+    "add_offset": 1,
+    "valid_range": 2,
+    "valid_min": 1,
+    "valid_max": 1,
+}  # of numbers
 NAMES = (*SCALES, *MISSING, *RANGE, UNSIGNED)
 WIDE_BYTES = 4  # integers of which float32 does not hold all
 MOST_BITS = 53  # of whole numbers, all of which float64 holds
@@ -72,7 +78,10 @@ class Packing:
         if self.offset != 0:
             values += kind(self.offset)
         for missing in self.missing:
-            number = numbers.dtype.type(missing) if numbers.dtype.kind == "f" else missing
+            if numbers.dtype.kind == "f":
+                number = numbers.dtype.type(missing)
+            else:
+                number = missing
             values[numbers == number] = np.nan
         if self.lowest != -math.inf:
             values[numbers < self.lowest] = np.nan
@@ -93,34 +102,57 @@ class Packing:
         numbers = numbers.view(dtype.newbyteorder(numbers.dtype.byteorder))
         numbers = numbers[~np.isnan(values)].astype(dtype)
         # abs(-2**63) stays -2**63, whose bytes are those of 2**63.
-        sizes = numbers.view(np.uint64) if dtype.kind == "u" else np.abs(numbers).view(np.uint64)
+        if dtype.kind == "u":
+            sizes = numbers.view(np.uint64)
+        else:
+            sizes = np.abs(numbers).view(np.uint64)
         places = np.flatnonzero(sizes > 1 << MOST_BITS)
         floats = sizes[places].astype(np.float64)
         is_held = floats < 2.0**64
         is_held[is_held] = floats[is_held].astype(np.uint64) == sizes[places[is_held]]
         places = places[~is_held]
-        return int(numbers[places[0]]) if places.size else None
+        if places.size:
+            return int(numbers[places[0]])
+        return None
 
     def to_json(self) -> list[Any]:
         """Return it in values of JSON, which has no NaN."""
         numbers = [self.scale, self.offset, self.lowest, self.highest, *self.missing]
         values = [self.dtype, self.view, list(self.names), [repr(number) for number in numbers]]
-        return [*values, self.fault] if self.fault else values
+        if self.fault:
+            return [*values, self.fault]
+        return values
 
     @classmethod
     def from_json(cls, entry: Any) -> Packing:
         """Return what `to_json` wrote; raises any error for other values."""
         (dtype, view, names, texts), fault = entry[:4], "".join(entry[4:])
-        if dtype not in ("float16", "float32", "float64") or not isinstance(view, str) or not set(names) <= set(NAMES):
+        if (
+            dtype not in ("float16", "float32", "float64")
+            or not isinstance(view, str)
+            or not set(names) <= set(NAMES)
+        ):
             raise ValueError(f"{entry!r} is no packing of numbers")
         scale, offset, lowest, highest, *missing = [_number(text) for text in texts]
         if view and np.dtype(view).kind not in "iu":
             raise ValueError(f"{view!r} is no type of integers")
-        return cls(dtype, view, float(scale), float(offset), tuple(missing), lowest, highest, tuple(names), fault)
+        return cls(
+            dtype,
+            view,
+            float(scale),
+            float(offset),
+            tuple(missing),
+            lowest,
+            highest,
+            tuple(names),
+            fault,
+        )
 
 
 def _number(text: str) -> Number:
-    return int(text) if text.lstrip("-").isdecimal() else float(text)
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    return float(text)
 
 
 def packing_of(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
@@ -157,10 +189,16 @@ def _of_compounds(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packin
     names = tuple(name for name in present if np.ravel(attributes[name])[0] != NEUTRAL[name])
     if dtype.kind not in "cOV" or not names:
         return None
-    return Packing("float64", names=names, fault=f"{', '.join(names)} beside elements of {dtype} is not supported")
+    return Packing(
+        "float64",
+        names=names,
+        fault=f"{', '.join(names)} beside elements of {dtype} is not supported",
+    )
 
 
-def _values_of(attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
+def _values_of(
+    attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]
+) -> Array:
     """Return the numbers of an attribute, ``[n]``; none if it is not there. Raises `_FaultError`."""
     if name not in attributes:
         return np.zeros(0)
@@ -172,7 +210,9 @@ def _values_of(attributes: Mapping[str, Any], name: str, dtype: np.dtype[Any], s
         raise _FaultError(f"its attribute {name} is {short_repr(value)}, and no number")
     if name in COUNTS and array.size != COUNTS[name]:
         raise _FaultError(f"its attribute {name} has {array.size} numbers, {short_repr(value)}")
-    return array if name in SCALES else _in_dtype_of_array(array, dtype, stored_dtype)
+    if name in SCALES:
+        return array
+    return _in_dtype_of_array(array, dtype, stored_dtype)
 
 
 def _of_numbers(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Packing | None:
@@ -221,7 +261,9 @@ def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
     value = np.ravel(attributes.get(UNSIGNED, ""))[0]  # netCDF has texts in arrays of one
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).lower()
     kind = {"true": "u", "false": "i"}.get(text, dtype.kind)
-    return f"{kind}{dtype.itemsize}" if dtype.kind in "iu" and kind != dtype.kind else ""
+    if dtype.kind in "iu" and kind != dtype.kind:
+        return f"{kind}{dtype.itemsize}"
+    return ""
 
 
 def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Array:
@@ -234,7 +276,9 @@ def _in_dtype_of_array(values: Array, dtype: np.dtype[Any], stored_dtype: np.dty
     if values.dtype.itemsize == stored_dtype.itemsize:
         return values.view(stored_dtype)
     numbers = values.astype(dtype)
-    return numbers.view(stored_dtype) if (numbers == values).all() else values
+    if (numbers == values).all():
+        return numbers.view(stored_dtype)
+    return values
 
 
 def _number_of(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -40,7 +40,9 @@ ENCODINGS = {"utf-8": "str", None: "bytes"}
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = MAX_LINE_BYTES) -> TextSource:
+def text(
+    paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = MAX_LINE_BYTES
+) -> TextSource:
     """Return the lines of text files as records with one field, ``text``.
 
         gl.text("corpus-*.txt")                      objects of str
@@ -67,7 +69,9 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
         )
     if not is_whole(max_line_bytes, 1):
         raise SpecError(
-            f"max_line_bytes = {max_line_bytes!r}", cause="it is a number of bytes, at least 1", remedy="leave it out"
+            f"max_line_bytes = {max_line_bytes!r}",
+            cause="it is a number of bytes, at least 1",
+            remedy="leave it out",
         )
     listing = manifest.load(paths, "text")
     if listing is not None:
@@ -75,7 +79,11 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
         for number, first in enumerate(starts[:-1].tolist()):
             file_bounds = bounds[first + number : int(starts[number + 1]) + number + 1]
             _check_lengths(listing.files.names[number], file_bounds, int(max_line_bytes))
-        arguments = {"paths": listing.path, "encoding": encoding, "max_line_bytes": int(max_line_bytes)}
+        arguments = {
+            "paths": listing.path,
+            "encoding": encoding,
+            "max_line_bytes": int(max_line_bytes),
+        }
         files, opening = listing.files, Opening(text, arguments)
         return TextSource(files, files.paths, bounds, starts, ENCODINGS[encoding], opening)
     originals = expand(paths)
@@ -89,7 +97,10 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
         return bounds
 
     bounds, starts = bounds_of(files, "looking for lines", look)
-    opening = Opening(text, {"paths": tuple(originals), "encoding": encoding, "max_line_bytes": int(max_line_bytes)})
+    opening = Opening(
+        text,
+        {"paths": tuple(originals), "encoding": encoding, "max_line_bytes": int(max_line_bytes)},
+    )
     return TextSource(files, originals, bounds, starts, ENCODINGS[encoding], opening)
 
 
@@ -97,7 +108,13 @@ class TextSource(FileSource):
     """Lines of text files; made by ``gl.text``."""
 
     def __init__(
-        self, files: Files, originals: Sequence[str], bounds: Indices, starts: Indices, kind: str, opening: Opening
+        self,
+        files: Files,
+        originals: Sequence[str],
+        bounds: Indices,
+        starts: Indices,
+        kind: str,
+        opening: Opening,
     ) -> None:
         storage = open_storage(files)
         spec = Spec((Field("text", np.dtype(object), (), text=kind),))
@@ -126,7 +143,9 @@ class TextSource(FileSource):
 class LineLeaf(SpanLeaf):
     """Lines, which are read with their line ends."""
 
-    def __init__(self, spec: Spec, storage: Storage, bounds: Indices, starts: Indices, paths: Sequence[str]) -> None:
+    def __init__(
+        self, spec: Spec, storage: Storage, bounds: Indices, starts: Indices, paths: Sequence[str]
+    ) -> None:
         super().__init__(storage, bounds, starts, paths)
         self.spec, self.how = spec, storage.how
 
@@ -152,7 +171,9 @@ class LineLeaf(SpanLeaf):
         is_ended[rows] = raw.payload[ends[rows] - 1] == LF
         is_last = numbers + 1 == self._starts[self.files_of(numbers) + 1]
         # Two counts for all lines at once; which line is wrong is looked for only where they differ.
-        if bool((is_ended | is_last).all()) and np.count_nonzero(raw.payload == LF) == np.count_nonzero(is_ended):
+        if bool((is_ended | is_last).all()) and np.count_nonzero(
+            raw.payload == LF
+        ) == np.count_nonzero(is_ended):
             return
         inner = np.array([np.count_nonzero(line == LF) for line in raw]) - is_ended
         row = int((~(is_ended | is_last) | (inner > 0)).argmax())
@@ -172,7 +193,9 @@ def _lead_bytes(path: str, size: int, head: bytes) -> int:
             cause=f"it begins with {head[:2]!r}, the mark of that encoding",
             remedy="convert it: iconv -f utf-16 -t utf-8; or read it with gl.csv(path, encoding='utf-16')",
         )
-    return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    if head.startswith(codecs.BOM_UTF8):
+        return len(codecs.BOM_UTF8)
+    return 0
 
 
 def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int], None]) -> Indices:
@@ -202,7 +225,9 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
         )
     offsets = np.concatenate(bounds)
     # The last line may have no line end.
-    return offsets if offsets[-1] == size else np.append(offsets, size)
+    if offsets[-1] == size:
+        return offsets
+    return np.append(offsets, size)
 
 
 def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:

@@ -60,9 +60,14 @@ class Records:
         """The fields that the file holds."""
         return self.source.spec.only(self.names)
 
-    def chunks(self, names: tuple[str, ...] | None = None) -> Iterator[tuple[NDArray[np.int64], Fields]]:
+    def chunks(
+        self, names: tuple[str, ...] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], Fields]]:
         """Yield record numbers of the source with their fields in the order of the spec, some megabytes at a time."""
-        selection = self.names if names is None else names
+        if names is None:
+            selection = self.names
+        else:
+            selection = names
         field_names = self.source.spec.only(selection).names
         for numbers in filtering.chunks(self.source, selection, self.begin, self.end):
             self.tick(0)
@@ -72,7 +77,9 @@ class Records:
                 # An OSError that leaves here would be taken for one of writing the new file.
                 raise error if isinstance(error, GpuloadError) else SourceReadError(error) from None
             yield numbers, {name: batch[name] for name in field_names}
-            self.tick(numbers.size if self.names[-1] in selection else 0)  # each record is counted once
+            self.tick(
+                numbers.size if self.names[-1] in selection else 0
+            )  # each record is counted once
 
 
 @dataclass(frozen=True)
@@ -129,8 +136,13 @@ def check_fields(name: str, writer: Writer, spec: Spec) -> None:
     ]
     if refusals:
         (first, (cause, remedy)), *rest = refusals
-        suffix = f", nor can {', '.join(field.name for field, _ in rest)}" if rest else ""
-        raise SpecError(f"field {first} cannot be written as {name}{suffix}", cause=cause, remedy=remedy)
+        if rest:
+            suffix = f", nor can {', '.join(field.name for field, _ in rest)}"
+        else:
+            suffix = ""
+        raise SpecError(
+            f"field {first} cannot be written as {name}{suffix}", cause=cause, remedy=remedy
+        )
 
 
 def refuse_foreign_dtype(field: Field) -> Refusal | None:
@@ -144,7 +156,9 @@ def refuse_foreign_dtype(field: Field) -> Refusal | None:
     )
 
 
-def check_texts(source: Source, numbers: Sequence[int], texts: Iterable[Any], *, allow_nul: bool = True) -> None:
+def check_texts(
+    source: Source, numbers: Sequence[int], texts: Iterable[Any], *, allow_nul: bool = True
+) -> None:
     """Raise ``RecordError`` for the first text that cannot be written; names its record.
 
     Args:
@@ -184,8 +198,14 @@ def uniform_only(field: Field, form: str) -> Refusal | None:
         )
     if field.uniform:
         return None
-    reason = "the bytes of image files differ in length" if field.encoded else f"its shape {field.shape} varies"
-    folder = ", or format='images' for a folder of image files" if field.encoded else ""
+    if field.encoded:
+        reason = "the bytes of image files differ in length"
+    else:
+        reason = f"its shape {field.shape} varies"
+    if field.encoded:
+        folder = ", or format='images' for a folder of image files"
+    else:
+        folder = ""
     return (
         f"{reason}, and every record of {form} has one shape",
         f"choose TFRecord (.tfrecord), whose records vary in length{folder}",
@@ -211,7 +231,9 @@ def as_rows(fields: Fields, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     return rows
 
 
-def differs(back: Source, records: Records, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> str:
+def differs(
+    back: Source, records: Records, dtypes: Mapping[str, np.dtype[Any]] | None = None
+) -> str:
     """Return the difference between a file and the records that were written to it, in words; "" if there is none.
 
     Args:

@@ -86,7 +86,9 @@ FILL = 128  # each channel of a block that libjpeg makes up where the data of a 
 STRICT_END = np.frombuffer(bytes(8) + b"\xff\xff", np.uint8)
 LONGER_END = np.frombuffer(b"\x5a" * 64 + b"\xff\xd9", np.uint8)
 DAMAGE_TEXT = "its pixels cannot be decoded: the file is damaged behind its header"
-SHORT_TEXT = f"{DAMAGE_TEXT}, most likely because the data of its scan ends before the image is complete"
+SHORT_TEXT = (
+    f"{DAMAGE_TEXT}, most likely because the data of its scan ends before the image is complete"
+)
 UNIT_ROWS = 16  # of a JPEG whose colours have half the rows; programs do not write a quarter
 START_OF_SCAN, APP14 = 0xDA, 0xEE
 GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA, RGBA = 0, 2, 4, 6  # colour types of a PNG
@@ -100,7 +102,12 @@ READERS = {  # the module of each reader of Pillow, and its class
     "avif": ("AvifImagePlugin", "AvifImageFile"),
 }
 TURNED = ("webp", "tiff", "avif")  # formats that have an orientation
-OF_PILLOW = ("default bits", webp.ANIMATION, jp2.GRAYS, bmp.WIDE)  # forms that nvImageCodec does not decode
+OF_PILLOW = (
+    "default bits",
+    webp.ANIMATION,
+    jp2.GRAYS,
+    bmp.WIDE,
+)  # forms that nvImageCodec does not decode
 UNLIKE = {  # `Head.form` of files that Pillow reads in another way than DALI
     "palette": "a TIFF with a palette, whose colours have 16 bits,",
     "associated": "a TIFF whose colours were multiplied by its alpha",
@@ -143,7 +150,11 @@ def decode(
         MissingPackageError: neither nvImageCodec nor Pillow is installed; of other kinds, Pillow or tifffile.
     """
     if mode not in MODES:
-        raise SpecError(f"mode {mode!r}", cause=f"images are decoded to one of {MODES}", remedy="take one of these")
+        raise SpecError(
+            f"mode {mode!r}",
+            cause=f"images are decoded to one of {MODES}",
+            remedy="take one of these",
+        )
     if region is not None:
         _check_region(region, head)
     if mode == "LABELS":
@@ -151,42 +162,74 @@ def decode(
     if mode == "ANY":
         return _file_numbers(data, head, region, dtype, strict, orient)
     pixels = _colours(data, head, region, dtype, strict, orient)
-    size = (head.height, head.width) if region is None else region[2:]
-    if pixels.shape != (*size, 3) or pixels.dtype not in (head.dtype, dtype):  # callers trust the size
-        raise ImageError(f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}")
+    if region is None:
+        size = (head.height, head.width)
+    else:
+        size = region[2:]
+    if pixels.shape != (*size, 3) or pixels.dtype not in (
+        head.dtype,
+        dtype,
+    ):  # callers trust the size
+        raise ImageError(
+            f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}"
+        )
     pixels = _as_depth(pixels, dtype)
     if mode == "RGB":
         return pixels
     if mode == "RGBA":
-        alpha = _alpha(data, head, orient) if head.surplus == "alpha" else None
+        if head.surplus == "alpha":
+            alpha = _alpha(data, head, orient)
+        else:
+            alpha = None
         opaque = np.iinfo(pixels.dtype).max
-        plane = (
-            np.full((*size, 1), opaque, pixels.dtype) if alpha is None else _as_depth(_cut_region(alpha, region), dtype)
-        )
+        if alpha is None:
+            plane = np.full((*size, 1), opaque, pixels.dtype)
+        else:
+            plane = _as_depth(_cut_region(alpha, region), dtype)
         return np.concatenate([pixels, plane.reshape(*size, 1)], axis=2)
     # The weights add up to 1: where the three channels are equal, gray is any of them.
-    return pixels[..., :1].copy() if head.channels < 3 else gray(pixels)
+    if head.channels < 3:
+        return pixels[..., :1].copy()
+    return gray(pixels)
 
 
 def losses(head: Head, mode: str, dtype: str) -> Iterator[tuple[str, str, str]]:
     """Yield what decoding leaves out of an image: a word for the kind of loss, a sentence, and the form to write."""
     if head.pages > 1:
         text = f"an image is a {FORMATS[head.kind].title} of {head.pages_in_words}, of which the first alone is decoded"
-        yield "pages", text, f'gl.records(len(paths), lambda numbers: {{"image": [{_reader(head)} for n in numbers]}})'
+        yield (
+            "pages",
+            text,
+            f'gl.records(len(paths), lambda numbers: {{"image": [{_reader(head)} for n in numbers]}})',
+        )
     if mode == "ANY" and head.meaning:
         text = f"a TIFF says by its tags that numbers stand for others ({head.meaning}), which are given as stored"
-        yield "meaning", text, "take them into account behind the loader, or write the values themselves to files"
+        yield (
+            "meaning",
+            text,
+            "take them into account behind the loader, or write the values themselves to files",
+        )
     if mode not in ("RGB", "GRAY", "RGBA"):
         return
     if head.surplus == "alpha" and mode != "RGBA":
-        form = "gl.ops.Decode('RGBA', dtype='uint16')" if dtype == "uint16" else "gl.ops.Decode('RGBA')"
+        if dtype == "uint16":
+            form = "gl.ops.Decode('RGBA', dtype='uint16')"
+        else:
+            form = "gl.ops.Decode('RGBA')"
         yield "alpha", f"an image has transparent pixels, and {mode} leaves their alpha out", form
     elif head.surplus not in ("", "alpha"):
         form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}, channels={head.channels})"
-        yield "channels", f"an image has {head.surplus} beyond its colours, which {mode} leaves out", form
+        yield (
+            "channels",
+            f"an image has {head.surplus} beyond its colours, which {mode} leaves out",
+            form,
+        )
     is_deep = head.bits > 8 and head.form != "palette" and not head.sample
     if dtype == "uint8" and (is_deep or (head.kind == "avif" and head.form)):
-        bits = head.form if head.form.endswith(" bits") and head.form[0].isdigit() else "16 bits"
+        if head.form.endswith(" bits") and head.form[0].isdigit():
+            bits = head.form
+        else:
+            bits = "16 bits"
         form = f"gl.ops.Decode({mode!r}, dtype='uint16')".replace("'RGB', ", "")
         if head.kind == "avif":
             form = 'gl.records(len(paths), lambda numbers: {"image": [imagecodecs.imread(paths[n]) for n in numbers]})'
@@ -207,7 +250,9 @@ def is_opaque(data: Pixels, head: Head) -> bool:
     return bool((alpha == np.iinfo(alpha.dtype).max).all())
 
 
-def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool) -> NDArray[Any]:
+def _colours(
+    data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool
+) -> NDArray[Any]:
     """Return an image as RGB, of uint16 where the head says so, else of uint8 or of the dtype."""
     if head.form == pnm.SAMPLES:
         return _cut_region(_scaled_samples(data, head, dtype), region)
@@ -217,20 +262,39 @@ def _colours(data: Pixels, head: Head, region: Region | None, dtype: str, strict
         return _cut_region(tiffs.colours(_tiff_samples(data, head, orient), layout), region)
     if head.form == jpeg.STRAY_BYTES:
         clean = np.frombuffer(jpeg.without_stray_bytes(data.data), np.uint8)
-        moved_end = head.scan_end - (len(data) - len(clean)) if head.scan_end else 0
+        if head.scan_end:
+            moved_end = head.scan_end - (len(data) - len(clean))
+        else:
+            moved_end = 0
         data, head = clean, replace(head, scan_end=moved_end, form="")
-    elif head.form == webp.PLAIN or (head.kind == "tiff" and tiff.layout(data.data).orientation != 1):
-        clean_of = webp.without_metadata if head.kind == "webp" else tiff.without_orientation
+    elif head.form == webp.PLAIN or (
+        head.kind == "tiff" and tiff.layout(data.data).orientation != 1
+    ):
+        if head.kind == "webp":
+            clean_of = webp.without_metadata
+        else:
+            clean_of = tiff.without_orientation
         clean = np.frombuffer(clean_of(data.data), np.uint8)
         clean_head = replace(without_turn(head), form="" if head.form == webp.PLAIN else head.form)
-        return _cut_region(_upright(_colours(clean, clean_head, None, dtype, strict, orient=False), head), region)
+        return _cut_region(
+            _upright(_colours(clean, clean_head, None, dtype, strict, orient=False), head), region
+        )
     if head.kind == "jp2" and head.form.endswith(" bits"):
         return _odd_jp2(data, head, region, dtype)
-    is_of_codec = FORMATS[head.kind].in_dali and head.form not in OF_PILLOW and not head.form.endswith(" bits")
+    is_of_codec = (
+        FORMATS[head.kind].in_dali
+        and head.form not in OF_PILLOW
+        and not head.form.endswith(" bits")
+    )
     is_of_codec = is_of_codec or head.form == "odd bits"
-    codec = _process_codec() if is_of_codec else _of_pillow(FORMATS[head.kind].title)
+    if is_of_codec:
+        codec = _process_codec()
+    else:
+        codec = _of_pillow(FORMATS[head.kind].title)
     if head.form.endswith(" bits") and head.kind == "avif" and dtype != "uint8":
-        raise UnsupportedError(f"an AVIF of {head.form} to {dtype}", "gl.ops.Decode() rounds it to uint8")
+        raise UnsupportedError(
+            f"an AVIF of {head.form} to {dtype}", "gl.ops.Decode() rounds it to uint8"
+        )
     return codec.decode(data, head, region, dtype, strict, orient)
 
 
@@ -261,7 +325,9 @@ def _file_numbers(
 ) -> NDArray[Any]:
     """Return the channels that a file stores, their numbers not scaled; the colours of a palette are looked up."""
     if not np.can_cast(head.dtype, dtype, "safe"):
-        raise UnsupportedError(f"values of {head.dtype} as {dtype}", f"gl.ops.Decode('ANY', dtype={head.dtype!r})")
+        raise UnsupportedError(
+            f"values of {head.dtype} as {dtype}", f"gl.ops.Decode('ANY', dtype={head.dtype!r})"
+        )
     if head.kind == "pnm":
         values = pnm.samples(data.data)[0]
     elif head.kind == "jp2" and head.sample:
@@ -276,7 +342,9 @@ def _file_numbers(
 def _shows_samples(data: Pixels, head: Head) -> bool:
     """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its palette."""
     layout = tiff.layout(data.data)
-    are_numbers = layout.photometric == tiff.INDEXED or (layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8)
+    are_numbers = layout.photometric == tiff.INDEXED or (
+        layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8
+    )
     return head.form in ("", "palette") and not head.surplus and are_numbers
 
 
@@ -285,24 +353,34 @@ def _stored_colours(data: Pixels, head: Head, strict: bool, orient: bool) -> NDA
     if head.kind == "png" and head.bits < 8 and int(data[25]) == GRAYSCALE:
         return _labels(data, head, None, "uint8", strict, orient)
     if head.kind == "jpeg" and head.channels == 4:
-        raise UnsupportedError("the four channels of a CMYK JPEG as they are stored", "gl.ops.Decode() makes RGB of it")
+        raise UnsupportedError(
+            "the four channels of a CMYK JPEG as they are stored", "gl.ops.Decode() makes RGB of it"
+        )
     if head.kind == "avif" and head.form:
-        raise UnsupportedError(f"an AVIF of {head.form} as it is stored", "gl.ops.Decode() rounds it to uint8")
+        raise UnsupportedError(
+            f"an AVIF of {head.form} as it is stored", "gl.ops.Decode() rounds it to uint8"
+        )
     values = _colours(data, head, None, head.dtype, strict, orient)
     if head.channels < 3:
         values = values[..., :1]
     if head.kind == "jp2" and head.stored_bits < head.bits:
         values = values >> np.uint16(head.bits - head.stored_bits)
-    stores_alpha = head.surplus == "alpha" and (head.kind != "png" or int(data[25]) in (INDEXED, GRAY_WITH_ALPHA, RGBA))
+    stores_alpha = head.surplus == "alpha" and (
+        head.kind != "png" or int(data[25]) in (INDEXED, GRAY_WITH_ALPHA, RGBA)
+    )
     if stores_alpha:
-        values = np.concatenate([values, _as_depth(_alpha(data, head, orient), head.dtype)[..., None]], axis=2)
+        values = np.concatenate(
+            [values, _as_depth(_alpha(data, head, orient), head.dtype)[..., None]], axis=2
+        )
     return values
 
 
 def _scaled_samples(data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
     """Return a PNM as RGB of a dtype."""
     if head.sample:
-        raise UnsupportedError("a PFM, whose samples are float32, as an image", "gl.ops.Decode('ANY', dtype='float32')")
+        raise UnsupportedError(
+            "a PFM, whose samples are float32, as an image", "gl.ops.Decode('ANY', dtype='float32')"
+        )
     num_colours = pnm.num_colours(data.data)
     if not num_colours:
         kind = f"a PAM of {head.channels} channels of type {pnm.tuple_type(data.data) or 'unknown'} as an image"
@@ -311,7 +389,9 @@ def _scaled_samples(data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
     values = _to_white(values[..., :num_colours], largest, dtype)
     if data[1] in pnm.BITS:  # where 1 is black
         values = np.iinfo(dtype).max - values
-    return np.repeat(values, 3, axis=2) if num_colours == 1 else values
+    if num_colours == 1:
+        return np.repeat(values, 3, axis=2)
+    return values
 
 
 def _to_white(values: NDArray[Any], largest: int, dtype: str) -> NDArray[Any]:
@@ -323,7 +403,9 @@ def _tiff_samples(data: Pixels, head: Head, orient: bool) -> NDArray[Any]:
     """Return the samples of a TIFF in the order of the head, or the colours of its palette."""
     layout = tiff.layout(data.data)
     if layout.palette is not None:
-        numbers = tiffs.from_tifffile(np.ascontiguousarray(data), layout, replace(head, bits=layout.bits))
+        numbers = tiffs.from_tifffile(
+            np.ascontiguousarray(data), layout, replace(head, bits=layout.bits)
+        )
         return _upright(layout.palette[numbers[..., 0]], head)
     if tiffs.is_of_pillow(layout, head):
         pillow = _of_pillow("TIFF")
@@ -367,12 +449,14 @@ def _cut_region(pixels: NDArray[Any], region: Region | None) -> NDArray[Any]:
 
 def _as_depth(pixels: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Return uint8 or uint16 as one of these, scaled."""
-    return (
-        pixels if pixels.dtype == dtype else _convert(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
-    )
+    if pixels.dtype == dtype:
+        return pixels
+    return _convert(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
 
 
-def _labels(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool) -> NDArray[Any]:
+def _labels(
+    data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool, orient: bool
+) -> NDArray[Any]:
     """Return the numbers that a PNG stores for its pixels, not scaled; see ``decode``."""
     if head.kind != "png" or (int(data[25]) not in (GRAYSCALE, INDEXED)):
         reason = "labels of a file with no number for each pixel: they are stored in PNG files, gray or with a palette"
@@ -380,18 +464,24 @@ def _labels(data: Pixels, head: Head, region: Region | None, dtype: str, strict:
         may_have_palette = head.kind in ("bmp", "gif") or head.form == "palette"
         form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps the numbers of other files"
         error = UnsupportedError(reason, "" if may_have_palette else form)
-        error.file_kind = bmp.BY_PILLOW if head.kind == "bmp" else ""
+        if head.kind == "bmp":
+            error.file_kind = bmp.BY_PILLOW
+        else:
+            error.file_kind = ""
         raise error
     if head.bits > 8 and dtype == "uint8":
-        raise UnsupportedError("labels of 16 bits as uint8", "gl.ops.Decode('LABELS', dtype='uint16')")
+        raise UnsupportedError(
+            "labels of 16 bits as uint8", "gl.ops.Decode('LABELS', dtype='uint16')"
+        )
     if (numbers := _stored_numbers(data, head)) is not None:
         return np.ascontiguousarray(_cut_region(_upright(numbers, head), region), dtype)
     if int(data[25]) == INDEXED:
         data, head = _without_palette(data), replace(head, channels=1)
     depth = "uint16" if head.bits > 8 else "uint8"
     pixels = decode(data, head, "GRAY", region, dtype=depth, strict=strict, orient=orient)
-    step = 255 // (2**head.bits - 1) if head.bits < 8 else 1  # a codec makes the largest number white
-    return (pixels // step).astype(dtype, copy=False)
+    if head.bits < 8:  # a codec makes the largest number white
+        pixels = pixels // (255 // (2**head.bits - 1))
+    return pixels.astype(dtype, copy=False)
 
 
 def _stored_numbers(data: Pixels, head: Head) -> NDArray[Any] | None:
@@ -418,8 +508,12 @@ def _stored_numbers(data: Pixels, head: Head) -> NDArray[Any] | None:
     if head.bits == 16:
         return rows.view(">u2").astype(np.uint16)[..., None]
     if head.bits < 8:
-        shifts = np.arange(8 - head.bits, -1, -head.bits, dtype=np.uint8)  # the first pixel has the highest bits
-        rows = (rows[..., None] >> shifts & np.uint8(2**head.bits - 1)).reshape(height, -1)[:, :width]
+        shifts = np.arange(
+            8 - head.bits, -1, -head.bits, dtype=np.uint8
+        )  # the first pixel has the highest bits
+        rows = (rows[..., None] >> shifts & np.uint8(2**head.bits - 1)).reshape(height, -1)[
+            :, :width
+        ]
     return rows[..., None]
 
 
@@ -452,7 +546,9 @@ def library_folder() -> str | None:
         codec = _process_codec()
     except MissingPackageError:
         return None
-    return codec.folder if isinstance(codec, _NvImageCodec) else None
+    if isinstance(codec, _NvImageCodec):
+        return codec.folder
+    return None
 
 
 def gray(pixels: NDArray[Any]) -> NDArray[Any]:
@@ -482,7 +578,13 @@ class _Codec(Protocol):
     name: str
 
     def decode(
-        self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False, orient: bool = True
+        self,
+        data: Pixels,
+        head: Head,
+        region: Region | None,
+        dtype: str,
+        strict: bool = False,
+        orient: bool = True,
     ) -> NDArray[Any]:
         """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is damaged.
 
@@ -510,7 +612,9 @@ def _of_pillow(title: str) -> _Pillow:
     try:
         return _pillow()
     except ImportError as error:
-        raise missing_package("pillow", needed_for=f"decoding {title} files", extra="images", error=error) from None
+        raise missing_package(
+            "pillow", needed_for=f"decoding {title} files", extra="images", error=error
+        ) from None
 
 
 class _NvImageCodec:
@@ -521,14 +625,22 @@ class _NvImageCodec:
         self.folder = os.path.dirname(str(library.__file__))
         self._library = library
         self._params = {  # RGB; of uint8 or of its own depth, and by the EXIF orientation or as it is stored
-            (is_deep, orient): library.DecodeParams(apply_exif_orientation=orient, allow_any_depth=is_deep)
+            (is_deep, orient): library.DecodeParams(
+                apply_exif_orientation=orient, allow_any_depth=is_deep
+            )
             for is_deep in (False, True)
             for orient in (False, True)
         }
         self._of_thread = threading.local()
 
     def decode(
-        self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False, orient: bool = True
+        self,
+        data: Pixels,
+        head: Head,
+        region: Region | None,
+        dtype: str,
+        strict: bool = False,
+        orient: bool = True,
     ) -> NDArray[Any]:
         if not head.scan_end:
             return self._decode(data, head, region, orient)
@@ -536,10 +648,15 @@ class _NvImageCodec:
         if not _reaches_the_end(region, head):
             # The end is not needed: this is as fast.
             return self._decode(endless, head, region, orient, has_end=False)
-        pixels, filler = self._decode(data, head, region, orient), FILL if head.channels < 4 else FILL // 2
+        pixels, filler = (
+            self._decode(data, head, region, orient),
+            FILL if head.channels < 4 else FILL // 2,
+        )
         if strict or _is_level(_to_stored_order(pixels, head.orientation)[-1, -1], filler):
             again = self._decode(endless, head, region, orient, has_end=False)
-            if head.channels < 4 and not np.array_equal(again, pixels):  # of four, OpenCV makes other colours
+            if head.channels < 4 and not np.array_equal(
+                again, pixels
+            ):  # of four, OpenCV makes other colours
                 raise ImageError(SHORT_TEXT)
         return pixels
 
@@ -551,7 +668,9 @@ class _NvImageCodec:
             stream = library.CodeStream(np.ascontiguousarray(data))
             if region is not None:
                 top, left, height, width = region
-                stream = stream.get_sub_code_stream(0, library.Region(top, left, top + height, left + width))
+                stream = stream.get_sub_code_stream(
+                    0, library.Region(top, left, top + height, left + width)
+                )
             image = self._decoder().decode(stream, params=params)
         except RuntimeError as error:
             signalsafe.pass_on(error)
@@ -578,18 +697,30 @@ class _NvImageCodec:
 @cache
 def _nvimagecodec() -> _NvImageCodec:
     """Return the first codec; ImportError where it is not installed or does not work."""
-    silence = {} if VERBOSITY in os.environ else {VERBOSITY: "0"}
+    if VERBOSITY in os.environ:
+        silence = {}
+    else:
+        silence = {VERBOSITY: "0"}
     # Set for the import alone, and taken away again below: the user's own programs read this variable, too.
     os.environ.update(silence)
     try:
         codec = _NvImageCodec(signalsafe.import_package("nvidia.nvimgcodec"))
-        pixel = codec.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1), "uint8").tolist()
+        pixel = codec.decode(
+            np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1), "uint8"
+        ).tolist()
         if pixel != [[[4, 5, 6]]]:
             raise ImageError(f"a pixel (4, 5, 6) is decoded to {pixel}")
     except ModuleNotFoundError:
         raise
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # another version, or without its parts
-        logging.getLogger("gpuload").warning("nvidia.nvimgcodec is installed and does not work: %s", error)
+    except (
+        ImportError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:  # another version, or without its parts
+        logging.getLogger("gpuload").warning(
+            "nvidia.nvimgcodec is installed and does not work: %s", error
+        )
         raise ImportError(str(error)) from error
     finally:
         for name in silence:
@@ -605,17 +736,31 @@ class _Pillow:
         self._library = library
 
     def decode(
-        self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False, orient: bool = True
+        self,
+        data: Pixels,
+        head: Head,
+        region: Region | None,
+        dtype: str,
+        strict: bool = False,
+        orient: bool = True,
     ) -> NDArray[Any]:
         if head.kind in READERS:
             self._check_kind(head)
-            return _cut_region(self.take(data, head, lambda image: self._colours(image, head), orient), region)
+            return _cut_region(
+                self.take(data, head, lambda image: self._colours(image, head), orient), region
+            )
         data = np.ascontiguousarray(data)
-        return _cut_region(self._call_pillow(lambda: self._decode(data, head, dtype, strict)), region)
+        return _cut_region(
+            self._call_pillow(lambda: self._decode(data, head, dtype, strict)), region
+        )
 
-    def take(self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool) -> NDArray[Any]:
+    def take(
+        self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool
+    ) -> NDArray[Any]:
         """Return what a function makes of an image as Pillow's reader of its format sees it, upright or as stored."""
-        return self._call_pillow(lambda: self._read(np.ascontiguousarray(data), head, convert, orient))
+        return self._call_pillow(
+            lambda: self._read(np.ascontiguousarray(data), head, convert, orient)
+        )
 
     def _call_pillow(self, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """Return what a function makes of a file; what Pillow raises becomes ``ImageError``."""
@@ -640,9 +785,13 @@ class _Pillow:
     def _check_kind(self, head: Head) -> None:
         if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
             form = UNLIKE.get(head.form, "colours of more than 8 bits")
-            raise ImageError(f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with DALI")
+            raise ImageError(
+                f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with DALI"
+            )
 
-    def _read(self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool) -> NDArray[Any]:
+    def _read(
+        self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool
+    ) -> NDArray[Any]:
         """Return a part of an image of another format, by its reader, which may raise anything for a damaged file."""
         files = signalsafe.import_package("PIL.ImageFile")
         if files.LOAD_TRUNCATED_IMAGES:
@@ -654,8 +803,13 @@ class _Pillow:
         reader = self._reader(head.kind)
         try:
             with reader(io.BytesIO(data.data)) as image:
-                if (image.height, image.width) not in ((head.height, head.width), (head.width, head.height)):
-                    raise ImageError(f"Pillow says {image.height} x {image.width} pixels, its header others")
+                if (image.height, image.width) not in (
+                    (head.height, head.width),
+                    (head.width, head.height),
+                ):
+                    raise ImageError(
+                        f"Pillow says {image.height} x {image.width} pixels, its header others"
+                    )
                 if head.kind == "tiff" and not orient:  # Pillow turns it, so it is turned back
                     turn_back = int(image.tag_v2.get(tiff.ORIENTATION, 1))
                     return np.ascontiguousarray(_to_stored_order(convert(image), turn_back))
@@ -665,8 +819,18 @@ class _Pillow:
                 image.load()  # a TIFF is turned by that alone
                 return convert(turn(image))
         except self._library.DecompressionBombError as error:
-            raise ImageError(f"Pillow refuses it ({error}); PIL.Image.MAX_IMAGE_PIXELS is the limit") from None
-        except (SyntaxError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
+            raise ImageError(
+                f"Pillow refuses it ({error}); PIL.Image.MAX_IMAGE_PIXELS is the limit"
+            ) from None
+        except (
+            SyntaxError,
+            EOFError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RuntimeError,
+            struct.error,
+        ) as error:
             signalsafe.pass_on(error)
             raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
 
@@ -698,21 +862,28 @@ class _Pillow:
         mode = {1: "L", 3: "RGB", 4: "CMYK"}[head.channels]
         inverted = head.channels == 4 and (head.orientation != 1 or _has_adobe_segment(data))
         for rows, planes in self._bands(out, mode, data, "jpeg", mode, ""):
-            out[rows] = _ink(planes, inverted, head.orientation) if head.channels == 4 else _three(planes)
+            if head.channels == 4:
+                out[rows] = _ink(planes, inverted, head.orientation)
+            else:
+                out[rows] = _three(planes)
         if head.scan_end and (strict or _is_level(planes[-1, -1], FILL)):
             longer = np.concatenate([data[: head.scan_end], LONGER_END])
             bands, longer_bands = (
-                self._bands(out, mode, file_bytes, "jpeg", mode, "") for file_bytes in (data, longer)
+                self._bands(out, mode, file_bytes, "jpeg", mode, "")
+                for file_bytes in (data, longer)
             )
             if not all(
-                np.array_equal(planes, again) for (_, planes), (_, again) in zip(bands, longer_bands, strict=True)
+                np.array_equal(planes, again)
+                for (_, planes), (_, again) in zip(bands, longer_bands, strict=True)
             ):
                 raise ImageError(SHORT_TEXT)
 
     def _png(self, data: Pixels, head: Head, out: NDArray[Any]) -> None:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
         parts, palette = _parts(data.data, has_palette=colour == INDEXED)
-        check_pixels(parts, out.shape[0], out.shape[1], SAMPLES[colour] * bits, interlace)  # Pillow does not
+        check_pixels(
+            parts, out.shape[0], out.shape[1], SAMPLES[colour] * bits, interlace
+        )  # Pillow does not
         stream = b"".join(parts)
 
         def fill(mode: str, order: str, convert: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
@@ -721,7 +892,11 @@ class _Pillow:
 
         if colour == INDEXED or bits < 8:
             colours: NDArray[Any] = _palette_colours(palette, bits)
-            fill("P", f"P;{bits}" if bits < 8 else "P", lambda values: np.take(colours, values, axis=0))
+            fill(
+                "P",
+                f"P;{bits}" if bits < 8 else "P",
+                lambda values: np.take(colours, values, axis=0),
+            )
         elif bits == 8:
             fill(*2 * ({0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}[colour],), _three)
         # Pillow keeps 8 bits of 16, the high or the low byte, so colours are read twice; gray with alpha are 4 bytes.
@@ -730,10 +905,15 @@ class _Pillow:
         elif colour == GRAY_WITH_ALPHA:
             fill("RGBA", "RGBA", lambda values: _three(_of(values.view(">u2"), out.dtype)))
         else:
-            mode = "RGB" if colour == TRUECOLOUR else "RGBA"
+            if colour == TRUECOLOUR:
+                mode = "RGB"
+            else:
+                mode = "RGBA"
             fill(mode, f"{mode};16B", _three)
             for rows, low in self._bands(out, mode, stream, "zip", f"{mode};16L", interlace):
-                out[rows] = _of(out[rows].astype(np.uint16) << np.uint16(8) | _three(low), out.dtype)
+                out[rows] = _of(
+                    out[rows].astype(np.uint16) << np.uint16(8) | _three(low), out.dtype
+                )
 
     def png_alpha(self, data: Pixels, head: Head) -> NDArray[Any]:
         """Return the transparency of a PNG, upright, uint8, or uint16 where its samples have 16 bits."""
@@ -751,7 +931,10 @@ class _Pillow:
                 out[rows] = convert(values)
 
         if colour in (GRAY_WITH_ALPHA, RGBA) and bits == 8:
-            fill(*2 * ("LA" if colour == GRAY_WITH_ALPHA else "RGBA",), lambda values: values[..., -1])
+            fill(
+                *2 * ("LA" if colour == GRAY_WITH_ALPHA else "RGBA",),
+                lambda values: values[..., -1],
+            )
         elif colour == GRAY_WITH_ALPHA:
             fill("RGBA", "RGBA", lambda values: values.view(">u2")[..., 1])
         elif colour == RGBA:
@@ -770,14 +953,23 @@ class _Pillow:
                 self._hide(data, head, numbers, out, opaque)
         return result
 
-    def _hide(self, data: Pixels, head: Head, key: NDArray[Any], out: NDArray[Any], opaque: int) -> None:
+    def _hide(
+        self, data: Pixels, head: Head, key: NDArray[Any], out: NDArray[Any], opaque: int
+    ) -> None:
         """Write 0 for the pixels of the one transparent colour of a PNG, else ``opaque``."""
-        pixels = self._decode(data, without_turn(head), "uint16" if head.bits > 8 else "uint8", strict=False)
-        step = 255 // (2**head.bits - 1) if head.bits < 8 else 1
+        pixels = self._decode(
+            data, without_turn(head), "uint16" if head.bits > 8 else "uint8", strict=False
+        )
+        if head.bits < 8:
+            step = 255 // (2**head.bits - 1)
+        else:
+            step = 1
         matches = (pixels[..., : len(key)] == key * step).all(axis=2)
         out[:] = np.where(matches, 0, opaque)
 
-    def _bands(self, out: Pixels, mode: str, data: Any, *decoder: Any) -> Iterator[tuple[slice, NDArray[Any]]]:
+    def _bands(
+        self, out: Pixels, mode: str, data: Any, *decoder: Any
+    ) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Give the rows of an image as arrays, some at a time: as one array they would be copied twice."""
         height, width = out.shape[:2]
         image = self._library.frombytes(mode, (width, height), data, *decoder)
@@ -822,7 +1014,9 @@ def _convert(
 
 def _of(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return values of 16 bits in a dtype."""
-    return _eight(values) if dtype == np.uint8 else values
+    if dtype == np.uint8:
+        return _eight(values)
+    return values
 
 
 def _eight(values: NDArray[Any]) -> NDArray[Any]:
@@ -850,7 +1044,10 @@ def _ink(planes: NDArray[Any], inverted: bool, orientation: int) -> NDArray[Any]
     if not inverted:
         planes = 255 - planes
     colours, black = planes[..., :3].astype(np.uint16), planes[..., 3:].astype(np.uint16)
-    ink = colours * black // 255 if orientation == 1 else black - ((255 - colours) * black >> 8)
+    if orientation == 1:
+        ink = colours * black // 255
+    else:
+        ink = black - ((255 - colours) * black >> 8)
     return ink.astype(np.uint8)
 
 
@@ -862,7 +1059,11 @@ def _has_adobe_segment(data: Pixels) -> bool:
             place += 1
             continue
         length = view[place + 2] << 8 | view[place + 3]
-        if view[place + 1] == APP14 and length >= 14 and bytes(view[place + 4 : place + 9]) == b"Adobe":
+        if (
+            view[place + 1] == APP14
+            and length >= 14
+            and bytes(view[place + 4 : place + 9]) == b"Adobe"
+        ):
             return True
         place += 2 + length
     return False
@@ -880,7 +1081,9 @@ def _parts(view: memoryview, has_palette: bool) -> tuple[list[memoryview], memor
         end = place + 8 + length
         if name == b"IDAT" or (name == b"PLTE" and has_palette):
             if zlib.crc32(view[place + 4 : end]) != int.from_bytes(view[end : end + 4], "big"):
-                raise ImageError(f"the checksum of its chunk {name.decode()} is wrong: the bytes changed")
+                raise ImageError(
+                    f"the checksum of its chunk {name.decode()} is wrong: the bytes changed"
+                )
             if name == b"PLTE":
                 palette = view[place + 8 : end]
             else:
@@ -904,7 +1107,9 @@ def _palette_colours(palette: memoryview, bits: int) -> Pixels:
     if len(palette) == 0:
         levels = np.arange(256, dtype=np.uint8) * np.uint8(255 // (2**bits - 1))
         return np.repeat(levels[:, None], 3, axis=1)
-    colours = np.zeros((256, 3), np.uint8)  # a value that the palette does not have is black, as in libpng
+    colours = np.zeros(
+        (256, 3), np.uint8
+    )  # a value that the palette does not have is black, as in libpng
     colours[: len(palette) // 3] = np.frombuffer(palette, np.uint8).reshape(-1, 3)
     return colours
 
@@ -925,4 +1130,6 @@ def _to_stored_order(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     """Return an image that is upright as it is stored, a view, of an EXIF orientation (EXIF 2.32, section 4.6.4)."""
     is_mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
     pixels = pixels[:: -1 if upside_down else 1, :: -1 if is_mirrored else 1]
-    return pixels.transpose(1, 0, 2) if orientation >= 5 else pixels
+    if orientation >= 5:
+        return pixels.transpose(1, 0, 2)
+    return pixels

@@ -34,9 +34,14 @@ def how(*, takes_files: bool = True) -> str:
     """
     native, problem = _open(os.getpid(), decode.library_folder())
     if native is not None and not takes_files:
-        native, problem = None, "the core decodes to 8 bits, RGB, GRAY or RGBA, and does all ops up to one size"
+        native, problem = (
+            None,
+            "the core decodes to 8 bits, RGB, GRAY or RGBA, and does all ops up to one size",
+        )
     name = decode.codec() or "none"
-    return f"{name}, called by the core" if native is not None else f"{name}, called by Python: {problem}"
+    if native is not None:
+        return f"{name}, called by the core"
+    return f"{name}, called by Python: {problem}"
 
 
 @cache

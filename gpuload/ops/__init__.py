@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     from gpuload.ops.pad import Pad
     from gpuload.ops.padto import PadTo
     from gpuload.ops.perspective import Perspective
-    from gpuload.ops.policies import AugMix, AutoAugment, RandAugment, TimmAugment, TrivialAugmentWide
+    from gpuload.ops.policies import (
+        AugMix,
+        AutoAugment,
+        RandAugment,
+        TimmAugment,
+        TrivialAugmentWide,
+    )
     from gpuload.ops.python import Python
     from gpuload.ops.randomresize import RandomResize
     from gpuload.ops.resize import RandomResizedCrop, Resize

@@ -33,7 +33,9 @@ class RowAddresses:
         shape: of a row.
     """
 
-    def __init__(self, addresses: Addresses, words: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, addresses: Addresses, words: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
         self.addresses, self.words, self.dtype, self.row_shape = addresses, words, dtype, shape
 
     def __len__(self) -> int:
@@ -42,7 +44,9 @@ class RowAddresses:
     def __getitem__(self, rows: slice) -> RowAddresses:
         """Return some of the rows, as a batch of their own."""
         begin, end, _ = rows.indices(len(self))
-        return RowAddresses(self.addresses[begin:end], self.words[2 * begin : 2 * end], self.dtype, self.row_shape)
+        return RowAddresses(
+            self.addresses[begin:end], self.words[2 * begin : 2 * end], self.dtype, self.row_shape
+        )
 
     def gather(self, xp: ModuleType) -> Any:
         """Return the rows as an array ``[n, *shape]`` of their own."""
@@ -72,7 +76,10 @@ def word_bytes(row_bytes: int, *addresses: Addresses) -> int:
     """Return the largest word in which rows of so many bytes at these addresses can be copied."""
     bits = row_bytes
     for numbers in addresses:
-        bits |= int(np.bitwise_or.reduce(numbers)) if numbers.size else 0
+        if numbers.size:
+            bits |= int(np.bitwise_or.reduce(numbers))
+        else:
+            bits |= 0
     return next(size for size in WORD_BYTES if bits % size == 0)
 
 
@@ -80,5 +87,7 @@ def _launch(origins: Any, targets: Any, out: Any, row_bytes: int, size: int, cou
     num_words = row_bytes // size
     blocks = -(-num_words // cuda.THREADS)
     device.kernel(cuda.rows(size), "rows")(
-        (blocks * count,), (cuda.THREADS,), (origins, targets, out, np.int64(num_words), np.int32(blocks))
+        (blocks * count,),
+        (cuda.THREADS,),
+        (origins, targets, out, np.int64(num_words), np.int32(blocks)),
     )

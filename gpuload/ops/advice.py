@@ -45,7 +45,10 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
     yield from filter(None, (_unmarked_slices(graph), _blended_masks(graph)))
     for place, on in enumerate(graph.targets):
         for name in on:
-            line = graph.op_on(place, name).advice(graph.before(place)[name]) if name in graph.before(place) else None
+            if name in graph.before(place):
+                line = graph.op_on(place, name).advice(graph.before(place)[name])
+            else:
+                line = None
             if line is not None:
                 yield line
 
@@ -57,22 +60,37 @@ def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    steps = {name: (name,) for name in graph.spec_in.names}  # equal fields begin as one and pass through the same ops
+    steps = {
+        name: (name,) for name in graph.spec_in.names
+    }  # equal fields begin as one and pass through the same ops
     last_draw: dict[str, Op] = {}
-    for place, (op, on, fields) in enumerate(zip(graph.ops, graph.targets, graph.outputs, strict=True)):
+    for place, (op, on, fields) in enumerate(
+        zip(graph.ops, graph.targets, graph.outputs, strict=True)
+    ):
         originals = {name: first for name in fields if (first := op.original(name, on)) != name}
         if originals:
             steps |= {name: steps[first] for name, first in originals.items()}
-            last_draw |= {name: last_draw[first] for name, first in originals.items() if first in last_draw}
+            last_draw |= {
+                name: last_draw[first] for name, first in originals.items() if first in last_draw
+            }
             continue
         for name in fields:
-            twin = name if op.joint else repr(graph.op_on(place, name))
+            if op.joint:
+                twin = name
+            else:
+                twin = repr(graph.op_on(place, name))
             steps[name] = (*steps.get(name, ()), f"{place} {twin}")
-        last_draw |= dict.fromkeys(fields, op) if op.is_random else {}
+        if op.is_random:
+            last_draw |= dict.fromkeys(fields, op)
+        else:
+            last_draw |= {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         groups.setdefault(steps[name], []).append(name)
-    views = next((tuple(group) for group in groups.values() if len(group) > 1 and group[0] in last_draw), None)
+    views = next(
+        (tuple(group) for group in groups.values() if len(group) > 1 and group[0] in last_draw),
+        None,
+    )
     if views is None:
         return None
     return (
@@ -111,20 +129,32 @@ def _wrong_order(graph: Graph) -> str | None:
 
 def _wrong_levels(graph: Graph) -> str | None:
     """Return a warning about the first op that takes levels, 0 to 255 say, for 0 to 1; None if none does."""
-    casts: dict[str, tuple[Op, Field]] = {}  # for each field of such levels the cast, and the field before it
+    casts: dict[
+        str, tuple[Op, Field]
+    ] = {}  # for each field of such levels the cast, and the field before it
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before, after = graph.before(place), graph.specs[place]
         for name in on:
-            if name in casts and op.takes_parts and before[name].dtype.kind == "f" and not before[name].is_marked:
+            if (
+                name in casts
+                and op.takes_parts
+                and before[name].dtype.kind == "f"
+                and not before[name].is_marked
+            ):
                 cast, field = casts[name]
-                bytes_too = f"leave {type(cast).__name__} out, or " if field.dtype == "uint8" else ""
+                if field.dtype == "uint8":
+                    bytes_too = f"leave {type(cast).__name__} out, or "
+                else:
+                    bytes_too = ""
                 return (
                     f"{op} takes 0 for black and 1 for white; cause: before it {cast} makes floating-point numbers of "
                     f"{field}, and leaves their levels; remedy: {bytes_too}write {images.to_parts(field)} in its place"
                 )
         scales = op.centers or op.calls_python or type(op).__name__ == "Normalize"
         origins = {name: op.original(name, on) for name in graph.outputs[place]}
-        levels = {name: casts[first] for name, first in origins.items() if first in casts and not scales}
+        levels = {
+            name: casts[first] for name, first in origins.items() if first in casts and not scales
+        }
         if type(op).__name__ == "Cast":
             levels |= {name: (op, before[name]) for name in on if before[name].dtype.kind in "ui"}
         casts = {name: cast for name, cast in casts.items() if name not in origins} | {
@@ -137,7 +167,10 @@ def _unmarked_slices(graph: Graph) -> str | None:
     """Return a warning about the first array of three axes that an op moves as an image of many channels, or None."""
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         for field in (graph.before(place)[name] for name in on if name in graph.before(place)):
-            hint = images.slices_hint(field) if op.moves_pixels and not field.is_marked else ""
+            if op.moves_pixels and not field.is_marked:
+                hint = images.slices_hint(field)
+            else:
+                hint = ""
             if hint:
                 return (
                     f"{op} takes the axes of {field} for height, width and {(field.shape or ())[-1]} channels; cause: "
@@ -153,9 +186,21 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    moving = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
-    functions = [op.calls_python or op.needs_dali for op in graph.ops]  # of which nobody knows what they move
-    by_function = {name for is_function, on in zip(functions, graph.targets, strict=True) if is_function for name in on}
+    moving = {
+        name
+        for op, on in zip(graph.ops, graph.targets, strict=True)
+        if op.moves_pixels
+        for name in on
+    }
+    functions = [
+        op.calls_python or op.needs_dali for op in graph.ops
+    ]  # of which nobody knows what they move
+    by_function = {
+        name
+        for is_function, on in zip(functions, graph.targets, strict=True)
+        if is_function
+        for name in on
+    }
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before, image = graph.before(place), on[0]
         # Boxes and points cannot be named in on=, so that several fields there say nothing of them.
@@ -164,19 +209,30 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
             continue
         roles: dict[str, list[Field]] = {}
         for field in before:
-            role = beside.role(field, before[image], graph.roles) if field.name in names else ""
+            if field.name in names:
+                role = beside.role(field, before[image], graph.roles)
+            else:
+                role = ""
             stays = field.name not in (by_function if role in beside.PLACES else moving)
-            if role not in ("", beside.LABEL) and stays and not (graph.choices[place] and role not in beside.PLACES):
+            if (
+                role not in ("", beside.LABEL)
+                and stays
+                and not (graph.choices[place] and role not in beside.PLACES)
+            ):
                 roles.setdefault(role, []).append(field)
         if roles:
-            fields = [field.name for field in before if any(field in group for group in roles.values())]
+            fields = [
+                field.name for field in before if any(field in group for group in roles.values())
+            ]
             forms = "; ".join(_form(role, group, image) for role, group in roles.items())
             return (
                 f"{op} moves the pixels of field {image!r}, and those of {fields} beside it stay where they are; "
                 f"cause: nothing says that they belong to the image; remedy: {forms}, so that one draw serves all; or "
                 f"{_as_meant(before, image, fields)}"
             )
-    return _left_rows(graph, [name for name in names if name not in {name for on in graph.targets for name in on}])
+    return _left_rows(
+        graph, [name for name in names if name not in {name for on in graph.targets for name in on}]
+    )
 
 
 def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
@@ -191,12 +247,19 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
         return None
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before = graph.before(place)
-        targets = [name for name in on if name in views] if op.moves_pixels else []
+        if op.moves_pixels:
+            targets = [name for name in on if name in views]
+        else:
+            targets = []
         if targets and image in before:
             roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
             places = (*beside.PLACES, MASK)
-            belong = [field.name for field in before if field.is_marked or roles[field.name] in places]
-            fields = [name for name in belong if name in names and name not in on and name not in views]
+            belong = [
+                field.name for field in before if field.is_marked or roles[field.name] in places
+            ]
+            fields = [
+                name for name in belong if name in names and name not in on and name not in views
+            ]
             if fields:
                 return (
                     f"{op} moves the pixels of {targets}, and {fields} beside it stay as they are beside {image!r}; "
@@ -204,7 +267,11 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
                     f"{image!r} in place of {targets[0]!r}, and mark what belongs to it; or leave {fields} out of "
                     "output="
                 )
-        views |= {name for name in graph.outputs[place] if op.original(name, on) in (image, *views) and name != image}
+        views |= {
+            name
+            for name in graph.outputs[place]
+            if op.original(name, on) in (image, *views) and name != image
+        }
     return None
 
 
@@ -220,11 +287,17 @@ def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
         image, order = beside.image_name(before), getattr(op, "order", ())
         if type(op).__name__ != "Transpose" or image not in on or before[image].is_volume:
             continue
-        first = int(before[image].is_channels_first)  # the axis of the height; that of the width is the next
+        first = int(
+            before[image].is_channels_first
+        )  # the axis of the height; that of the width is the next
         if len(order) < 2 or order.index(first) < order.index(first + 1):
             continue
         roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
-        belong = [field for field in before if field.is_marked or roles[field.name] not in ("", beside.LABEL)]
+        belong = [
+            field
+            for field in before
+            if field.is_marked or roles[field.name] not in ("", beside.LABEL)
+        ]
         fields = [field for field in belong if field.name in names and field.name not in on]
         if fields:
             return (
@@ -297,8 +370,13 @@ def _form(role: str, fields: Sequence[Field], image: str) -> str:
         return f"on={(image, *(field.name for field in fields))}"
     text = f"source.mark({', '.join(f'{field.name}={marks[role]!r}' for field in fields)}){alternatives.get(role, '')}"
     flat = next((field for field in fields if role == MASK and len(field.shape or ()) == 2), None)
-    reshape = f", with {images.to_three_axes(flat)} before it" if flat is not None else ""
-    return text + reshape if role != MASK else f"{text}{reshape}, or on={(image, *(field.name for field in fields))}"
+    if flat is not None:
+        reshape = f", with {images.to_three_axes(flat)} before it"
+    else:
+        reshape = ""
+    if role != MASK:
+        return text + reshape
+    return f"{text}{reshape}, or on={(image, *(field.name for field in fields))}"
 
 
 def _form_of_scaled(fields: Sequence[Field], image: str) -> str:
@@ -319,7 +397,9 @@ def _form_of_scaled(fields: Sequence[Field], image: str) -> str:
 
 def _as_meant(spec: Spec, image: str, fields: Sequence[str]) -> str:
     """Return how to say that fields stay as they are."""
-    return f"on={image!r}, if that is what you mean" if beside.IMAGE in spec else f"leave {fields} out of output="
+    if beside.IMAGE in spec:
+        return f"on={image!r}, if that is what you mean"
+    return f"leave {fields} out of output="
 
 
 def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
@@ -331,7 +411,9 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    targets_of_mixes = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.mixes for name in on}
+    targets_of_mixes = {
+        name for op, on in zip(graph.ops, graph.targets, strict=True) if op.mixes for name in on
+    }
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         if not op.mixes or (graph.choices[place] and op.moves_pixels):
             continue
@@ -343,7 +425,9 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
         else:
             fields = [field for field in fields if field.name not in targets_of_mixes]
         numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
-        if op.moves_pixels:  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
+        if (
+            op.moves_pixels
+        ):  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
             numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
         elif len(on) == 1:  # where no label is mixed with the image, a text may be it
             numbers += [field for field in fields if _is_text(field)]
@@ -365,7 +449,9 @@ def _is_left_behind(graph: Graph, place: int, field: Field) -> bool:
     return has_rows or beside.role(field, before[image], graph.roles) not in ("", beside.LABEL)
 
 
-def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]) -> Iterator[str]:
+def _forms_to_mix(
+    graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]
+) -> Iterator[str]:
     """Give how to say what becomes of numbers beside the image of an op that mixes.
 
     Args:
@@ -378,7 +464,10 @@ def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: S
     roles = {field.name: beside.role(field, before[targets[0]], graph.roles) for field in numbers}
     classes = [field.name for field in numbers if field.shape == () and field.dtype.kind in "ui"]
     if classes and not op.moves_pixels:
-        with_image = "" if beside.IMAGE in before else f" and on={(*targets, classes[0])}"
+        if beside.IMAGE in before:
+            with_image = ""
+        else:
+            with_image = f" and on={(*targets, classes[0])}"
         yield f"gl.ops.OneHot(10, on={classes[0]!r}){with_image}, with the number of classes, for one that is a label"
     words = next((field.name for field in numbers if _is_text(field)), None)
     if words is not None:
@@ -398,7 +487,10 @@ def _forms_to_mix(graph: Graph, place: int, targets: tuple[str, ...], numbers: S
     if mixable_names and not op.moves_pixels:
         yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
     can_say_it = beside.IMAGE in before and not graph.choices[place]
-    keep = f", or write on={_on(targets)}, to keep them" if can_say_it else ""
+    if can_say_it:
+        keep = f", or write on={_on(targets)}, to keep them"
+    else:
+        keep = ""
     yield f"leave those that are no target out of output={keep}"
 
 
@@ -422,10 +514,16 @@ def _blended_masks(graph: Graph) -> str | None:
         before = graph.before(place)
         image = beside.image_name(before) or on[0]
         for field in (before[name] for name in on if name in before and image in before):
-            is_map = (field.name, MASK) in graph.roles and not field.is_marked  # by Decode("LABELS")
+            is_map = (
+                field.name,
+                MASK,
+            ) in graph.roles and not field.is_marked  # by Decode("LABELS")
             is_mask = is_map or beside.role(field, before[image], graph.roles) == MASK
             if is_mask and _blends(op, field.name):
-                only_mask = " beside its image, interpolation='nearest' for one alone" if op.moves_pixels else ""
+                if op.moves_pixels:
+                    only_mask = " beside its image, interpolation='nearest' for one alone"
+                else:
+                    only_mask = ""
                 return (
                     f"{op} blends the numbers of field {field.name!r}, {field}, which makes others of "
                     "classes; cause: nothing says whether they are a mask or an image; remedy: "
@@ -443,7 +541,10 @@ def _blended_masks(graph: Graph) -> str | None:
             if op.moves_pixels:
                 remedy = "move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter"
             form = f"; source.mark({field.name}='HWC') for an image of its own"
-            image_form = "" if field.is_marked else form
+            if field.is_marked:
+                image_form = ""
+            else:
+                image_form = form
             return (
                 f"{op} changes the numbers of field {field.name!r}, {field}, as colours, which makes "
                 "others of classes; cause: on= names it, and it is, or looks like, a mask; "
@@ -457,8 +558,14 @@ def _blends(op: Op, name: str) -> bool:
     inner: Sequence[Op] = getattr(op, "inner", ())
     interpolation = getattr(op, "interpolation", None)
     if isinstance(interpolation, dict):
-        interpolation = None if name in interpolation else "linear"
-    makes_numbers = interpolation not in (None, "nearest") or type(op).__name__ in ("MixUp", "GaussianBlur")
+        if name in interpolation:
+            interpolation = None
+        else:
+            interpolation = "linear"
+    makes_numbers = interpolation not in (None, "nearest") or type(op).__name__ in (
+        "MixUp",
+        "GaussianBlur",
+    )
     return makes_numbers or any(_blends(part, name) for part in inner)
 
 
@@ -475,7 +582,10 @@ def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
     rows = [field.name for field in fields if not field.is_marked and not field.encoded]
     if boxes is None or op is None or not rows:
         return None
-    on = boxes if type(op).__name__ == "CleanBoxes" else "image"
+    if type(op).__name__ == "CleanBoxes":
+        on = boxes
+    else:
+        on = "image"
     return (
         f"{op} drops boxes of field {boxes!r}, and the rows of {rows} beside it stay; cause: nothing says that they "
         f"have a row for each box; remedy: source.mark({rows[0]}='with boxes'), so that they go with them, or "

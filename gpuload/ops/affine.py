@@ -63,13 +63,19 @@ class Affine(Warp):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``matrix``, float32 ``[N, 6]``."""
-        shear = self.shear if isinstance(self.shear, tuple) else (self.shear,)
+        if isinstance(self.shear, tuple):
+            shear = self.shear
+        else:
+            shear = (self.shear,)
         return {
             "matrix": matrices(
                 arguments.between(self.degrees, u[:, 0]),
                 _distance(self.translate, u[:, 1:3], size),
                 arguments.between(self.scale, u[:, 3]),
-                np.stack([arguments.between(shear[:2], u[:, 4]), arguments.between(shear[2:], u[:, 5])], axis=1),
+                np.stack(
+                    [arguments.between(shear[:2], u[:, 4]), arguments.between(shear[2:], u[:, 5])],
+                    axis=1,
+                ),
             )
         }
 
@@ -104,7 +110,9 @@ class Shear(Warp):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``matrix``, float32 ``[N, 6]``."""
-        shear = np.stack([arguments.between(self.x, u[:, 0]), arguments.between(self.y, u[:, 1])], axis=1)
+        shear = np.stack(
+            [arguments.between(self.x, u[:, 0]), arguments.between(self.y, u[:, 1])], axis=1
+        )
         return {"matrix": matrices(np.zeros(len(u)), shear=shear)}
 
 
@@ -144,7 +152,10 @@ class Translate(Warp):
 
 
 def matrices(
-    angle: Numbers, distance: Numbers | None = None, scale: Numbers | None = None, shear: Numbers | None = None
+    angle: Numbers,
+    distance: Numbers | None = None,
+    scale: Numbers | None = None,
+    shear: Numbers | None = None,
 ) -> NDArray[np.float32]:
     """Return the matrices by which `ops.warp` takes pixels, float32 ``[N, 6]``.
 
@@ -194,5 +205,7 @@ def _shear(op: Any, name: str, value: Any) -> tuple[float, ...]:
     if isinstance(angles, tuple) and len(angles) == 4:
         return *_angles(op, name, angles[:2]), *_angles(op, name, angles[2:])
     if isinstance(angles, tuple) and len(angles) != 2:
-        raise arguments.refuse(op, name, value, "one angle, two along x, or two along x and two along y")
+        raise arguments.refuse(
+            op, name, value, "one angle, two along x, or two along x and two along y"
+        )
     return *_angles(op, name, angles), 0.0, 0.0

@@ -30,7 +30,9 @@ from gpuload.ops.walk import Walk
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
-Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, records along the first axis
+Draw = dict[
+    str, NDArray[Any]
+]  # per argument one int32 or float32 array, records along the first axis
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
 Points = NDArray[np.float64]  # [M, 2], x and y in pixels
 Boxes = NDArray[np.float64]  # [M, 4], left, top, right, bottom in pixels
@@ -207,10 +209,16 @@ class Op:
         """
         defaults = {argument.name: argument.default for argument in fields(self)}
         by_field = {
-            argument: value for argument in self.per_field if isinstance(value := getattr(self, argument), dict)
+            argument: value
+            for argument in self.per_field
+            if isinstance(value := getattr(self, argument), dict)
         }
-        changes = {argument: values.get(name, defaults[argument]) for argument, values in by_field.items()}
-        return replace(self, **changes) if changes else self
+        changes = {
+            argument: values.get(name, defaults[argument]) for argument, values in by_field.items()
+        }
+        if changes:
+            return replace(self, **changes)
+        return self
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the names of the fields that the op acts on.
@@ -234,7 +242,10 @@ class Op:
         unmarked = tuple(field.name for field in spec if not field.is_marked)
         if len(unmarked) == 1:
             return unmarked
-        likely = next((field.name for field in spec if not field.is_marked and field.may_be_image), spec.names[0])
+        likely = next(
+            (field.name for field in spec if not field.is_marked and field.may_be_image),
+            spec.names[0],
+        )
         raise SpecError(
             f"{self}: which of the fields {list(spec.names)} it acts on",
             cause=f"{WITHOUT_ON}; here none is named 'image', and there is more than one",
@@ -259,7 +270,10 @@ class Op:
         names = self.targets(spec)
         for argument in self.per_field:
             value = getattr(self, argument)
-            extra = sorted(set(value) - set(names)) if isinstance(value, dict) else []
+            if isinstance(value, dict):
+                extra = sorted(set(value) - set(names))
+            else:
+                extra = []
             if extra:
                 raise SpecError(
                     f"{self}: {argument} names the fields {extra}",
@@ -350,11 +364,15 @@ class Op:
         Boxes are cut off at the border of the image behind the op afterwards. See ``move_points`` for the arguments.
         """
         left, top, right, bottom = corners.T
-        points = np.stack([left, top, right, top, right, bottom, left, bottom], axis=1).reshape(-1, 2)
+        points = np.stack([left, top, right, top, right, bottom, left, bottom], axis=1).reshape(
+            -1, 2
+        )
         places = self.move_points(points, draw, size).reshape(-1, 4, 2)
         return np.concatenate([places.min(axis=1), places.max(axis=1)], axis=1)
 
-    def mover(self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]) -> Op | None:
+    def mover(
+        self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]
+    ) -> Op | None:
         """Return an op that moves all that is marked beside an image, where it cannot go field by field; else None.
 
         Args:
@@ -377,7 +395,10 @@ class Op:
         changes: dict[str, Any] = {}
         for argument in self.per_field:
             value = getattr(self, argument)
-            by_name = dict(value) if isinstance(value, dict) else dict.fromkeys(targets, value)
+            if isinstance(value, dict):
+                by_name = dict(value)
+            else:
+                by_name = dict.fromkeys(targets, value)
             if argument == "interpolation":
                 by_name = {**dict.fromkeys(masks, "nearest"), **by_name}
             changes[argument] = by_name
@@ -408,7 +429,9 @@ class Op:
             return self.array(xp, x, draw)
         results = self._rows(xp, x, draw)
         are_alike = len({(result.shape, result.dtype) for result in results}) == 1
-        return xp.stack(results) if are_alike and not isinstance(x, VARYING) else results
+        if are_alike and not isinstance(x, VARYING):
+            return xp.stack(results)
+        return results
 
     def _rows(self, xp: ModuleType, x: Any, draw: Draw) -> list[Any]:
         """Return the array form of each row; a ``RowError`` counts from the first row of the batch."""
@@ -422,7 +445,9 @@ class Op:
         except RowError as error:
             raise error.shift_rows(row) from None
 
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """The array form of an op that is ``joint``, for some records.
 
         Args:
@@ -489,7 +514,9 @@ class Op:
         """Return the draw by which the op does to the region alone the same as by ``draw`` to the whole image."""
         raise NotImplementedError
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """The same in DALI. An op without this form, and all behind it, run in their array forms behind DALI.
 
         Args:
@@ -501,7 +528,9 @@ class Op:
         """
         raise NotImplementedError
 
-    def lower_fields(self, dali: ModuleType, nodes: dict[str, Any], draw: Draw, *, after: Spec) -> dict[str, Any]:
+    def lower_fields(
+        self, dali: ModuleType, nodes: dict[str, Any], draw: Draw, *, after: Spec
+    ) -> dict[str, Any]:
         """The same as ``array_fields`` in DALI, for an op that is joint.
 
         Args:
@@ -521,7 +550,14 @@ class Op:
         return None
 
     def lower_with_mirror(
-        self, dali: ModuleType, x: Any, mirror: Any, draw: dict[str, Any], *, field: Field, device: str
+        self,
+        dali: ModuleType,
+        x: Any,
+        mirror: Any,
+        draw: dict[str, Any],
+        *,
+        field: Field,
+        device: str,
     ) -> Any:
         """The same in DALI of images that are mirrored left to right before, in one pass over them.
 
@@ -583,7 +619,10 @@ def streams(ops: Sequence[Op]) -> list[int]:
 
     The stream is the first 8 bytes, little-endian, of SHA-256 of the op's label.
     """
-    return [int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "little") for label in labels(ops)]
+    return [
+        int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "little")
+        for label in labels(ops)
+    ]
 
 
 def labels(ops: Sequence[Op]) -> list[str]:

@@ -65,7 +65,9 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     if stated_role in (LABEL, MASK):
         return stated_role
     if field.encoded:
-        return IMAGE if image.encoded or image.may_be_image else ""
+        if image.encoded or image.may_be_image:
+            return IMAGE
+        return ""
     if field.dtype.kind not in NUMBERS:
         return ""
     size = _size(image)
@@ -74,7 +76,11 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
     if _is_scaled(field, size):
         return SCALED
     if size is not None and _size(field, len(size)) == size:
-        is_mask = stated_role != IMAGE and field.dtype.kind in "bui" and _num_channels(field, len(size)) == 1
+        is_mask = (
+            stated_role != IMAGE
+            and field.dtype.kind in "bui"
+            and _num_channels(field, len(size)) == 1
+        )
         return MASK if is_mask else IMAGE
     return _role_of_places(field)
 
@@ -89,7 +95,10 @@ def roles_before(spec: Spec, ops: Sequence[Op]) -> dict[str, str]:
     roles = {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
     for op in ops:
         on = (op.on,) if isinstance(op.on, str) else op.on
-        usual = LABEL if type(op).__name__ == "OneHot" else IMAGE
+        if type(op).__name__ == "OneHot":
+            usual = LABEL
+        else:
+            usual = IMAGE
         roles = roles_behind(op, on or (usual,), spec, roles)
     return {name: role for name, role in roles.items() if name in spec}
 
@@ -137,7 +146,10 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
         roles: what these are, see ``roles_behind``.
     """
     field = next((spec[name] for name in on if roles.get(name) == ALPHA), None)
-    culprit = _changes_alpha(op) if field is not None else None
+    if field is not None:
+        culprit = _changes_alpha(op)
+    else:
+        culprit = None
     if field is None or culprit is None or field.is_marked:
         return
     name, white = field.name, np.iinfo(field.dtype).max if field.dtype.kind == "u" else 1
@@ -164,8 +176,12 @@ def _changes_alpha(op: Op) -> Op | None:
     if inner:
         return next(filter(None, map(_changes_alpha, inner)), None)
     if type(op).__name__ == "Normalize":  # a scale is one for all channels
-        return op if op.centers and not np.ndim(getattr(op, "mean", 0)) else None
-    return op if changes_colours(op) or type(op).__name__ == "ChannelShuffle" else None
+        if op.centers and not np.ndim(getattr(op, "mean", 0)):
+            return op
+        return None
+    if changes_colours(op) or type(op).__name__ == "ChannelShuffle":
+        return op
+    return None
 
 
 def names_fields(op: Op, spec: Spec) -> bool:
@@ -250,13 +266,20 @@ def _size(field: Field, num_sides: int | None = None) -> Shape | None:
         num_sides: 3 beside slices, where three axes are those of a mask; by the field itself if left out.
     """
     shape = field.shape
-    if field.encoded or field.dtype.kind not in NUMBERS or shape is None or len(shape) not in (2, 3, 4):
+    if (
+        field.encoded
+        or field.dtype.kind not in NUMBERS
+        or shape is None
+        or len(shape) not in (2, 3, 4)
+    ):
         return None
     if num_sides == 3 or (num_sides is None and field.is_volume):
         return shape[:3] if len(shape) > 2 else None
     if len(shape) == 2:
         return None if field.ragged else shape
-    return shape[1:] if field.is_channels_first else shape[:2]
+    if field.is_channels_first:
+        return shape[1:]
+    return shape[:2]
 
 
 def _num_channels(field: Field, num_sides: int) -> int | None:
@@ -264,4 +287,6 @@ def _num_channels(field: Field, num_sides: int) -> int | None:
     shape = field.shape or ()
     if len(shape) == num_sides:
         return 1
-    return shape[0] if field.is_channels_first else shape[num_sides]
+    if field.is_channels_first:
+        return shape[0]
+    return shape[num_sides]

@@ -54,8 +54,12 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }
 }
 """
-BLUR_DOWN = MEAN + BLUR.replace("PART", "at(image, mirrored(y + tap - taps / 2, image.height), x, channel)")
-BLUR_ACROSS = MEAN + BLUR.replace("PART", "at(image, y, mirrored(x + tap - taps / 2, image.width), channel)")
+BLUR_DOWN = MEAN + BLUR.replace(
+    "PART", "at(image, mirrored(y + tap - taps / 2, image.height), x, channel)"
+)
+BLUR_ACROSS = MEAN + BLUR.replace(
+    "PART", "at(image, y, mirrored(x + tap - taps / 2, image.width), channel)"
+)
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,15 @@ class GaussianBlur(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pair = self.kernel if isinstance(self.kernel, (tuple, list)) else (self.kernel, self.kernel)
+        if isinstance(self.kernel, (tuple, list)):
+            pair = self.kernel
+        else:
+            pair = (self.kernel, self.kernel)
         sides = tuple(arguments.whole(self, "kernel", side) for side in pair)
         if len(sides) != 2 or not all(side % 2 for side in sides):
-            raise arguments.refuse(self, "kernel", self.kernel, "an odd number of pixels, or two, along x and along y")
+            raise arguments.refuse(
+                self, "kernel", self.kernel, "an odd number of pixels, or two, along x and along y"
+            )
         sigma = arguments.amounts(self, "sigma", self.sigma)
         if sigma[0] <= 0:
             raise arguments.refuse(self, "sigma", self.sigma, "more than 0")
@@ -96,8 +105,13 @@ class GaussianBlur(Op):
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         shape = images.image(self, field)
-        images.check_dtype(self, field, LINEAR_DTYPES, f"images are blurred as {', '.join(LINEAR_DTYPES)}")
-        sides = [side if length is None else length for side, length in zip(self._window, shape[:2], strict=True)]
+        images.check_dtype(
+            self, field, LINEAR_DTYPES, f"images are blurred as {', '.join(LINEAR_DTYPES)}"
+        )
+        sides = [
+            side if length is None else length
+            for side, length in zip(self._window, shape[:2], strict=True)
+        ]
         if (np.array(sides) <= self._reach).any():
             raise self._too_small(f"field {field.name!r} has images of", np.array(sides))
         return field.with_(shape=shape, axes="HWC")
@@ -112,7 +126,9 @@ class GaussianBlur(Op):
         # An image that is not to be blurred gets the window in which its middle pixel alone counts.
         sigma[u[:, 0] >= self.p] = 0
         by_side = {side: weights(sigma, side) for side in set(self._window)}
-        return {name: by_side[side] for name, side in zip(("down", "across"), self._window, strict=True)}
+        return {
+            name: by_side[side] for name, side in zip(("down", "across"), self._window, strict=True)
+        }
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, blurred."""
@@ -137,12 +153,17 @@ class GaussianBlur(Op):
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
-        return _blur_row if core.native is not None else None
+        if core.native is not None:
+            return _blur_row
+        return None
 
     @property
     def _window(self) -> tuple[int, int]:
         """Height and width of the window, pixels."""
-        across, down = self.kernel if isinstance(self.kernel, tuple) else (self.kernel, self.kernel)
+        if isinstance(self.kernel, tuple):
+            across, down = self.kernel
+        else:
+            across, down = (self.kernel, self.kernel)
         return down, across
 
     @property
@@ -198,8 +219,14 @@ def blur(xp: ModuleType, x: Any, down: Weights, across: Weights) -> Any:
         # In the order of the core and of the kernel, each product and sum rounded to float32: all three are equal bit
         # for bit.
         for tap, weight in enumerate(line):
-            part = longer[tap : tap + length] if axis == 0 else longer[:, tap : tap + length]
-            total = part * weight if total is None else total + part * weight
+            if axis == 0:
+                part = longer[tap : tap + length]
+            else:
+                part = longer[:, tap : tap + length]
+            if total is None:
+                total = part * weight
+            else:
+                total = total + part * weight
         result = total
     return result
 

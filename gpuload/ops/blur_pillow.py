@@ -45,7 +45,9 @@ def box(sigma: float) -> tuple[int, int, int]:
 
     Weights are whole numbers of 2**-24. A box whose middle pixel has all the weight changes nothing.
     """
-    whole, weight, edge_weight = (int(numbers[0]) for numbers in boxes(np.array([sigma], np.float64)))
+    whole, weight, edge_weight = (
+        int(numbers[0]) for numbers in boxes(np.array([sigma], np.float64))
+    )
     return whole, weight, edge_weight
 
 

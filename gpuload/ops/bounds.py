@@ -51,16 +51,34 @@ HALVES = Bound(
     shift=0.9,
 )
 STATISTICS = Bound(
-    1e-5, 1, "mean and deviation are sums of all values, which are added up in another order", relative=1e-5
+    1e-5,
+    1,
+    "mean and deviation are sums of all values, which are added up in another order",
+    relative=1e-5,
 )
 NVJPEG = Bound(
-    255, 1, "nvJPEG has another inverse transform than libjpeg-turbo, as DALI's own tests allow", mean=1, shift=1
+    255,
+    1,
+    "nvJPEG has another inverse transform than libjpeg-turbo, as DALI's own tests allow",
+    mean=1,
+    shift=1,
 )
 FLOATS = Bound(
-    1e-6, 1, "float32 on a GPU: products and sums are fused, and powers differ in the last bit", relative=1e-6
+    1e-6,
+    1,
+    "float32 on a GPU: products and sums are fused, and powers differ in the last bit",
+    relative=1e-6,
 )
-NORMALIZING = Bound(1e-5, 1, "a GPU fuses the subtraction and the product into one rounding", relative=1e-5)
-FUSED_BYTES = Bound(1, 0.1, "a GPU fuses the product and the sum, and rounds halves to even", relative=1e-6, shift=0.1)
+NORMALIZING = Bound(
+    1e-5, 1, "a GPU fuses the subtraction and the product into one rounding", relative=1e-5
+)
+FUSED_BYTES = Bound(
+    1,
+    0.1,
+    "a GPU fuses the product and the sum, and rounds halves to even",
+    relative=1e-6,
+    shift=0.1,
+)
 
 
 class Growth(NamedTuple):
@@ -85,7 +103,14 @@ NO_GROWTH = Growth(1, 1, 1, 0)
 MILD = Growth(4, 4, 1.1, 0.1)
 # Of ops that stretch the few levels that an image has, or sharpen edges; see tests/executors/test_audited_faults.py.
 STRETCH = Growth(12, 4, 5, 0.2)
-TONES = ("AutoContrast", "CLAHE", "Equalize", "JpegArtefacts", "PerImageStandardization", "Sharpness")
+TONES = (
+    "AutoContrast",
+    "CLAHE",
+    "Equalize",
+    "JpegArtefacts",
+    "PerImageStandardization",
+    "Sharpness",
+)
 POLICIES = ("AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide")
 STRETCHING = frozenset((*TONES, *POLICIES))
 # A channel of a single record may be further away in the mean than many records are together.
@@ -109,7 +134,10 @@ def scale_bound(bound: Bound, factor: float | NDArray[np.floating]) -> Bound:
         factors = factors / gain * (gains or 1.0)
         gain, gains = gain * float(factors.max()), tuple((factors / factors.max()).tolist())
     return bound._replace(
-        largest=bound.largest * gain, mean=_times(bound.mean, gain), shift=_times(bound.shift, gain), gains=gains
+        largest=bound.largest * gain,
+        mean=_times(bound.mean, gain),
+        shift=_times(bound.shift, gain),
+        gains=gains,
     )
 
 
@@ -122,8 +150,13 @@ def loosen_bound(bound: Bound, growth: Growth = MILD) -> Bound:
     """Return the bound behind an op that may make differences larger; an exact one stays exact."""
     if bound == EXACT:
         return bound
-    before = next((growth for growth in (STRETCH, MILD) if bound.beyond >= growth.beyond), NO_GROWTH)
-    after = growth if growth.beyond > before.beyond else before
+    before = next(
+        (growth for growth in (STRETCH, MILD) if bound.beyond >= growth.beyond), NO_GROWTH
+    )
+    if growth.beyond > before.beyond:
+        after = growth
+    else:
+        after = before
     return bound._replace(
         largest=growth.largest * bound.largest,
         share=1,
@@ -154,12 +187,16 @@ def join_bounds(first: Bound, second: Bound) -> Bound:
 
 def _mean(bound: Bound) -> float:
     """Return the mean of the differences that a bound allows; where none is stated, that of the others."""
-    return bound.mean if bound.mean < inf else bound.largest * bound.share
+    if bound.mean < inf:
+        return bound.mean
+    return bound.largest * bound.share
 
 
 def _shift(bound: Bound) -> float:
     """Return the shift of a channel that a bound allows; where none is stated, no more than the mean."""
-    return bound.shift if bound.shift < inf else _mean(bound)
+    if bound.shift < inf:
+        return bound.shift
+    return _mean(bound)
 
 
 def _joined_gains(first: Bound, second: Bound) -> tuple[float, ...]:
@@ -168,4 +205,6 @@ def _joined_gains(first: Bound, second: Bound) -> tuple[float, ...]:
         return first.gains
     if not first.largest:
         return second.gains
-    return first.gains if first.gains == second.gains else ()
+    if first.gains == second.gains:
+        return first.gains
+    return ()

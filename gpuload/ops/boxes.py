@@ -26,7 +26,9 @@ def moved_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
     if dtype.kind not in "iu":
         return dtype
-    return np.promote_types(dtype, np.int32) if dtype != np.uint64 else np.dtype(np.int64)
+    if dtype != np.uint64:
+        return np.promote_types(dtype, np.int32)
+    return np.dtype(np.int64)
 
 
 def to_corners(values: NDArray[Any], kind: str, size: Sizes) -> Boxes:
@@ -64,7 +66,9 @@ def from_corners(corners: Boxes, kind: str, size: Sizes, dtype: np.dtype[Any]) -
 def to_pixels(values: NDArray[Any], kind: str, size: Sizes) -> Points:
     """Return points in pixels, float64 ``[M, 2]``; values behind x and y are left out."""
     points = values[:, :2].astype(np.float64)
-    return points * _scale(size)[:, :2] if kind.startswith(NORMALIZED) else points
+    if kind.startswith(NORMALIZED):
+        return points * _scale(size)[:, :2]
+    return points
 
 
 def from_pixels(points: Points, kind: str, size: Sizes, values: NDArray[Any]) -> NDArray[Any]:

@@ -38,13 +38,24 @@ DALI_TYPES = {
 }  # fmt: skip
 TIMES = "mM"  # kinds of dtypes: times and dates
 UNITS = ("D", "h", "m", "s", "ms", "us", "ns")  # of numbers that come out
-CALENDAR, MOST_MONTHS = ("M", "Y"), 10**12  # units of varying length; more of them have no day in int64
+CALENDAR, MOST_MONTHS = (
+    ("M", "Y"),
+    10**12,
+)  # units of varying length; more of them have no day in int64
 SECOND = 10**18
 LENGTHS = {
-    **{unit: seconds * SECOND for unit, seconds in (("W", 604800), ("D", 86400), ("h", 3600), ("m", 60), ("s", 1))},
-    **{unit: SECOND // 1000**power for power, unit in enumerate(("ms", "us", "ns", "ps", "fs", "as"), 1)},
+    **{
+        unit: seconds * SECOND
+        for unit, seconds in (("W", 604800), ("D", 86400), ("h", 3600), ("m", 60), ("s", 1))
+    },
+    **{
+        unit: SECOND // 1000**power
+        for power, unit in enumerate(("ms", "us", "ns", "ps", "fs", "as"), 1)
+    },
 }  # of units, in 10**-18 seconds
-ALMOST_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))  # floor(x + this) rounds halves up, and only them
+ALMOST_HALF = float(
+    np.nextafter(np.float32(0.5), np.float32(0))
+)  # floor(x + this) rounds halves up, and only them
 KERNEL = """
 typedef int Stats;
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
@@ -107,11 +118,15 @@ class Cast(Op):
         else:
             arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES))
         if self.unit is not None and (not isinstance(self.unit, str) or self.unit not in UNITS):
-            raise arguments.refuse(self, "unit", self.unit, f"one of {list(UNITS)}", "write 's' for seconds, say")
+            raise arguments.refuse(
+                self, "unit", self.unit, f"one of {list(UNITS)}", "write 's' for seconds, say"
+            )
 
     def stays_on_host(self, before: Spec) -> bool:
         """See ``Op``: True for bfloat16, and for dates."""
-        are_on_host = (arguments.is_bfloat16(field.dtype) or field.dtype.kind in TIMES for field in before)
+        are_on_host = (
+            arguments.is_bfloat16(field.dtype) or field.dtype.kind in TIMES for field in before
+        )
         return self.dtype == "bfloat16" or any(are_on_host)
 
     def field_after(self, field: Field) -> Field:
@@ -136,7 +151,10 @@ class Cast(Op):
 
     def _of_times(self, field: Field) -> Field:
         """Return a field of dates or times behind the op."""
-        of_unit = f", unit={self.unit!r}" if self.unit else ""
+        if self.unit:
+            of_unit = f", unit={self.unit!r}"
+        else:
+            of_unit = ""
         call = f"gl.ops.Cast('int64'{of_unit}, on={field.name!r})"
         if self.dtype != "int64":
             raise SpecError(
@@ -168,7 +186,9 @@ class Cast(Op):
             return bfloat16
         except ImportError as error:
             needed_for = "gl.ops.Cast('bfloat16')"
-            raise missing_package("ml_dtypes", needed_for=needed_for, extra="cpu", error=error) from None
+            raise missing_package(
+                "ml_dtypes", needed_for=needed_for, extra="cpu", error=error
+            ) from None
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record in the other dtype."""
@@ -202,13 +222,20 @@ class Cast(Op):
 
     def _units(self, x: Any) -> Any:
         """Return dates or times of a batch as numbers of units; raises ``RowError`` for a row that has none."""
-        flat: NDArray[Any] = x.flat if isinstance(x, Ragged) else x
+        if isinstance(x, Ragged):
+            flat: NDArray[Any] = x.flat
+        else:
+            flat = x
         unit, step = np.datetime_data(flat.dtype)
         is_missing, counts = np.isnat(flat), flat.view(np.int64)
         is_far = np.zeros(counts.shape, np.bool_)
         if unit in CALENDAR:
             is_far = abs(counts.astype(np.float64)) > MOST_MONTHS
-            counts, unit, step = np.where(is_far, 0, counts).view(flat.dtype).astype("M8[D]").view(np.int64), "D", 1
+            counts, unit, step = (
+                np.where(is_far, 0, counts).view(flat.dtype).astype("M8[D]").view(np.int64),
+                "D",
+                1,
+            )
         ratio = Fraction(step * LENGTHS[unit], LENGTHS[self.unit or unit])
         limit = np.iinfo(np.int64).max // ratio.numerator
         is_far |= (counts > limit) | (counts < -limit)
@@ -216,13 +243,21 @@ class Cast(Op):
             place = int(wrong.reshape(-1).argmax())
             raise self._no_number(x, place, flat.reshape(-1)[place])
         numbers = counts * ratio.numerator // ratio.denominator
-        return x.with_payload(numbers) if isinstance(x, Ragged) else numbers
+        if isinstance(x, Ragged):
+            return x.with_payload(numbers)
+        return numbers
 
     def _no_number(self, x: Any, place: int, value: Any) -> RowError:
         """Return the error for a date without a number; ``place`` counts the values of all rows."""
         if isinstance(x, Ragged):
             row = (
-                int(np.searchsorted(x.offsets - x.offsets[0], place // max(1, math.prod(x.flat.shape[1:])), "right"))
+                int(
+                    np.searchsorted(
+                        x.offsets - x.offsets[0],
+                        place // max(1, math.prod(x.flat.shape[1:])),
+                        "right",
+                    )
+                )
                 - 1
             )
         else:
@@ -255,10 +290,16 @@ class Cast(Op):
         dtype = self._result()
         return pixels.Pixels(xp, row).change(_kernel(x.dtype, dtype), dtype=dtype).reshape(x.shape)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``cast``; its rounding and its not-a-number spelt out where they are not ours."""
         math, types, dtype = dali.math, dali.types, np.dtype(self.dtype)
-        if field.dtype.kind == "f" and dtype.kind in "ui" and (device == "gpu" or dtype.itemsize > 2):
+        if (
+            field.dtype.kind == "f"
+            and dtype.kind in "ui"
+            and (device == "gpu" or dtype.itemsize > 2)
+        ):
             x = dali.fn.cast(x, dtype=types.FLOAT)
             above, below = math.max(x, 0.0), math.min(x, 0.0)  # each is 0 where x is not a number
             x = math.floor(above + ALMOST_HALF) + math.ceil(below - ALMOST_HALF)
@@ -269,26 +310,46 @@ class Cast(Op):
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's last rounding: to float32 or float16, from uint8 or float32."""
         exact = walk.mean is None and walk.dtype == np.uint8
-        folds = {"float32": exact or walk.dtype == np.float32, "float16": exact or walk.dtype == np.float32}
-        return walk.with_(dtype=np.dtype(self.dtype)) if folds.get(self.dtype, False) else None
+        folds = {
+            "float32": exact or walk.dtype == np.float32,
+            "float16": exact or walk.dtype == np.float32,
+        }
+        if folds.get(self.dtype, False):
+            return walk.with_(dtype=np.dtype(self.dtype))
+        return None
 
 
 @cache
 def _kernel(before: np.dtype[Any], after: np.dtype[Any]) -> str:
     """Return the text of the pixel of a kernel that makes one dtype of another."""
     if after.kind == "f" or before.kind == "b" or before == after:
-        exact = "" if before == np.float64 or before.kind in "iub" else "(float)"
-        text = "store(to + channel, (float)value);" if after == np.float16 else f"to[channel] = (Out){exact}value;"
+        if before == np.float64 or before.kind in "iub":
+            exact = ""
+        else:
+            exact = "(float)"
+        if after == np.float16:
+            text = "store(to + channel, (float)value);"
+        else:
+            text = f"to[channel] = (Out){exact}value;"
         return KERNEL.replace("CAST", text)
-    limits = [np.iinfo(after)] if before.kind == "f" else [np.iinfo(after), np.iinfo(before)]
+    if before.kind == "f":
+        limits = [np.iinfo(after)]
+    else:
+        limits = [np.iinfo(after), np.iinfo(before)]
     low, high = max(limit.min for limit in limits), min(limit.max for limit in limits)
-    text = (ROUND if before.kind == "f" else BOUND).replace("LOW", _literal(low)).replace("HIGH", _literal(high))
+    text = (
+        (ROUND if before.kind == "f" else BOUND)
+        .replace("LOW", _literal(low))
+        .replace("HIGH", _literal(high))
+    )
     return KERNEL.replace("CAST", text)
 
 
 def _literal(number: int) -> str:
     """Return a whole number in C."""
-    return f"({number + 1}LL - 1)" if number < 0 else f"{number}ULL"
+    if number < 0:
+        return f"({number + 1}LL - 1)"
+    return f"{number}ULL"
 
 
 def _to_integer(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
@@ -299,4 +360,6 @@ def _to_integer(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
     limits = np.iinfo(dtype)
     low, high = x <= xp.float32(limits.min), x >= xp.float32(limits.max)
     inside = xp.where(low | high, xp.float32(0), x).astype(dtype)
-    return xp.where(low, xp.asarray(limits.min, dtype), xp.where(high, xp.asarray(limits.max, dtype), inside))
+    return xp.where(
+        low, xp.asarray(limits.min, dtype), xp.where(high, xp.asarray(limits.max, dtype), inside)
+    )

@@ -130,7 +130,9 @@ class _Nest(Op):
         """See ``Op``."""
 
         def include(op: Op) -> Op:
-            return replace(op.including(masks, targets), on=None) if op.moves_pixels else op
+            if op.moves_pixels:
+                return replace(op.including(masks, targets), on=None)
+            return op
 
         return replace(self.with_inner(include), on=(*targets, *masks))
 
@@ -148,7 +150,9 @@ class _Nest(Op):
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the fields that its ops act on, unless ``on`` says it."""
         first = next((op for op in self.inner if op.joint), None)
-        return super().targets(spec) if first is None or self.on is not None else first.targets(spec)
+        if first is None or self.on is not None:
+            return super().targets(spec)
+        return first.targets(spec)
 
     def spec_after(self, spec: Spec) -> Spec:
         """The field behind each of the ways, which must be the same."""
@@ -157,7 +161,9 @@ class _Nest(Op):
             return super().spec_after(spec)
         names = self.targets(spec)
         after = self._agree([_through(way, spec, names) for way in self.ways], names)
-        if any(field.name not in spec or _form(field) != _form(spec[field.name]) for field in after):
+        if any(
+            field.name not in spec or _form(field) != _form(spec[field.name]) for field in after
+        ):
             raise SpecError(
                 f"{self}: the fields {spec.only(names)} become {after}",
                 cause="an op that makes several fields together leaves dtypes and shapes as they are here",
@@ -168,15 +174,21 @@ class _Nest(Op):
     def field_after(self, field: Field) -> Field:
         """The field behind each of the ways, which must be the same."""
         names = (field.name,)
-        return self._agree([_through(way, Spec((field,)), names) for way in self.ways], names)[field.name]
+        return self._agree([_through(way, Spec((field,)), names) for way in self.ways], names)[
+            field.name
+        ]
 
     def _check_ops(self) -> None:
         """Raise ``SpecError`` for an op that cannot be in such a list."""
         for op in self.inner:
             joins_records = op.mixes and op.group > 2
             if op.codec or op.checks or op.needs_dali or joins_records:
-                reason = "DALI alone runs it" if op.needs_dali else "it is for all records"
-                reason = f"it takes {op.group} records, and has p= for some of them" if joins_records else reason
+                if op.needs_dali:
+                    reason = "DALI alone runs it"
+                else:
+                    reason = "it is for all records"
+                if joins_records:
+                    reason = f"it takes {op.group} records, and has p= for some of them"
                 raise SpecError(
                     f"{type(self).__name__} of {op}",
                     cause=f"{reason}, and this is a choice for each record",
@@ -233,8 +245,16 @@ class _Nest(Op):
     def of_op(self, number: int, draw: Draw) -> Draw:
         """Return the draw of one of the ops from that of all; values without a number are for each of them."""
         prefix = f"{number}."
-        of_number = {name.removeprefix(prefix): values for name, values in draw.items() if name.startswith(prefix)}
-        shared = {name: draw[name] for name in draw if not name[0].isdigit() and name not in (CHOICE, ORDER)}
+        of_number = {
+            name.removeprefix(prefix): values
+            for name, values in draw.items()
+            if name.startswith(prefix)
+        }
+        shared = {
+            name: draw[name]
+            for name in draw
+            if not name[0].isdigit() and name not in (CHOICE, ORDER)
+        }
         return {**shared, **of_number}
 
     def plan(self, draw: Draw) -> Sequence[int]:
@@ -246,7 +266,9 @@ class _Nest(Op):
         after = size.copy()
         for numbers, rows in self._passes(draw):
             for number in numbers:
-                draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
+                draw_rows = {
+                    name: values[rows] for name, values in self.of_op(number, draw).items()
+                }
                 after[rows] = self.inner[number].size_after(after[rows], draw_rows)
         return after
 
@@ -267,10 +289,15 @@ class _Nest(Op):
         """The same for a batch: each op once for all records that it is applied to; on a GPU as edits, if they are."""
         result = edits_cuda.edit_batch(self, xp, x, draw)
         if result is None and not isinstance(x, VARYING):
-            result = self._views(xp, x, draw) if pixels.reads(xp, x) else self._batch(xp, x, draw)
+            if pixels.reads(xp, x):
+                result = self._views(xp, x, draw)
+            else:
+                result = self._batch(xp, x, draw)
         if result is None and device.compiles(xp):
             result = self._list(xp, list(x), draw)
-        return super().array_batch(xp, x, draw) if result is None else result
+        if result is None:
+            return super().array_batch(xp, x, draw)
+        return result
 
     def _list(self, xp: ModuleType, values: list[Any], draw: Draw) -> list[Any]:
         """Return records of different shapes behind the ops, each op once for all records that it is applied to."""
@@ -293,16 +320,23 @@ class _Nest(Op):
         """
         images = self._list(xp, list(x), draw)
         are_alike = len({(image.shape, image.dtype) for image in images}) == 1
-        return pixels.move(xp, images) if are_alike and pixels.reads(xp, images) else images
+        if are_alike and pixels.reads(xp, images):
+            return pixels.move(xp, images)
+        return images
 
     def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
         """Return a batch of one shape behind the ops; None where the results have shapes of their own."""
         raise NotImplementedError
 
-    def _through(self, xp: ModuleType, x: Any, numbers: Sequence[int], draw: Draw, rows: Rows) -> Any:
+    def _through(
+        self, xp: ModuleType, x: Any, numbers: Sequence[int], draw: Draw, rows: Rows
+    ) -> Any:
         """Return some rows of a batch behind some ops."""
         device.settle()
-        x = x if rows.size == len(x) else x[_indices(xp, rows)]
+        if rows.size == len(x):
+            x = x
+        else:
+            x = x[_indices(xp, rows)]
         for number in numbers:
             draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
             x = _apply(self.inner[number], xp, x, draw_rows)
@@ -310,7 +344,9 @@ class _Nest(Op):
         return x
 
     @device.waits
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """The same for ops that are joint."""
         if self.mixes and device.compiles(xp):
             return self._mix(xp, fields, draw, after)
@@ -321,11 +357,18 @@ class _Nest(Op):
                 op, draw_rows = self.inner[number], self.of_op(number, draw)
                 draw_rows = {name: values[rows] for name, values in draw_rows.items()}
                 take = _indices(xp, rows)
-                parts = op.array_fields(xp, {name: values[take] for name, values in fields.items()}, draw_rows, after)
-                fields |= {name: _replace_rows(xp, fields[name], rows, part) for name, part in parts.items()}
+                parts = op.array_fields(
+                    xp, {name: values[take] for name, values in fields.items()}, draw_rows, after
+                )
+                fields |= {
+                    name: _replace_rows(xp, fields[name], rows, part)
+                    for name, part in parts.items()
+                }
         return fields
 
-    def _mix(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def _mix(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the fields behind ops that mix records: in each op those stay for which it was not drawn."""
         for numbers, rows in self._passes(draw):
             is_drawn = np.zeros(len(draw[PARTNER]), np.int32)
@@ -333,7 +376,12 @@ class _Nest(Op):
             for number in numbers if rows.size else ():
                 op, op_draw = self.inner[number], self.of_op(number, draw)
                 device.begin(op.array_fields)
-                fields = {**fields, **op.array_fields(xp, fields, op_draw | {PARTNER: draw[PARTNER] * is_drawn}, after)}
+                fields = {
+                    **fields,
+                    **op.array_fields(
+                        xp, fields, op_draw | {PARTNER: draw[PARTNER] * is_drawn}, after
+                    ),
+                }
         return fields
 
     def row_form(self, field: Field) -> RowForm | None:
@@ -341,12 +389,19 @@ class _Nest(Op):
         after = [op.field_after(field) for op in self.inner]
         forms = [op.row_form(field) for op in self.inner]
         is_single = all(len(way) <= 1 for way in self.ways)
-        if not any(forms) or not is_single or not all(end.uniform and field.uniform for end in after):
+        if (
+            not any(forms)
+            or not is_single
+            or not all(end.uniform and field.uniform for end in after)
+        ):
             return None
 
         def write(x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
             numbers = self.plan(draw)
-            form = forms[numbers[0]] if numbers else None
+            if numbers:
+                form = forms[numbers[0]]
+            else:
+                form = None
             if form is None:
                 np.copyto(out, self.array(np, x, draw))
             else:
@@ -376,7 +431,9 @@ class _Nest(Op):
             if op.moves_pixels:
                 move: Callable[..., NDArray[np.float64]] = getattr(op, method)
                 places = move(places, draw_rows, size)
-            size = op.size_after(size[None], {name: np.asarray(values)[None] for name, values in draw_rows.items()})[0]
+            size = op.size_after(
+                size[None], {name: np.asarray(values)[None] for name, values in draw_rows.items()}
+            )[0]
         return places
 
 
@@ -411,7 +468,9 @@ class _Choice(_Nest):
         for numbers, rows in self._passes(draw):
             for number in numbers:
                 draw |= self._draw_of(number, u, sizes, rows)
-                draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
+                draw_rows = {
+                    name: values[rows] for name, values in self.of_op(number, draw).items()
+                }
                 sizes[rows] = self.inner[number].size_after(sizes[rows], draw_rows)
         return draw
 
@@ -426,7 +485,9 @@ class _Choice(_Nest):
         parts = []
         for numbers, rows in self._passes(draw):
             for number in numbers:
-                draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
+                draw_rows = {
+                    name: values[rows] for name, values in self.of_op(number, draw).items()
+                }
                 part = self.inner[number].edit_form(draw_rows, size[rows], channels)
                 if part is None:
                     return None
@@ -471,19 +532,31 @@ class OneOf(_Choice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        entries = self.ops if isinstance(self.ops, (list, tuple)) else ()
+        if isinstance(self.ops, (list, tuple)):
+            entries = self.ops
+        else:
+            entries = ()
         if not entries:
             raise arguments.refuse(self, "ops", self.ops, "a list of ops", _REMEDY)
         ops = tuple(
-            _checked_ops(self, [entry])[0] if isinstance(entry, Op) else _checked_ops(self, entry) for entry in entries
+            _checked_ops(self, [entry])[0] if isinstance(entry, Op) else _checked_ops(self, entry)
+            for entry in entries
         )
         arguments.keep(self, ops=ops)
         if self.weights is None:
             return
         weights = arguments.numbers(self, "weights", self.weights)
-        if not isinstance(weights, tuple) or len(weights) != len(ops) or min(weights) < 0 or not sum(weights):
+        if (
+            not isinstance(weights, tuple)
+            or len(weights) != len(ops)
+            or min(weights) < 0
+            or not sum(weights)
+        ):
             raise arguments.refuse(
-                self, "weights", self.weights, f"{len(ops)} numbers, at least 0 and not all of them 0"
+                self,
+                "weights",
+                self.weights,
+                f"{len(ops)} numbers, at least 0 and not all of them 0",
             )
         arguments.keep(self, weights=weights)
 
@@ -494,7 +567,10 @@ class OneOf(_Choice):
 
     def with_inner(self, change: Callable[[Op], Op]) -> OneOf:
         """See ``_Nest``."""
-        ops = [change(entry) if isinstance(entry, Op) else tuple(map(change, entry)) for entry in self.ops]
+        ops = [
+            change(entry) if isinstance(entry, Op) else tuple(map(change, entry))
+            for entry in self.ops
+        ]
         return replace(self, ops=tuple(ops))
 
     def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -527,7 +603,9 @@ class Sometimes(_Choice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.keep(self, p=arguments.probability(self, "p", self.p), ops=_checked_ops(self, self.ops))
+        arguments.keep(
+            self, p=arguments.probability(self, "p", self.p), ops=_checked_ops(self, self.ops)
+        )
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -611,15 +689,23 @@ class Shuffle(_Nest):
 
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: the edits of all ops, in the order of each image."""
-        parts = [op.edit_form(self.of_op(number, draw), size, channels) for number, op in enumerate(self.ops)]
+        parts = [
+            op.edit_form(self.of_op(number, draw), size, channels)
+            for number, op in enumerate(self.ops)
+        ]
         known_parts = [part for part in parts if part is not None]
-        return edits.reorder(known_parts, draw[ORDER]) if len(known_parts) == len(parts) else None
+        if len(known_parts) == len(parts):
+            return edits.reorder(known_parts, draw[ORDER])
+        return None
 
     def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
         for numbers, rows in self._passes(draw):
             if rows.size:
                 part = self._through(xp, x, numbers, draw, rows)
-                x = part if rows.size == len(x) else _replace_rows(xp, x, rows, part)
+                if rows.size == len(x):
+                    x = part
+                else:
+                    x = _replace_rows(xp, x, rows, part)
         return x
 
     def _passes(self, draw: Draw) -> Iterator[tuple[Sequence[int], Rows]]:
@@ -633,7 +719,10 @@ _REMEDY = "write [gl.ops.Brightness(0.6, 1.4), gl.ops.RandomFlip()], say"
 
 def _checked_ops(op: Op, ops: Any) -> Way:
     """Return ops that are checked as far as that needs no fields."""
-    way = tuple(ops) if isinstance(ops, (list, tuple)) else (ops,)
+    if isinstance(ops, (list, tuple)):
+        way = tuple(ops)
+    else:
+        way = (ops,)
     for inner in way:
         if not isinstance(inner, Op):
             raise arguments.refuse(op, "ops", ops, "a list of ops", _REMEDY)
@@ -654,7 +743,9 @@ def _through(way: Way, spec: Spec, names: tuple[str, ...]) -> Spec:
         if op.joint:
             spec = replace(op, on=names if len(names) > 1 else names[0]).spec_after(spec)
         else:
-            spec = spec.replacing(*(_inner_of(op, name, spec[name]).field_after(spec[name]) for name in names))
+            spec = spec.replacing(
+                *(_inner_of(op, name, spec[name]).field_after(spec[name]) for name in names)
+            )
     return spec
 
 
@@ -662,7 +753,9 @@ def _inner_of(op: Op, name: str, field: Field | None) -> Op:
     """Return one of several ops as it acts on one field: on a mask not at all, unless it moves pixels."""
     if field is not None and field.kind == MASK and not op.moves_pixels:
         return _Still()
-    return op.of(name, field) if isinstance(op, _Nest) else op.of(name)
+    if isinstance(op, _Nest):
+        return op.of(name, field)
+    return op.of(name)
 
 
 def _form(field: Field) -> tuple[Any, ...]:
@@ -675,7 +768,9 @@ def _merge(field: Field, second: Field) -> Field | None:
         return None
     axes = field.axes or second.axes
     if field.shape is None or second.shape is None or len(field.shape) != len(second.shape):
-        return field.with_(axes=axes) if field.shape == second.shape else None
+        if field.shape == second.shape:
+            return field.with_(axes=axes)
+        return None
     pairs = list(zip(field.shape, second.shape, strict=True))
     if any(None not in pair and pair[0] != pair[1] for pair in pairs):
         return None

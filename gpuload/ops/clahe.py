@@ -62,14 +62,22 @@ class CLAHE(Chance):
     def __post_init__(self) -> None:
         super().__post_init__()
         limit = arguments.numbers(self, "clip_limit", self.clip_limit)
-        limits = limit if isinstance(limit, tuple) else (limit, limit)
+        if isinstance(limit, tuple):
+            limits = limit
+        else:
+            limits = (limit, limit)
         if len(limits) != 2 or not 0 < limits[0] <= limits[1]:
             demand = "a number of more than 0, or two, low and high, with 0 < low <= high"
             raise arguments.refuse(self, "clip_limit", self.clip_limit, demand)
-        grid = self.grid if isinstance(self.grid, (tuple, list)) else (self.grid, self.grid)
+        if isinstance(self.grid, (tuple, list)):
+            grid = self.grid
+        else:
+            grid = (self.grid, self.grid)
         tiles = tuple(arguments.whole(self, "grid", count, largest=MOST_TILES) for count in grid)
         if len(tiles) != 2:
-            raise arguments.refuse(self, "grid", self.grid, "one whole number, or two: tiles down and across")
+            raise arguments.refuse(
+                self, "grid", self.grid, "one whole number, or two: tiles down and across"
+            )
         arguments.keep(self, clip_limit=limits, grid=tiles)
 
     @property
@@ -95,7 +103,9 @@ class CLAHE(Chance):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``apply``, int32 ``[N]``: 1 where an image is changed; and ``clip_limit``, float32 ``[N]``."""
-        return super().draw(u, size) | {"clip_limit": arguments.between(self._limits, u[:, 1]).astype(f32)}
+        return super().draw(u, size) | {
+            "clip_limit": arguments.between(self._limits, u[:, 1]).astype(f32)
+        }
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
@@ -104,7 +114,9 @@ class CLAHE(Chance):
         limits = np.broadcast_to(draw["clip_limit"], count)
         if channels == RGB:
             lightness, a, b = lab.to_lab(xp, batch)
-            result = lab.from_lab(xp, equalize_tiles(xp, lightness.astype(xp.uint8), limits, self._tiles), a, b)
+            result = lab.from_lab(
+                xp, equalize_tiles(xp, lightness.astype(xp.uint8), limits, self._tiles), a, b
+            )
         else:
             planes = xp.moveaxis(batch, -1, 1).reshape(-1, height, width)
             planes = equalize_tiles(xp, planes, np.repeat(limits, channels), self._tiles)
@@ -115,22 +127,30 @@ class CLAHE(Chance):
         """See ``ColourOp``."""
         if x[0].dtype == np.uint16:
             return clahe_cuda.equalize(xp, x, draw["apply"], draw["clip_limit"], self._tiles)
-        return edits_cuda.edit(xp, x, self.edit_form(draw, np.empty((len(x), 2), np.int32), x[0].shape[2]))
+        return edits_cuda.edit(
+            xp, x, self.edit_form(draw, np.empty((len(x), 2), np.int32), x[0].shape[2])
+        )
 
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits:
         """See ``Op``."""
-        return edits.keep_rows(edits.of(len(size), edits.CLAHE, draw["clip_limit"], *self._tiles), draw["apply"])
+        return edits.keep_rows(
+            edits.of(len(size), edits.CLAHE, draw["clip_limit"], *self._tiles), draw["apply"]
+        )
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core, of uint16; uint8 is an edit."""
-        return self._write if core.native is not None and field.dtype == np.uint16 else None
+        if core.native is not None and field.dtype == np.uint16:
+            return self._write
+        return None
 
     def _write(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         if core.native is None:
             raise RuntimeError(f"CLAHE: {core.problem}")
         if draw["apply"]:
             # A field of a record may begin at any byte, and the core reads whole numbers.
-            core.native.clahe(x if x.flags.aligned else x.copy(), float(draw["clip_limit"]), *self._tiles, out)
+            core.native.clahe(
+                x if x.flags.aligned else x.copy(), float(draw["clip_limit"]), *self._tiles, out
+            )
         else:
             np.copyto(out, x)
 
@@ -145,7 +165,9 @@ class CLAHE(Chance):
         return tiles  # type: ignore[no-any-return]  # a pair since __post_init__
 
 
-def equalize_tiles(xp: ModuleType, x: Any, clip_limit: NDArray[np.float32], grid: tuple[int, int]) -> Any:
+def equalize_tiles(
+    xp: ModuleType, x: Any, clip_limit: NDArray[np.float32], grid: tuple[int, int]
+) -> Any:
     """Return planes whose tiles have even histograms, ``[N, H, W]``, of the dtype of ``x``.
 
     Args:
@@ -160,12 +182,21 @@ def equalize_tiles(xp: ModuleType, x: Any, clip_limit: NDArray[np.float32], grid
         return xp.concatenate([equalize_tiles(xp, x[row], clip_limit[row], grid) for row in rows])
     count, sides = len(x), x.shape[1:]
     are_whole = all(side % tiles == 0 for side, tiles in zip(sides, grid, strict=True))
-    added = [0 if are_whole else tiles - side % tiles for side, tiles in zip(sides, grid, strict=True)]
+    added = [
+        0 if are_whole else tiles - side % tiles for side, tiles in zip(sides, grid, strict=True)
+    ]
     enlarged = x
     for axis, (side, extra) in enumerate(zip(sides, added, strict=True), 1):
-        enlarged = enlarged.take(xp.asarray(_mirrored_places(side, side + extra)), axis=axis) if extra else enlarged
-    height, width = ((side + extra) // tiles for side, extra, tiles in zip(sides, added, grid, strict=True))
-    pieces = enlarged.reshape(count, grid[0], height, grid[1], width).swapaxes(2, 3).reshape(-1, height, width, 1)
+        if extra:
+            enlarged = enlarged.take(xp.asarray(_mirrored_places(side, side + extra)), axis=axis)
+    height, width = (
+        (side + extra) // tiles for side, extra, tiles in zip(sides, added, grid, strict=True)
+    )
+    pieces = (
+        enlarged.reshape(count, grid[0], height, grid[1], width)
+        .swapaxes(2, 3)
+        .reshape(-1, height, width, 1)
+    )
     up_to = tables.counts_up_to(xp, pieces, levels).reshape(count, -1, levels)
     curves = _curves(xp, up_to, height * width, clip_limit)
     return _blend(xp, x, curves, (height, width), grid)
@@ -199,7 +230,9 @@ def _curves(xp: ModuleType, up_to: Any, pixels: int, clip_limit: NDArray[np.floa
     return xp.rint(tables.sums_up_to(xp, counts).astype(f32) * (f32(levels - 1) / f32(pixels)))
 
 
-def _blend(xp: ModuleType, x: Any, curves: Any, tile: tuple[int, int], grid: tuple[int, int]) -> Any:
+def _blend(
+    xp: ModuleType, x: Any, curves: Any, tile: tuple[int, int], grid: tuple[int, int]
+) -> Any:
     """Return planes in which each pixel is the mean of its values by the curves of the four tiles about it."""
     (top, bottom, lower_part), (left, right, right_part) = (
         _neighbours(*lengths) for lengths in zip(x.shape[1:], tile, grid, strict=True)
@@ -218,7 +251,9 @@ def _blend(xp: ModuleType, x: Any, curves: Any, tile: tuple[int, int], grid: tup
     return xp.rint(above * upper + below * lower).astype(x.dtype)
 
 
-def _neighbours(length: int, tile: int, tiles: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+def _neighbours(
+    length: int, tile: int, tiles: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
     """Return for each place along an axis the tile before it and the one after it, and the share of the latter."""
     place = np.arange(length, dtype=f32) * (f32(1) / f32(tile)) - f32(0.5)
     before = np.floor(place)

@@ -159,7 +159,9 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }}
 }}
 """
-IMAGE = np.dtype([("height", "i4"), ("width", "i4"), ("rows", "i4"), ("columns", "i4"), ("limit", "f8")])
+IMAGE = np.dtype(
+    [("height", "i4"), ("width", "i4"), ("rows", "i4"), ("columns", "i4"), ("limit", "f8")]
+)
 
 
 def equalize(
@@ -185,7 +187,9 @@ def equalize(
         parts = [equalize(xp, x[rows], apply[rows], limit[rows], grid) for rows in groups]
         has_lists = any(isinstance(part, walk.VARYING) for part in (x, *parts))
         device.settle()
-        return [image for part in parts for image in part] if has_lists else xp.concatenate(parts)
+        if has_lists:
+            return [image for part in parts for image in part]
+        return xp.concatenate(parts)
     words = np.zeros((len(x), 4), np.int32)
     words[:, :2], words[:, 2] = grid, apply
     counts = device.zeros((len(x), num_tables * LEVELS), np.int32)
@@ -201,7 +205,9 @@ def equalize(
     return Pixels(xp, x, words).change(BLEND, stats=counts, step=counts.shape[1])
 
 
-def tile_sizes(sizes: NDArray[np.integer[Any]], grid: NDArray[Any] | tuple[int, int]) -> NDArray[np.int64]:
+def tile_sizes(
+    sizes: NDArray[np.integer[Any]], grid: NDArray[Any] | tuple[int, int]
+) -> NDArray[np.int64]:
     """Return height and width of the tiles of each image, int64 ``[N, 2]``, pixels.
 
     Args:
@@ -213,7 +219,9 @@ def tile_sizes(sizes: NDArray[np.integer[Any]], grid: NDArray[Any] | tuple[int, 
     return np.where(are_whole, length, length + tiles - length % tiles) // tiles
 
 
-def count_tiles(sizes: NDArray[np.integer[Any]], grid: NDArray[Any] | tuple[int, int]) -> NDArray[np.int64]:
+def count_tiles(
+    sizes: NDArray[np.integer[Any]], grid: NDArray[Any] | tuple[int, int]
+) -> NDArray[np.int64]:
     """Return how many tiles down and across are about pixels of each image, int64 ``[N, 2]``; see `tile_sizes`."""
     part = np.float32(1) / tile_sizes(sizes, grid).astype(np.float32)
     place = (sizes - 1).astype(np.float32) * part - np.float32(0.5)

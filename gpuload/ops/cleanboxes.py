@@ -16,7 +16,9 @@ from gpuload.ops.base import Boxes, Draw, Op, Sizes
 from gpuload.spec import NORMALIZED, Field, Spec
 
 log = logging.getLogger("gpuload")
-OUTSIDE = 1e-3  # pixels by which a box may be outside: of float32 numbers, by way of width and height
+OUTSIDE = (
+    1e-3  # pixels by which a box may be outside: of float32 numbers, by way of width and height
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,10 @@ class CleanBoxes(Op):
             UnknownFieldError: a name in ``on`` is not a field.
             SpecError: no boxes are marked, or ``on`` names something else.
         """
-        names = tuple(field.name for field in spec if field.holds_boxes) if self.on is None else super().targets(spec)
+        if self.on is None:
+            names = tuple(field.name for field in spec if field.holds_boxes)
+        else:
+            names = super().targets(spec)
         wrong = [name for name in names if not spec[name].holds_boxes]
         if wrong or not names:
             raise SpecError(
@@ -98,7 +103,9 @@ class CleanBoxes(Op):
         """Return ``size``: height and width of the image of each record, int32 ``[N, 2]``, pixels."""
         return {"size": size}
 
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the rows that stay."""
         result: dict[str, Any] = {}
         for boxes_field in [field for field in after if field.holds_boxes]:
@@ -112,7 +119,9 @@ class CleanBoxes(Op):
                     result[name].append(np.asarray(fields[name][row])[is_left])
         return result
 
-    def _are_left(self, field: Field, values: NDArray[Any], size: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
+    def _are_left(
+        self, field: Field, values: NDArray[Any], size: NDArray[np.int32], row: int
+    ) -> NDArray[np.bool_]:
         """Return which boxes of a record stay, bool ``[M]``."""
         sizes = np.broadcast_to(size, (len(values), 2))
         corners = boxes.to_corners(values, field.kind, sizes)
@@ -144,9 +153,13 @@ def are_large(corners: Boxes, size: Sizes, min_size: float, min_area: float) -> 
         min_area: the least area.
     """
     sides = corners[:, 2:] - corners[:, :2]
-    inside = (corners[:, :2] >= -OUTSIDE).all(axis=1) & (corners[:, 2:] <= size[:, ::-1] + OUTSIDE).all(axis=1)
+    inside = (corners[:, :2] >= -OUTSIDE).all(axis=1) & (
+        corners[:, 2:] <= size[:, ::-1] + OUTSIDE
+    ).all(axis=1)
     # A box with a NaN goes: each comparison with it is false.
-    large: NDArray[np.bool_] = inside & (sides >= min_size).all(axis=1) & (sides.prod(axis=1) >= min_area)
+    large: NDArray[np.bool_] = (
+        inside & (sides >= min_size).all(axis=1) & (sides.prod(axis=1) >= min_area)
+    )
     return large
 
 

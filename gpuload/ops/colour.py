@@ -58,12 +58,16 @@ def contrast_about(xp: ModuleType, x: Any, factor: Any, center: float) -> Any:
     """Return ``x * factor + (center - factor * center)``; uint8 is rounded, halves up, and float32 not bounded."""
     middle, factor = np.float32(center), across(xp, factor)
     result = x.astype(xp.float32) * factor + (middle - factor * middle)
-    return tables.rounded(xp, result) if x.dtype == np.uint8 else result
+    if x.dtype == np.uint8:
+        return tables.rounded(xp, result)
+    return result
 
 
 def saturation(xp: ModuleType, x: Any, factor: Any) -> Any:
     """Return ``x * factor + gray * (1 - factor)``, bounded; an image of one channel stays as it is."""
-    return x if x.shape[-1] == 1 else blend(xp, x, gray(xp, x), factor)
+    if x.shape[-1] == 1:
+        return x
+    return blend(xp, x, gray(xp, x), factor)
 
 
 @_quiet
@@ -92,12 +96,16 @@ def gamma(xp: ModuleType, x: Any, exponent: Any, gain: float = 1) -> Any:
 
 
 def _gained(powers: Any, gain: float) -> Any:
-    return powers if gain == 1 else (powers * np.float32(gain)).clip(0, 1)
+    if gain == 1:
+        return powers
+    return (powers * np.float32(gain)).clip(0, 1)
 
 
 def invert(xp: ModuleType, x: Any) -> Any:
     """Return ``255 - x``, of float32 ``1 - x``."""
-    return ~x if x.dtype == np.uint8 else np.float32(1) - x
+    if x.dtype == np.uint8:
+        return ~x
+    return np.float32(1) - x
 
 
 def posterize(xp: ModuleType, x: Any, bits: Any) -> Any:
@@ -118,7 +126,9 @@ def solarize(xp: ModuleType, x: Any, threshold: Any) -> Any:
 def autocontrast(xp: ModuleType, x: Any) -> Any:
     """Return images of which each channel reaches from 0 to the largest value; a channel of one value stays."""
     values = x.astype(xp.float32)
-    return stretch(xp, x, values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True))
+    return stretch(
+        xp, x, values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True)
+    )
 
 
 @_quiet
@@ -135,7 +145,9 @@ def equalize(xp: ModuleType, x: Any) -> Any:
     """Return images of which the histogram of each channel is as even as a table of 256 values can make it."""
     levels = to_dtype(xp, x, np.dtype(np.uint8))
     result = tables.look_up(xp, levels, tables.even_tables(xp, tables.counts_up_to(xp, levels)))
-    return result if x.dtype == np.uint8 else unit(xp, result)
+    if x.dtype == np.uint8:
+        return result
+    return unit(xp, result)
 
 
 @_quiet
@@ -168,9 +180,17 @@ def smooth(xp: ModuleType, x: Any) -> Any:
         for left in range(3):
             part = pixels[..., top : top + height - 2, left : left + width - 2, :]
             is_middle = top == left == 1
-            part = part * (5 if is_middle else 1) if scale is None else part * scale[is_middle]
-            total = part if total is None else total + part
-    return ((2 * total + 13) // 26).astype(xp.float32) if scale is None else total
+            if scale is None:
+                part = part * (5 if is_middle else 1)
+            else:
+                part = part * scale[is_middle]
+            if total is None:
+                total = part
+            else:
+                total = total + part
+    if scale is None:
+        return ((2 * total + 13) // 26).astype(xp.float32)
+    return total
 
 
 @_quiet
@@ -182,14 +202,23 @@ def gray(xp: ModuleType, x: Any) -> Any:
     total = red.astype(xp.float32) * np.float32(GRAY[RED])
     # By way of float64: one rounding for product and sum, as torch's vectors have it (`Bits`, above).
     for part, share in ((green, GRAY[GREEN]), (blue, GRAY[BLUE])):
-        total = (total.astype(xp.float64) + part.astype(xp.float64) * np.float64(np.float32(share))).astype(xp.float32)
-    return xp.floor(total) if x.dtype == np.uint8 else total
+        total = (
+            total.astype(xp.float64) + part.astype(xp.float64) * np.float64(np.float32(share))
+        ).astype(xp.float32)
+    if x.dtype == np.uint8:
+        return xp.floor(total)
+    return total
 
 
 def grayscale(xp: ModuleType, x: Any, channels: int) -> Any:
     """Return ``0.2989 * red + 0.587 * green + 0.114 * blue`` as images of 1 or 3 equal channels."""
-    single = x if x.shape[-1] == 1 else gray(xp, x).astype(x.dtype)
-    return single if channels == 1 else xp.concatenate([single] * channels, axis=-1)
+    if x.shape[-1] == 1:
+        single = x
+    else:
+        single = gray(xp, x).astype(x.dtype)
+    if channels == 1:
+        return single
+    return xp.concatenate([single] * channels, axis=-1)
 
 
 @_quiet
@@ -260,7 +289,9 @@ def _rgb(xp: ModuleType, turns: Any, saturations: Any, values: Any) -> Any:
 
 def unit(xp: ModuleType, x: Any) -> Any:
     """Return images as float32 from 0 to 1."""
-    return x.astype(xp.float32) * np.float32(1 / 255) if x.dtype == np.uint8 else x
+    if x.dtype == np.uint8:
+        return x.astype(xp.float32) * np.float32(1 / 255)
+    return x
 
 
 def to_dtype(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
@@ -270,7 +301,9 @@ def to_dtype(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
     if dtype != np.uint8:
         return unit(xp, x)
     # Bounded first: what a number beyond 255, or none, becomes as uint8 differs between processors.
-    return xp.where(x > 0, xp.minimum(x * np.float32(LEVELS), np.float32(255)), np.float32(0)).astype(xp.uint8)
+    return xp.where(
+        x > 0, xp.minimum(x * np.float32(LEVELS), np.float32(255)), np.float32(0)
+    ).astype(xp.uint8)
 
 
 def across(xp: ModuleType, numbers: Any) -> Any:
@@ -279,7 +312,9 @@ def across(xp: ModuleType, numbers: Any) -> Any:
 
 
 def _across(xp: ModuleType, numbers: NDArray[Any]) -> Any:
-    return xp.asarray(numbers.reshape(-1, 1, 1, 1)) if numbers.ndim else numbers[()]
+    if numbers.ndim:
+        return xp.asarray(numbers.reshape(-1, 1, 1, 1))
+    return numbers[()]
 
 
 def weight(factor: Any) -> NDArray[np.float64]:
@@ -299,4 +334,6 @@ def _largest(dtype: np.dtype[Any]) -> int:
 def _bounded(x: Any, dtype: np.dtype[Any]) -> Any:
     """Return float32 values within the range of an image, cut off to whole numbers for uint8."""
     result = x.clip(0, _largest(dtype))
-    return result if result.dtype == dtype else result.astype(dtype)
+    if result.dtype == dtype:
+        return result
+    return result.astype(dtype)

@@ -21,7 +21,10 @@ from gpuload.spec import Field
 
 SPACES = ("BGR", "GRAY", "YCBCR", "HSV")
 MOST_CHANNELS = 16  # of an image whose channels are shuffled
-PILLOW = {"YCBCR": colour_cuda.PILLOW_YCBCR, "HSV": colour_cuda.PILLOW_HSV}  # the kernels of spaces that are Pillow's
+PILLOW = {
+    "YCBCR": colour_cuda.PILLOW_YCBCR,
+    "HSV": colour_cuda.PILLOW_HSV,
+}  # the kernels of spaces that are Pillow's
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,9 @@ class Grayscale(Chance):
     def row_form(self, field: Field) -> RowForm | None:
         """In the core, for uint8 images of one size; those whose channels stay are edited."""
         is_compiled = core.native is not None and field.dtype == np.uint8 and field.uniform
-        return _gray_into if is_compiled and self.channels not in (None, images.image(self, field)[2]) else None
+        if is_compiled and self.channels not in (None, images.image(self, field)[2]):
+            return _gray_into
+        return None
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,9 @@ class ChannelShuffle(ColourOp):
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
-        return Pixels(xp, x, _orders(draw["keys"], x[0].shape[2]), raw=True).change(colour_cuda.REORDER)
+        return Pixels(xp, x, _orders(draw["keys"], x[0].shape[2]), raw=True).change(
+            colour_cuda.REORDER
+        )
 
 
 @dataclass(frozen=True)
@@ -180,7 +187,9 @@ class ColorSpace(ColourOp):
                 cause=f"{self.space} is made of uint8",
                 remedy=f"put gl.ops.Cast('uint8', on={field.name!r}) before it, for values from 0 to 255",
             )
-        return after if self.space != "GRAY" else after.with_(shape=(*images.image(self, after)[:2], 1))
+        if self.space != "GRAY":
+            return after
+        return after.with_(shape=(*images.image(self, after)[:2], 1))
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
@@ -195,7 +204,9 @@ class ColorSpace(ColourOp):
         if self.space in PILLOW:
             return Pixels(xp, x).change(PILLOW[self.space])
         if self.space == "GRAY":
-            return Pixels(xp, x, np.ones(len(x), np.int32)).change(colour_cuda.GRAYSCALE, channels=1)
+            return Pixels(xp, x, np.ones(len(x), np.int32)).change(
+                colour_cuda.GRAYSCALE, channels=1
+            )
         order = np.broadcast_to(np.arange(2, -1, -1, dtype=np.int32), (len(x), 3))
         return Pixels(xp, x, order, raw=True).change(colour_cuda.REORDER)
 

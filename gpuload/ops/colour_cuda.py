@@ -21,7 +21,9 @@ from gpuload.ops.pixels import Pixels, constants
 Numbers = NDArray[Any]
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 NO_STEP, MOST_STEPS = -1, 4
-RED_SHARE, GREEN_SHARE, BLUE_SHARE = (f"{colour.GRAY[channel]!r}f" for channel in (RED, GREEN, BLUE))
+RED_SHARE, GREEN_SHARE, BLUE_SHARE = (
+    f"{colour.GRAY[channel]!r}f" for channel in (RED, GREEN, BLUE)
+)
 
 FUNCTIONS = f"""
 enum {{ IS_BYTES = sizeof(In) == 1, NUMBERS = CHANNELS < 3 ? 3 : CHANNELS }};
@@ -127,7 +129,9 @@ NO_STATS = f"{FUNCTIONS}typedef int Stats;\n"
 CHANGED = "\n__device__ inline float changed(float value, int channel, const int* words, const Stats* stats)"
 INVERSE = "((IS_BYTES ? 255.0f : 1.0f) - value)"
 INVERT = f"{NO_STATS}{CHANGED} {{ return {INVERSE}; }}\n{TONE_PIXEL}"
-SOLARIZE = f"{NO_STATS}{CHANGED} {{ return value >= number(words[0]) ? {INVERSE} : value; }}\n{TONE_PIXEL}"
+SOLARIZE = (
+    f"{NO_STATS}{CHANGED} {{ return value >= number(words[0]) ? {INVERSE} : value; }}\n{TONE_PIXEL}"
+)
 POSTERIZE = f"""{NO_STATS}{CHANGED} {{
     float steps = number(words[0]);
     if (IS_BYTES) return (float)((int)value & (256 - 256 / (int)steps));
@@ -364,5 +368,7 @@ def equalize(xp: ModuleType, x: Any, apply: Numbers) -> Any:
     counts = device.zeros((images.count, entries), np.int32)
     images.change(COUNT_LEVELS, stats=counts, step=entries)
     even_tables = xp.empty((images.count, entries), np.uint8)
-    device.kernel(EVEN_TABLES, "even")((images.count * images.channels,), (256,), (counts, even_tables))
+    device.kernel(EVEN_TABLES, "even")(
+        (images.count * images.channels,), (256,), (counts, even_tables)
+    )
     return images.change(EQUALIZE, stats=even_tables, step=entries)

@@ -27,7 +27,12 @@ STEPS = {
 }
 CODES = (edits.BRIGHTNESS, edits.CONTRAST, edits.SATURATION, edits.HUE)
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}
-LIMITS = {"brightness": (0.0, np.inf), "contrast": (0.0, np.inf), "saturation": (0.0, np.inf), "hue": (-0.5, 0.5)}
+LIMITS = {
+    "brightness": (0.0, np.inf),
+    "contrast": (0.0, np.inf),
+    "saturation": (0.0, np.inf),
+    "hue": (-0.5, 0.5),
+}
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,12 @@ class ColorJitter(ColourOp):
             pair = (max(neutral - pair, 0.0) if least == 0 else neutral - pair, neutral + pair)
         if len(pair) != 2 or not least <= pair[0] <= pair[1] <= limit:
             demand = f"a number, or two, low and high, with {least:g} <= low <= high"
-            raise arguments.refuse(self, name, value, demand if limit == np.inf else f"{demand} <= {limit:g}")
-        return 0.0 if pair == (neutral, neutral) else pair
+            raise arguments.refuse(
+                self, name, value, demand if limit == np.inf else f"{demand} <= {limit:g}"
+            )
+        if pair == (neutral, neutral):
+            return 0.0
+        return pair
 
     @property
     def _steps(self) -> list[int]:
@@ -104,15 +113,21 @@ class ColorJitter(ColourOp):
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: four edits, each with a number and, for those of a factor, its weight."""
         order = draw["order"]
-        codes = np.array([code if number in self._steps else edits.SKIP for number, code in enumerate(CODES)])
+        codes = np.array(
+            [code if number in self._steps else edits.SKIP for number, code in enumerate(CODES)]
+        )
         amounts = np.take_along_axis(draw["amount"], order, axis=1)
-        numbers = np.stack([codes[order], np.full(order.shape, 2), amounts, colour.weight(amounts)], axis=2)
+        numbers = np.stack(
+            [codes[order], np.full(order.shape, 2), amounts, colour.weight(amounts)], axis=2
+        )
         return numbers.reshape(len(order), 4 * len(CODES))
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         numbers = np.where(np.isin(draw["order"], self._steps), draw["order"], colour_cuda.NO_STEP)
-        return colour_cuda.take_steps(xp, x, numbers, np.take_along_axis(draw["amount"], draw["order"], axis=1))
+        return colour_cuda.take_steps(
+            xp, x, numbers, np.take_along_axis(draw["amount"], draw["order"], axis=1)
+        )
 
     def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``: the images that have the same step at a place of their order go together."""

@@ -52,7 +52,8 @@ class ColourOp(Op):
                 f"{self}: field {field.name!r} has shape {field.shape}",
                 cause=f"it acts on images of {_list(self.known_channels)} channels",
                 remedy=images.without_alpha(
-                    field, "gl.ops.Decode() makes images of 3 channels; name the field that is for it with on="
+                    field,
+                    "gl.ops.Decode() makes images of 3 channels; name the field that is for it with on=",
                 ),
             )
         return field.with_(shape=shape, axes="HWC")
@@ -68,7 +69,9 @@ class ColourOp(Op):
         if has_kernels and pixels.reads(xp, x):
             return self.change_on_device(xp, x, draw)
         device.settle()
-        return super().array_batch(xp, x, draw) if isinstance(x, VARYING) else self.change_batch(xp, x, draw)
+        if isinstance(x, VARYING):
+            return super().array_batch(xp, x, draw)
+        return self.change_batch(xp, x, draw)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, or a batch of one size with the draws of all of its images."""
@@ -145,7 +148,9 @@ class Brightness(_Factor):
         """See ``Op``."""
         return edits.of(len(size), edits.BRIGHTNESS, draw["factor"])
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """Arithmetic: ``brightness_contrast`` rounds."""
         math, types = dali.math, dali.types
         product = x * (draw["factor"].gpu() if device == "gpu" else draw["factor"])
@@ -220,10 +225,17 @@ class Contrast(_Factor):
             return super().edit_form(draw, size, channels)
         return edits.of(len(size), edits.CONTRAST, draw["factor"], colour.weight(draw["factor"]))
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``brightness_contrast``."""
-        dtype = dali.types.UINT8 if field.dtype == np.uint8 else dali.types.FLOAT
-        return dali.fn.brightness_contrast(x, dtype=dtype, contrast=draw["factor"], contrast_center=self.center)
+        if field.dtype == np.uint8:
+            dtype = dali.types.UINT8
+        else:
+            dtype = dali.types.FLOAT
+        return dali.fn.brightness_contrast(
+            x, dtype=dtype, contrast=draw["factor"], contrast_center=self.center
+        )
 
 
 @dataclass(frozen=True)
@@ -389,12 +401,16 @@ class Sharpness(_Factor):
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``."""
         factor = draw["factor"]
-        return edits.keep_rows(edits.of(len(size), edits.SHARPNESS, colour.weight(factor)), factor != 1)
+        return edits.keep_rows(
+            edits.of(len(size), edits.SHARPNESS, colour.weight(factor)), factor != 1
+        )
 
 
 def _list(counts: tuple[int, ...]) -> str:
     """Return numbers of channels as text: ``1 or 3``, ``1 to 16``."""
-    return f"{counts[0]} to {counts[-1]}" if len(counts) > 2 else " or ".join(map(str, counts))
+    if len(counts) > 2:
+        return f"{counts[0]} to {counts[-1]}"
+    return " or ".join(map(str, counts))
 
 
 def _turns(op: Hue, low: Any, high: Any) -> tuple[float, float]:

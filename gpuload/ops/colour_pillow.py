@@ -20,7 +20,11 @@ import numpy as np
 from gpuload.ops import colour
 
 GRAY = (19595, 38470, 7471)  # of 65536
-YCBCR = ((0.299, 0.587, 0.114), (-0.16874, -0.33126, 0.5), (0.5, -0.41869, -0.08131))  # of red, green and blue
+YCBCR = (
+    (0.299, 0.587, 0.114),
+    (-0.16874, -0.33126, 0.5),
+    (0.5, -0.41869, -0.08131),
+)  # of red, green and blue
 
 
 def brightness(xp: ModuleType, x: Any, factor: Any) -> Any:
@@ -36,7 +40,9 @@ def contrast(xp: ModuleType, x: Any, factor: Any) -> Any:
 
 def saturation(xp: ModuleType, x: Any, factor: Any) -> Any:
     """Return the result of ``ImageEnhance.Color(x).enhance(factor)``."""
-    return x if x.shape[-1] == 1 else blend(xp, gray(xp, x), x, factor)
+    if x.shape[-1] == 1:
+        return x
+    return blend(xp, gray(xp, x), x, factor)
 
 
 def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
@@ -70,7 +76,9 @@ def ycbcr(xp: ModuleType, x: Any) -> Any:
     parts, levels = [], np.arange(256)
     for number, weights in enumerate(YCBCR):
         tables = [xp.asarray((weight * levels * 64 + 0.5).astype(np.int32)) for weight in weights]
-        total = sum(table.take(x[..., channel : channel + 1]) for channel, table in enumerate(tables))
+        total = sum(
+            table.take(x[..., channel : channel + 1]) for channel, table in enumerate(tables)
+        )
         parts.append((total >> 6) + (128 if number else 0))
     return xp.concatenate(parts, axis=-1).astype(xp.uint8)
 
@@ -83,7 +91,9 @@ def hsv(xp: ModuleType, x: Any) -> Any:
     reds, greens, blues = ((high - part) / span for part in (red, green, blue))
     reds, greens, blues = (part.astype(xp.float64) for part in (reds, greens, blues))
     of_green, of_blue = 2 + reds - blues, 4 + greens - reds
-    sextants = xp.where(high == red, blues - greens, xp.where(high == green, of_green, of_blue)).astype(xp.float32)
+    sextants = xp.where(
+        high == red, blues - greens, xp.where(high == green, of_green, of_blue)
+    ).astype(xp.float32)
     turns = sextants.astype(xp.float64) / 6 + 1
     turns = (turns - xp.floor(turns)).astype(xp.float32)
     saturations = (high - low) / xp.maximum(high, np.float32(1))
@@ -94,4 +104,8 @@ def hsv(xp: ModuleType, x: Any) -> Any:
 def blend(xp: ModuleType, base: Any, x: Any, factor: Any) -> Any:
     """Return the result of ``Image.blend(base, x, factor)``; the base holds whole numbers of any dtype."""
     start = base.astype(xp.float32)
-    return (start + colour.across(xp, factor) * (x.astype(xp.float32) - start)).clip(0, 255).astype(xp.uint8)
+    return (
+        (start + colour.across(xp, factor) * (x.astype(xp.float32) - start))
+        .clip(0, 255)
+        .astype(xp.uint8)
+    )

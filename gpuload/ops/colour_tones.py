@@ -52,7 +52,9 @@ class Chance(ColourOp):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image."""
-        return self.change(xp, x, draw) if draw["apply"] else x
+        if draw["apply"]:
+            return self.change(xp, x, draw)
+        return x
 
     def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
@@ -60,7 +62,9 @@ class Chance(ColourOp):
         if not apply.any():
             return x
         result = self.change(xp, x, draw)
-        return result if apply.all() else xp.where(xp.asarray(apply.reshape(-1, 1, 1, 1)), result, x)
+        if apply.all():
+            return result
+        return xp.where(xp.asarray(apply.reshape(-1, 1, 1, 1)), result, x)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,14 @@ class _Crop(Window):
     def __post_init__(self) -> None:
         super().__post_init__()
         height = arguments.side(self, "height", self.height)
-        width = height if self.width is None else arguments.side(self, "width", self.width)
-        depth = None if self.depth is None else arguments.side(self, "depth", self.depth)
+        if self.width is None:
+            width = height
+        else:
+            width = arguments.side(self, "width", self.width)
+        if self.depth is None:
+            depth = None
+        else:
+            depth = arguments.side(self, "depth", self.depth)
         arguments.keep(self, height=height, width=width, depth=depth)
 
     @property
@@ -71,7 +77,9 @@ class _Crop(Window):
 
     def _places(self, size: Sizes, pad: Any) -> NDArray[np.int64]:
         """Return the number of places for each window, ``[N, 2]``; raises ``RowError`` where there is none."""
-        places: NDArray[np.int64] = np.asarray(size.astype(np.int64) + (2 * pad + 1) - self.window_of(size))
+        places: NDArray[np.int64] = np.asarray(
+            size.astype(np.int64) + (2 * pad + 1) - self.window_of(size)
+        )
         if places.size and places.min() < 1:
             row = int(places.min(axis=1).argmin())
             error = self._does_not_fit("it has", size[row])
@@ -79,12 +87,17 @@ class _Crop(Window):
         return places
 
     def _does_not_fit(self, subject: str, size: NDArray[Any]) -> SpecError:
-        slices = (f" in {size[2]} slices", f" in {self.depth} slices") if len(size) > 2 and self.depth else ("", "")
+        if len(size) > 2 and self.depth:
+            slices = (f" in {size[2]} slices", f" in {self.depth} slices")
+        else:
+            slices = ("", "")
         remedy = f"put gl.ops.Resize(shorter={max(self.window)}) before it"
         return SpecError(
             f"{self}: {subject} {size[0]} x {size[1]} pixels{slices[0]}",
             cause=f"the window of {self.window[0]} x {self.window[1]} pixels{slices[1]} does not fit into it",
-            remedy="take a smaller window, or gl.ops.RandomCrop with pad_if_needed=True" if len(size) > 2 else remedy,
+            remedy="take a smaller window, or gl.ops.RandomCrop with pad_if_needed=True"
+            if len(size) > 2
+            else remedy,
         )
 
 
@@ -120,15 +133,21 @@ class RandomCrop(_Crop):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.keep(
-            self, pad=arguments.side(self, "pad", self.pad, least=0), fill=window.check_fill(self, self.fill)
+            self,
+            pad=arguments.side(self, "pad", self.pad, least=0),
+            fill=window.check_fill(self, self.fill),
         )
-        arguments.keep(self, pad_if_needed=arguments.flag(self, "pad_if_needed", self.pad_if_needed))
+        arguments.keep(
+            self, pad_if_needed=arguments.flag(self, "pad_if_needed", self.pad_if_needed)
+        )
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
         largest = max(*self.window, self.depth or 0)
         after = self._cropped(field, (largest, largest) if self.pad_if_needed else (self.pad, 0))
-        window.check_colors(self, field, window.one_fill(self, self.fill), images.num_channels(field))
+        window.check_colors(
+            self, field, window.one_fill(self, self.fill), images.num_channels(field)
+        )
         return after
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -153,7 +172,9 @@ class RandomCrop(_Crop):
     @property
     def border(self) -> Color | None:
         """The colour of the added pixels."""
-        return window.one_fill(self, self.fill) if self.pad or self.pad_if_needed else None
+        if self.pad or self.pad_if_needed:
+            return window.one_fill(self, self.fill)
+        return None
 
 
 @dataclass(frozen=True)
@@ -190,5 +211,8 @@ class CenterCrop(_Crop):
         """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels; of volumes as `RandomCrop`."""
         left_over = self._places(size, 0) - 1
         # torchvision takes Python's round(), and np.rint rounds halves to even as that does.
-        start = left_over // 2 if self.rounding == "down" else np.rint(left_over / 2)
+        if self.rounding == "down":
+            start = left_over // 2
+        else:
+            start = np.rint(left_over / 2)
         return window.with_shape(start.astype(np.int32), self.window_of(size))

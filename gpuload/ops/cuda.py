@@ -28,7 +28,12 @@ TYPES = {
     "uint64": "unsigned long long", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
     "float16": "__half", "float32": "float", "float64": "double",
 }  # fmt: skip
-RAW_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}  # by bytes
+RAW_TYPES = {
+    1: "unsigned char",
+    2: "unsigned short",
+    4: "unsigned int",
+    8: "unsigned long long",
+}  # by bytes
 
 HEAD = """
 #include <cuda_fp16.h>
@@ -508,7 +513,16 @@ def blocks(size: int, count: int) -> int:
 
 
 @cache
-def walk(before: str, after: str, channels: int, *, planes: bool, normalizes: bool, words: int, wide: bool) -> str:
+def walk(
+    before: str,
+    after: str,
+    channels: int,
+    *,
+    planes: bool,
+    normalizes: bool,
+    words: int,
+    wide: bool,
+) -> str:
     """Return the source of the walk from images of one dtype to another, by NumPy's names.
 
     Args:
@@ -560,14 +574,20 @@ def rows(word_bytes: int) -> str:
 @cache
 def resize(dtype: np.dtype[Any], *, nearest: bool) -> str:
     """Return the source of ``taps`` and ``resize`` for images of a dtype."""
-    pixel = RAW_TYPES[dtype.itemsize] if nearest else TYPES[dtype.name]
+    if nearest:
+        pixel = RAW_TYPES[dtype.itemsize]
+    else:
+        pixel = TYPES[dtype.name]
     return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\n{RESIZE}"
 
 
 @cache
 def warp(dtype: np.dtype[Any], *, nearest: bool) -> str:
     """Return the source of ``warp`` for images of a dtype."""
-    pixel = RAW_TYPES[dtype.itemsize] if nearest else TYPES[dtype.name]
+    if nearest:
+        pixel = RAW_TYPES[dtype.itemsize]
+    else:
+        pixel = TYPES[dtype.name]
     fill = pixel if nearest else "float"
     return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\ntypedef {fill} Fill;\n{SAMPLE}{WARP}"
 

@@ -33,8 +33,29 @@ from gpuload.ops.cast import DALI_TYPES
 from gpuload.ops.numbers import Numbers
 from gpuload.spec import Field
 
-NUMBERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FLOAT", "FLOAT16", "FLOAT64")
-RANDOM = ("random", "noise", "readers", "jitter", "coin_flip", "uniform", "normal_distribution", "batch_permutation")
+NUMBERS = (
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "FLOAT",
+    "FLOAT16",
+    "FLOAT64",
+)
+RANDOM = (
+    "random",
+    "noise",
+    "readers",
+    "jitter",
+    "coin_flip",
+    "uniform",
+    "normal_distribution",
+    "batch_permutation",
+)
 
 
 @dataclass(frozen=True, init=False)
@@ -65,7 +86,13 @@ class Dali(Op):
         self, fn: str | Callable[..., Any], *, out: Output | None = None, on: str | tuple[str, ...] | None = None,
         **settings: Any,
     ) -> None:  # fmt: skip
-        arguments.keep(self, fn=fn, out=out, on=on, settings={key: _plain(value) for key, value in settings.items()})
+        arguments.keep(
+            self,
+            fn=fn,
+            out=out,
+            on=on,
+            settings={key: _plain(value) for key, value in settings.items()},
+        )
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -78,8 +105,12 @@ class Dali(Op):
         arguments.keep(self, out=arguments.output(self, self.out))
         # What the name tells is refused here, before DALI is imported; `_check_random` finds the others in the
         # pipeline.
-        if "seed" in self.settings or (isinstance(self.fn, str) and any(word in self.fn for word in RANDOM)):
-            raise self._is_random(self.fn if isinstance(self.fn, str) else "an operator with a seed")
+        if "seed" in self.settings or (
+            isinstance(self.fn, str) and any(word in self.fn for word in RANDOM)
+        ):
+            raise self._is_random(
+                self.fn if isinstance(self.fn, str) else "an operator with a seed"
+            )
 
     def field_after(self, field: Field) -> Field:
         """Return the field as ``out`` declares it."""
@@ -123,13 +154,18 @@ class Dali(Op):
             remedy="use executor='dali', or leave executor= out",
         )
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """The operator."""
         if field.shape is not None and len(field.shape) == 3 and not field.encoded:
             x = dali.fn.reshape(x, layout="CHW" if field.is_channels_first else "HWC")
         # The numbers that are drawn come as DataNodes, in place of the `Numbers` of the same names.
         settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()} | draw
-        operator = self._operator(dali) if isinstance(self.fn, str) else self.fn
+        if isinstance(self.fn, str):
+            operator = self._operator(dali)
+        else:
+            operator = self.fn
         self._check_settings(dali.backend.TryGetSchema(getattr(operator, "_schema_name", "")))
         result = operator(x, **settings)
         if not isinstance(result, dali.data_node.DataNode):
@@ -162,7 +198,10 @@ class Dali(Op):
         Args:
             schema: of the operator, in DALI; None where DALI has none.
         """
-        names = [] if schema is None else list(schema.GetArgumentNames())
+        if schema is None:
+            names = []
+        else:
+            names = list(schema.GetArgumentNames())
         for name in [name for name in self.settings if names and name not in ("name", "device")]:
             if name not in names:
                 raise SpecError(
@@ -190,7 +229,10 @@ class Dali(Op):
                 remedy="write one value",
             )
         if (numbers.kind == "uniform") != kind.startswith("FLOAT"):
-            example = "gl.draw.uniform(-10, 10)" if kind.startswith("FLOAT") else "gl.draw.integers(0, 4)"
+            if kind.startswith("FLOAT"):
+                example = "gl.draw.uniform(-10, 10)"
+            else:
+                example = "gl.draw.integers(0, 4)"
             raise SpecError(
                 f"{self}: {name}={numbers}",
                 cause=f"{name} of DALI's {self.fn} is {kind}",
@@ -206,10 +248,15 @@ class Dali(Op):
                 continue
             visits.add(id(node))
             name = getattr(getattr(node.source, "_op", None), "schema_name", None)
-            schema = None if name is None else dali.backend.TryGetSchema(name)
+            if name is None:
+                schema = None
+            else:
+                schema = dali.backend.TryGetSchema(name)
             if schema is not None and schema.HasRandomSeedArg():
                 raise self._is_random(str(name))
-            waiting += getattr(node.source, "inputs", None) or ()  # DataNodes of arguments are among them
+            waiting += (
+                getattr(node.source, "inputs", None) or ()
+            )  # DataNodes of arguments are among them
 
     def _is_random(self, name: str) -> SpecError:
         return SpecError(
@@ -222,11 +269,18 @@ class Dali(Op):
 
 def _plain(value: Any) -> Any:
     """Return an argument as a state can tell it: DALI's enumerations by their names."""
-    return value.name if type(value).__module__.startswith("nvidia.dali") and hasattr(value, "name") else value
+    if type(value).__module__.startswith("nvidia.dali") and hasattr(value, "name"):
+        return value.name
+    return value
 
 
 def _in_dali(dali: ModuleType, key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    name = DALI_TYPES.get(value, "BOOL" if value == "bool" else value) if key == "dtype" else value
-    return getattr(dali.types, name, value) if name.isupper() else value
+    if key == "dtype":
+        name = DALI_TYPES.get(value, "BOOL" if value == "bool" else value)
+    else:
+        name = value
+    if name.isupper():
+        return getattr(dali.types, name, value)
+    return value

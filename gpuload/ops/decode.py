@@ -115,16 +115,24 @@ class Decode(Op):
             if self.mode != FILE_NUMBERS:
                 number = CHANNELS[self.mode]
                 raise arguments.refuse(
-                    self, "channels", self.channels, f"None: {self.mode} has {number}", 'write mode="ANY" for others'
+                    self,
+                    "channels",
+                    self.channels,
+                    f"None: {self.mode} has {number}",
+                    'write mode="ANY" for others',
                 )
             if self.channels > MOST_CHANNELS:
                 raise arguments.refuse(self, "channels", self.channels, f"at most {MOST_CHANNELS}")
         if self.size is not None:
             if not isinstance(self.size, (tuple, list)) or len(self.size) != 2:
-                raise arguments.refuse(self, "size", self.size, "height and width, two numbers", "write size=(48, 64)")
+                raise arguments.refuse(
+                    self, "size", self.size, "height and width, two numbers", "write size=(48, 64)"
+                )
             height, width = (arguments.whole(self, "size", side) for side in self.size)
             arguments.keep(self, size=(height, width))
-        arguments.keep(self, hw_decoder_load=arguments.number(self, "hw_decoder_load", self.hw_decoder_load))
+        arguments.keep(
+            self, hw_decoder_load=arguments.number(self, "hw_decoder_load", self.hw_decoder_load)
+        )
         if self.hw_decoder_load not in (0, 1):
             raise arguments.refuse(
                 self, "hw_decoder_load", self.hw_decoder_load, "0 or 1",
@@ -159,7 +167,10 @@ class Decode(Op):
                 remedy="leave Decode out (of a recipe: images='HWC'), or name the field that holds the files with on=; "
                 f"where its bytes are image files, mark it: source.mark({field.name}='encoded')",
             )
-        num_channels = self.channels if self.mode == FILE_NUMBERS else CHANNELS[self.mode]
+        if self.mode == FILE_NUMBERS:
+            num_channels = self.channels
+        else:
+            num_channels = CHANNELS[self.mode]
         shape = (*(self.size or (None, None)), num_channels)
         return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")
 
@@ -172,7 +183,11 @@ class Decode(Op):
         """Raise ``RowError`` for the first image that is beyond a limit, or of another size than ``size``."""
         pixels = heads[:, 0].astype(np.int64) * heads[:, 1]
         fits = self.size is None or bool((heads[:, :2] == self.size).all())
-        if fits and pixels.max(initial=0) <= self.max_pixels and heads[:, 2:].max(initial=0) <= self.max_scans:
+        if (
+            fits
+            and pixels.max(initial=0) <= self.max_pixels
+            and heads[:, 2:].max(initial=0) <= self.max_scans
+        ):
             return
         for row, (height, width, *num_scans) in enumerate(heads.tolist()):
             if self.size not in (None, (height, width)):
@@ -195,7 +210,9 @@ class Decode(Op):
 
     def _limits(self, numbers: Sequence[int]) -> Iterator[tuple[str, int, int]]:
         """Yield each limit: its name, its value, and one of the numbers that are to be compared with them."""
-        return zip(("max_pixels", "max_scans"), (self.max_pixels, self.max_scans), numbers, strict=False)
+        return zip(
+            ("max_pixels", "max_scans"), (self.max_pixels, self.max_scans), numbers, strict=False
+        )
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the pixels of one file, or of a region of it, by the codec of `images`, which is for NumPy alone."""
@@ -212,7 +229,12 @@ class Decode(Op):
         return self.decode_file(x, region, head.jpeg_head(draw[HEADS]) if HEADS in draw else None)
 
     def decode_file(
-        self, x: Any, region: decode.Region | None = None, image_head: head.Head | None = None, *, strict: bool = False
+        self,
+        x: Any,
+        region: decode.Region | None = None,
+        image_head: head.Head | None = None,
+        *,
+        strict: bool = False,
     ) -> NDArray[Any]:
         """Return the pixels of one file, or of a region; ``strict`` as in `images.decode`.
 
@@ -232,8 +254,13 @@ class Decode(Op):
                 kind = image_head.kind
                 if not strict:
                     self.tell_losses(x, image_head)
-                image_head = image_head if self.orient else head.without_turn(image_head)
-                self.check_heads(np.array([(image_head.height, image_head.width, image_head.scans)], np.int32))
+                if self.orient:
+                    image_head = image_head
+                else:
+                    image_head = head.without_turn(image_head)
+                self.check_heads(
+                    np.array([(image_head.height, image_head.width, image_head.scans)], np.int32)
+                )
             words: dict[str, Any] = {"dtype": self.dtype, "strict": strict, "orient": self.orient}
             pixels = decode.decode(x, image_head, self.mode, region, **words)
         except (head.HeadError, decode.ImageError) as error:
@@ -279,7 +306,9 @@ class Decode(Op):
         self._memory[OPAQUE] = self._memory.get(OPAQUE, 0) + is_opaque
         return is_opaque
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``decoders.image``, or ``image_slice`` of a region, so that the pixels do not depend on the batch.
 
         On a GPU a region is cut from the whole image: see `REGIONS_ON_GPU`.
@@ -294,14 +323,20 @@ class Decode(Op):
             # With affine=True each of the codec's threads would keep to a core, beside our own threads there.
             settings.update(device="mixed", affine=False, hw_decoder_load=self.hw_decoder_load)
             if self.hw_decoder_load and self.size is not None:
-                settings.update(preallocate_height_hint=self.size[0], preallocate_width_hint=self.size[1])
+                settings.update(
+                    preallocate_height_hint=self.size[0], preallocate_width_hint=self.size[1]
+                )
         rgb, gray = dali.types.RGB, dali.types.GRAY
-        window = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]} if "start" in draw else {}
+        if "start" in draw:
+            window = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]}
+        else:
+            window = {}
         if window and device == "cpu":
             pixels = dali.fn.decoders.image_slice(x, output_type=rgb, **window, **settings)
         else:
             pixels = dali.fn.decoders.image(x, output_type=rgb, **settings)
-            pixels = dali.fn.slice(pixels, **window) if window else pixels
+            if window:
+                pixels = dali.fn.slice(pixels, **window)
         if self.mode == "RGB":
             return pixels
         if self.dtype == "uint16":

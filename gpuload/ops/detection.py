@@ -22,7 +22,15 @@ from gpuload.ops.resize import Interpolation
 from gpuload.ops.window import Color, Fill
 from gpuload.spec import Field, Spec
 
-OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of the least overlap, as in SSD; 1 leaves the image as it is
+OPTIONS = (
+    0.0,
+    0.1,
+    0.3,
+    0.5,
+    0.7,
+    0.9,
+    1.0,
+)  # of the least overlap, as in SSD; 1 leaves the image as it is
 ROUNDS, TRIALS = 16, 40  # torchvision has any number of rounds
 AT_ONCE = 64  # images whose crops are looked for together, as their numbers stay in the cache
 
@@ -72,12 +80,16 @@ class Region(Op):
             return super().array_batch(xp, x, draw)
         return pixels.move(xp, x, start=draw["start"], size=draw["shape"], fill=self.border)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``slice``; out of the image only if there is a border."""
         settings: dict[str, Any] = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]}
         if self.border is not None:
             settings.update(out_of_bounds_policy="pad", fill_values=self.border)
-        return images.move_pixels(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x)
+        return images.move_pixels(
+            dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x
+        )
 
 
 @dataclass(frozen=True)
@@ -110,13 +122,17 @@ class RandomZoomOut(Region):
         super().__post_init__()
         side_range = arguments.interval(self, "side_range", self.side_range)
         if side_range[0] < 1:
-            raise arguments.refuse(self, "side_range", self.side_range, "two numbers, low and high, of at least 1")
+            raise arguments.refuse(
+                self, "side_range", self.side_range, "two numbers, low and high, of at least 1"
+            )
         arguments.keep(self, side_range=side_range, fill=window.check_fill(self, self.fill))
         arguments.keep(self, p=arguments.probability(self, "p", self.p))
 
     def field_after(self, field: Field) -> Field:
         """Height and width vary."""
-        window.check_colors(self, field, window.one_fill(self, self.fill), images.image(self, field)[2])
+        window.check_colors(
+            self, field, window.one_fill(self, self.fill), images.image(self, field)[2]
+        )
         return super().field_after(field)
 
     @property
@@ -170,12 +186,17 @@ class RandomIoUCrop(Region):
         if isinstance(self.options, (tuple, list)) and not self.options:
             raise arguments.refuse(self, "options", self.options, allowed)
         options = arguments.numbers(self, "options", self.options)
-        options = options if isinstance(options, tuple) else (options,)
+        if isinstance(options, tuple):
+            options = options
+        else:
+            options = (options,)
         if min(options) < 0:
             raise arguments.refuse(self, "options", self.options, allowed)
         scale = arguments.interval(self, "scale", self.scale)
         if scale[1] > 1:
-            raise arguments.refuse(self, "scale", self.scale, "two numbers, low and high, with 0 < low <= high <= 1")
+            raise arguments.refuse(
+                self, "scale", self.scale, "two numbers, low and high, with 0 < low <= high <= 1"
+            )
         arguments.keep(self, scale=scale, ratio=arguments.interval(self, "ratio", self.ratio))
         arguments.keep(self, options=options)
 
@@ -209,10 +230,15 @@ class RandomIoUCrop(Region):
             start[rows], shape[rows] = crops[:, 1::-1], crops[:, :1:-1] - crops[:, 1::-1]
         return {"start": start, "shape": shape}
 
-    def _find_crops(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> NDArray[np.int64]:
+    def _find_crops(
+        self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]
+    ) -> NDArray[np.int64]:
         """Return left, top, right and bottom of the crop of each image, int64 ``[N, 4]``; each has boxes."""
         result = np.pad(size[:, ::-1].astype(np.int64), ((0, 0), (2, 0)))
-        rounds, options = u.reshape(len(u), ROUNDS, 1 + 4 * TRIALS), np.array(self.options, np.float64)
+        rounds, options = (
+            u.reshape(len(u), ROUNDS, 1 + 4 * TRIALS),
+            np.array(self.options, np.float64),
+        )
         rows = np.arange(len(u))  # of the images that have no crop yet
         for number in range(ROUNDS):
             least = options[(rounds[rows, number, 0] * len(options)).astype(np.int64)]
@@ -227,7 +253,9 @@ class RandomIoUCrop(Region):
             rows = rows[~is_found]
         return result
 
-    def _try_crops(self, u: NDArray[np.float64], size: Sizes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _try_crops(
+        self, u: NDArray[np.float64], size: Sizes
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the crops of a round, int64 ``[N, K, 4]``, and which of them have a side and ratio that may be.
 
         Args:
@@ -259,7 +287,9 @@ class RandomIoUCrop(Region):
         if tuple(draw["shape"].tolist()) == tuple(size.tolist()):
             return corners
         centres = (corners[:, :2] + corners[:, 2:]) / 2
-        inside = np.logical_and.reduce((begin < centres) & (centres < begin + sides), axis=1, keepdims=True)
+        inside = np.logical_and.reduce(
+            (begin < centres) & (centres < begin + sides), axis=1, keepdims=True
+        )
         return np.where(inside, super().move_boxes(corners, draw, size), 0.0)
 
 
@@ -293,8 +323,13 @@ class ScaleJitter(SizeJitter):
     def __post_init__(self) -> None:
         super().__post_init__()
         height = arguments.side(self, "height", self.height)
-        width = height if self.width is None else arguments.side(self, "width", self.width)
-        arguments.keep(self, height=height, width=width, scale=arguments.interval(self, "scale", self.scale))
+        if self.width is None:
+            width = height
+        else:
+            width = arguments.side(self, "width", self.width)
+        arguments.keep(
+            self, height=height, width=width, scale=arguments.interval(self, "scale", self.scale)
+        )
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``size``: the new size of each image, float32 ``[N, 2]`` as DALI wants it."""
@@ -306,7 +341,10 @@ class ScaleJitter(SizeJitter):
 
 
 def _have_overlap(
-    crops: NDArray[np.int64], fits: NDArray[np.bool_], corners: list[Boxes], least: NDArray[np.float64]
+    crops: NDArray[np.int64],
+    fits: NDArray[np.bool_],
+    corners: list[Boxes],
+    least: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
     """Return which crops overlap a box whose centre lies in them by so much at least, boolean ``[N, K]``.
 
@@ -316,7 +354,10 @@ def _have_overlap(
         corners: the boxes of each image.
         least: the intersection over union, float64 ``[N]``.
     """
-    boxes, images = np.concatenate(corners), np.repeat(np.arange(len(crops)), [len(rows) for rows in corners])
+    boxes, images = (
+        np.concatenate(corners),
+        np.repeat(np.arange(len(crops)), [len(rows) for rows in corners]),
+    )
     (x, y), sides = ((boxes[:, :2] + boxes[:, 2:]) / 2).T[..., None], np.moveaxis(crops, 2, 0)
     left, top, right, bottom = (np.ascontiguousarray(side)[images] for side in sides)
     inside = (left < x) & (x < right) & (top < y) & (y < bottom) & fits[images]

@@ -81,7 +81,9 @@ def spread(edits: Edits, rows: NDArray[np.int64], count: int) -> Edits:
 def keep_rows(edits: Edits, is_applied: NDArray[Any]) -> Edits:
     """Return the edits of the images for which ``is_applied``, ``[N]``, is True or 1; the others stay as they are."""
     rows = np.flatnonzero(is_applied)
-    return edits if rows.size == len(edits) else spread(edits[rows], rows, len(edits))
+    if rows.size == len(edits):
+        return edits
+    return spread(edits[rows], rows, len(edits))
 
 
 def reorder(edits: Sequence[Edits], order: NDArray[np.int32]) -> Edits:

@@ -30,7 +30,9 @@ from gpuload.ops.pillow import LIMIT, UNIT
 from gpuload.ops.pixels import IMAGE, Places, reads, views
 
 Offsets = NDArray[np.int64]
-EDITED = np.dtype([*((name, IMAGE[name]) for name in IMAGE.names or ()), ("edit", "i8"), ("chains", "i8")])
+EDITED = np.dtype(
+    [*((name, IMAGE[name]) for name in IMAGE.names or ()), ("edit", "i8"), ("chains", "i8")]
+)
 NO_EDIT = -1
 COUNTED_PIXELS = 8192  # by a block
 CODES = (
@@ -38,7 +40,13 @@ CODES = (
     "BLUR", "PIL_CONTRAST", "PIL_SATURATION", "PIL_SHARPNESS", "PIL_AUTOCONTRAST", "PIL_AFFINE", "PIL_TURN",
     "PIL_MIX", "CLAHE", "PIL_BLUR",
 )  # fmt: skip
-COUNTING = (edits.CONTRAST, edits.AUTOCONTRAST, edits.EQUALIZE, edits.PIL_CONTRAST, edits.PIL_AUTOCONTRAST)
+COUNTING = (
+    edits.CONTRAST,
+    edits.AUTOCONTRAST,
+    edits.EQUALIZE,
+    edits.PIL_CONTRAST,
+    edits.PIL_AUTOCONTRAST,
+)
 LOOK_UPS = (edits.TABLE, edits.BRIGHTNESS, *COUNTING)
 RGB = 3  # channels
 
@@ -392,7 +400,9 @@ def edit_batch(op: Op, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
         return None
     places = Places.of(x)
     numbers = op.edit_form(draw, places.size.astype(np.int32), places.channels)
-    return None if numbers is None else edit(xp, x, numbers, places)
+    if numbers is None:
+        return None
+    return edit(xp, x, numbers, places)
 
 
 def edit(xp: ModuleType, x: Any, numbers: Edits, places: Places | None = None) -> Any:
@@ -442,7 +452,11 @@ class _EditBatch:
     """
 
     def __init__(self, xp: ModuleType, numbers: Edits, channels: int) -> None:
-        self._xp, self._numbers, self._channels = xp, np.ascontiguousarray(numbers).reshape(-1), channels
+        self._xp, self._numbers, self._channels = (
+            xp,
+            np.ascontiguousarray(numbers).reshape(-1),
+            channels,
+        )
         self._turns: list[_Turn] = []
 
     def add(self, places: Places, begins: Offsets, ends: Offsets) -> Any | None:
@@ -454,7 +468,9 @@ class _EditBatch:
             ends: where they end.
         """
         codes, starts = self._parse(begins, ends)
-        return self._add_turns(places, codes, starts) if len(codes) else None
+        if len(codes):
+            return self._add_turns(places, codes, starts)
+        return None
 
     def _add_turns(self, places: Places, codes: Offsets, starts: Offsets) -> Any:
         """Add turns by the codes of edits and where they begin, ``[turns, N]``."""
@@ -464,16 +480,23 @@ class _EditBatch:
         out = memory[0]
         for turn, (turn_codes, begin) in enumerate(zip(codes, starts, strict=True)):
             if turn:
-                places = places if turn > 1 else places.pack()
+                if turn > 1:
+                    places = places
+                else:
+                    places = places.pack()
                 images = places.table(EDITED)
                 images["address"] += out.data.ptr
             out = memory[turn % 2]
             images["edit"] = np.where(turn_codes == edits.SKIP, NO_EDIT, begin)
             rows, grids = np.flatnonzero(turn_codes == edits.PIL_MIX), np.empty((0, 2), np.int64)
             if rows.size:
-                images["chains"][rows] = self._add_chains(places.at(images["address"], rows), begin[rows])
+                images["chains"][rows] = self._add_chains(
+                    places.at(images["address"], rows), begin[rows]
+                )
             if (turn_codes == edits.CLAHE).any():
-                grids = self._numbers[np.minimum(begin[:, None] + [3, 4], self._numbers.size - 1)].astype(np.int64)
+                grids = self._numbers[
+                    np.minimum(begin[:, None] + [3, 4], self._numbers.size - 1)
+                ].astype(np.int64)
             self._turns.append(_Turn(images, turn_codes, grids, num_pixels, out))
         return out
 
@@ -486,7 +509,11 @@ class _EditBatch:
         """
         counts = self._numbers[begins + 3].astype(np.int64)
         owners, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
-        starts, ends, place = np.zeros(len(owners), np.int64), np.zeros(len(owners), np.int64), begins + 4
+        starts, ends, place = (
+            np.zeros(len(owners), np.int64),
+            np.zeros(len(owners), np.int64),
+            begins + 4,
+        )
         for chain in range(int(counts.max())):
             rows = np.flatnonzero(counts > chain)
             starts[firsts[rows] + chain] = place[rows] + 2
@@ -506,12 +533,20 @@ class _EditBatch:
             start = np.minimum(place, last)
             codes.append(np.where(is_inside, self._numbers[start].astype(np.int64), edits.SKIP))
             starts.append(start)
-            place = np.where(is_inside, start + 2 + self._numbers[start + 1].astype(np.int64), place)
-        all_codes, all_starts = (np.array(rows, np.int64).reshape(len(rows), len(begins)) for rows in (codes, starts))
+            place = np.where(
+                is_inside, start + 2 + self._numbers[start + 1].astype(np.int64), place
+            )
+        all_codes, all_starts = (
+            np.array(rows, np.int64).reshape(len(rows), len(begins)) for rows in (codes, starts)
+        )
         is_skipped = all_codes == edits.SKIP
         if is_skipped.any():
-            order = is_skipped.argsort(axis=0, kind="stable")[: int((~is_skipped).sum(axis=0).max())]
-            all_codes, all_starts = (np.take_along_axis(rows, order, axis=0) for rows in (all_codes, all_starts))
+            order = is_skipped.argsort(axis=0, kind="stable")[
+                : int((~is_skipped).sum(axis=0).max())
+            ]
+            all_codes, all_starts = (
+                np.take_along_axis(rows, order, axis=0) for rows in (all_codes, all_starts)
+            )
         return all_codes, all_starts
 
     def launch(self) -> None:
@@ -526,16 +561,30 @@ class _EditBatch:
 
     def _launch(self, turn: _Turn, images: Any, numbers: Any) -> None:
         """Queue the kernels of one turn."""
-        xp, count, (codes, channels) = self._xp, len(turn.images), (np.bincount(turn.codes).tolist(), self._channels)
+        xp, count, (codes, channels) = (
+            self._xp,
+            len(turn.images),
+            (np.bincount(turn.codes).tolist(), self._channels),
+        )
         present = {code for code, number in enumerate(codes) if number}
         has_tiles, num_tiles = edits.CLAHE in present, 0
-        constants = device.constant(lab.join_tables) if has_tiles else 0
+        if has_tiles:
+            constants = device.constant(lab.join_tables)
+        else:
+            constants = 0
         if has_tiles:
             rows = turn.codes == edits.CLAHE
-            size = np.stack([turn.images["height"][rows], turn.images["width"][rows]], axis=1).astype(np.int64)
+            size = np.stack(
+                [turn.images["height"][rows], turn.images["width"][rows]], axis=1
+            ).astype(np.int64)
             tiles = clahe_cuda.count_tiles(size, turn.grids[rows])
             num_tiles = (1 if channels == RGB else channels) * int(tiles.prod(axis=1).max())
-        num_tables, tables, counts, step = max(channels, num_tiles), 0, 0, 256 * max(channels + 1, num_tiles)
+        num_tables, tables, counts, step = (
+            max(channels, num_tiles),
+            0,
+            0,
+            256 * max(channels + 1, num_tiles),
+        )
         if has_tiles or not present.isdisjoint(COUNTING):
             counts = device.zeros(count * step, np.int32)
             blocks = max(-(-turn.num_pixels // COUNTED_PIXELS), num_tiles)
@@ -546,7 +595,9 @@ class _EditBatch:
         if has_tiles or not present.isdisjoint(LOOK_UPS):
             tables = xp.empty(count * num_tables * 256, np.uint8)
             self._kernel(TABLES, "entries")(
-                (num_tables * count,), (256,), (images, numbers, counts, np.int64(step), tables, np.int32(num_tables))
+                (num_tables * count,),
+                (256,),
+                (images, numbers, counts, np.int64(step), tables, np.int32(num_tables)),
             )
         blocks = -(-turn.num_pixels // cuda.THREADS)
         self._kernel(EDIT, "edit")(
@@ -555,4 +606,6 @@ class _EditBatch:
         )  # fmt: skip
 
     def _kernel(self, text: str, name: str) -> Any:
-        return device.kernel(cuda.pixels("unsigned char", "unsigned char", self._channels, text), name)
+        return device.kernel(
+            cuda.pixels("unsigned char", "unsigned char", self._channels, text), name
+        )

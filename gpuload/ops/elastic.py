@@ -115,7 +115,10 @@ class Elastic(Warp):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        alpha, sigma = arguments.number(self, "alpha", self.alpha), arguments.number(self, "sigma", self.sigma)
+        alpha, sigma = (
+            arguments.number(self, "alpha", self.alpha),
+            arguments.number(self, "sigma", self.sigma),
+        )
         if alpha < 0:
             raise arguments.refuse(self, "alpha", self.alpha, "at least 0")
         if not 0 < sigma <= 1000:
@@ -156,18 +159,28 @@ class Elastic(Warp):
             return super(Warp, self).array_batch(xp, x, draw)
         interpolation, fill = self._sampling
         dtype, channels, is_nearest = x[0].dtype, x[0].shape[2], interpolation == "nearest"
-        line = taps(np.broadcast_to(weights(np.array([self.sigma]), self._side), (len(x), self._side)))
+        line = taps(
+            np.broadcast_to(weights(np.array([self.sigma]), self._side), (len(x), self._side))
+        )
         fills = pixels.colors(fill, dtype, channels, len(x))
         if not is_nearest:
-            fills = pixels.constants(len(x), *np.broadcast_to(np.asarray(fill, f32), channels).tolist())
-        images = pixels.Pixels(xp, x, *line, pixels.constants(len(x), self.alpha, 0), fills, raw=is_nearest)
+            fills = pixels.constants(
+                len(x), *np.broadcast_to(np.asarray(fill, f32), channels).tolist()
+            )
+        images = pixels.Pixels(
+            xp, x, *line, pixels.constants(len(x), self.alpha, 0), fills, raw=is_nearest
+        )
         words = noise.word_blocks(xp, draw["key"], int(images.sizes.max()))
-        smooth = images.change(NOISE_DOWN, stats=words, step=2 * words.shape[1], channels=2, dtype=f32)
+        smooth = images.change(
+            NOISE_DOWN, stats=words, step=2 * words.shape[1], channels=2, dtype=f32
+        )
         return images.change(KERNELS[interpolation], stats=smooth[0])
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
-        return self._distort_into if core.native is not None else None
+        if core.native is not None:
+            return self._distort_into
+        return None
 
     def _distort_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         sample_into(x, *self._places(np, draw, x.shape[:2]), *self._sampling, out)
@@ -218,7 +231,10 @@ def places(xp: ModuleType, displacements: Sequence[Any]) -> tuple[Any, Any]:
         displacements: along x and y, float32 ``[H, W]`` each, in halves of width and height.
     """
     height, width = displacements[0].shape
-    across, down = ((2 * xp.arange(length, dtype=f32) + f32(1 - length)) / f32(length) for length in (width, height))
+    across, down = (
+        (2 * xp.arange(length, dtype=f32) + f32(1 - length)) / f32(length)
+        for length in (width, height)
+    )
     columns, rows = displacements[0] + across, displacements[1] + down[:, None]
     return _to_pixels(columns, width), _to_pixels(rows, height)
 

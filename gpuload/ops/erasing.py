@@ -26,13 +26,17 @@ MOST_BOXES = 1000  # of an image; the numbers of each are drawn
 class _Cover(Op):
     """An op that covers parts of images with ``fill``; where the parts differ in shape, so do the subclasses."""
 
-    fill: float | tuple[float, ...] | dict[str, float | tuple[float, ...]] = field(default=0, hash=False, kw_only=True)
+    fill: float | tuple[float, ...] | dict[str, float | tuple[float, ...]] = field(
+        default=0, hash=False, kw_only=True
+    )
 
     per_field: ClassVar[tuple[str, ...]] = ("fill",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.keep(self, fill=arguments.by_field(self, "fill", self.fill, arguments.numbers, 0.0))
+        arguments.keep(
+            self, fill=arguments.by_field(self, "fill", self.fill, arguments.numbers, 0.0)
+        )
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
@@ -43,7 +47,9 @@ class _Cover(Op):
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by at most two kernels."""
-        return self.cover_on_device(xp, x, draw) if reads(xp, x) else super().array_batch(xp, x, draw)
+        if reads(xp, x):
+            return self.cover_on_device(xp, x, draw)
+        return super().array_batch(xp, x, draw)
 
     def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return images of any sizes for which `pixels.reads` is True, by kernels."""
@@ -98,7 +104,9 @@ class Erasing(_Cover):
             raise arguments.refuse(self, "std", self.std, "a number of at least 0")
         scale = arguments.interval(self, "scale", self.scale)
         if scale[1] > 1:
-            raise arguments.refuse(self, "scale", self.scale, "parts of the area, more than 0 and at most 1")
+            raise arguments.refuse(
+                self, "scale", self.scale, "parts of the area, more than 0 and at most 1"
+            )
         arguments.keep(
             self,
             p=arguments.probability(self, "p", self.p),
@@ -118,16 +126,27 @@ class Erasing(_Cover):
         """Shape and dtype stay."""
         after = super().field_after(field)
         if self.mode != "const" and field.dtype.name not in WHITE:
-            raise arguments.refuse(self, "mode", self.mode, f"'const' for {field.dtype}, which holds no normal numbers")
+            raise arguments.refuse(
+                self, "mode", self.mode, f"'const' for {field.dtype}, which holds no normal numbers"
+            )
         return after
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``boxes``, int32 ``[N, count, 4]``: top, left, height and width, 0 for none; and ``key``."""
-        numbers = u[:, 1 : 1 + self.count * (2 * TRIES + 2)].reshape(len(u), self.count, 2 * TRIES + 2)
+        numbers = u[:, 1 : 1 + self.count * (2 * TRIES + 2)].reshape(
+            len(u), self.count, 2 * TRIES + 2
+        )
         sides = size[:, None, None].astype(np.float64)
-        area = sides[..., 0] * sides[..., 1] * arguments.between(self.scale, numbers[..., :TRIES]) / self.count
+        area = (
+            sides[..., 0]
+            * sides[..., 1]
+            * arguments.between(self.scale, numbers[..., :TRIES])
+            / self.count
+        )
         ratio = np.exp(
-            arguments.between((math.log(self.ratio[0]), math.log(self.ratio[1])), numbers[..., TRIES : 2 * TRIES])
+            arguments.between(
+                (math.log(self.ratio[0]), math.log(self.ratio[1])), numbers[..., TRIES : 2 * TRIES]
+            )
         )
         tries = np.rint(np.sqrt(np.stack([area * ratio, area / ratio], axis=-1)))
         # As torchvision: a box as high or as wide as the image is not taken, and the first that fits is.
@@ -137,7 +156,9 @@ class Erasing(_Cover):
         boxes = np.concatenate([begin, shape], axis=-1)
         is_covered = fits.any(axis=-1) & (u[:, :1] < self.p)
         draw = {"boxes": np.where(is_covered[..., None], boxes, 0).astype(np.int32)}
-        return draw if self.mode == "const" else draw | {"key": keys(u[:, -KEY_WORDS:])}
+        if self.mode == "const":
+            return draw
+        return draw | {"key": keys(u[:, -KEY_WORDS:])}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image ``[H, W, C]`` whose boxes are filled; the image itself if it has none."""
@@ -145,21 +166,35 @@ class Erasing(_Cover):
         if not boxes:
             return x
         result, channels = x.copy(), x.shape[2]
-        shapes = [(height, width, channels) if self.mode == "pixel" else (channels,) for _, _, height, width in boxes]
+        shapes = [
+            (height, width, channels) if self.mode == "pixel" else (channels,)
+            for _, _, height, width in boxes
+        ]
         values = self._values(xp, [math.prod(shape) for shape in shapes], draw, x.dtype)
         for (top, left, height, width), shape, value in zip(boxes, shapes, values, strict=True):
-            color = value if value is None else value.reshape(shape)
+            if value is None:
+                color = value
+            else:
+                color = value.reshape(shape)
             part = (slice(top, top + height), slice(left, left + width))
-            result[part] = xp.asarray(self._color, x.dtype) if color is None else color
+            if color is None:
+                result[part] = xp.asarray(self._color, x.dtype)
+            else:
+                result[part] = color
         return result
 
     def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``_Cover``: noise is made by a kernel of its own."""
         boxes = draw["boxes"]
         if self.mode == "const":
-            return Pixels(xp, x, boxes, self._colors(x), raw=True).change(cover_cuda.boxes(self.count))
+            return Pixels(xp, x, boxes, self._colors(x), raw=True).change(
+                cover_cuda.boxes(self.count)
+            )
         channels, of_pixels = x[0].shape[2], self.mode == "pixel"
-        count = int(boxes[..., 2:].astype(np.int64).prod(axis=-1).sum(axis=1).max()) if of_pixels else self.count
+        if of_pixels:
+            count = int(boxes[..., 2:].astype(np.int64).prod(axis=-1).sum(axis=1).max())
+        else:
+            count = self.count
         noise = word_blocks(xp, draw["key"], -(-max(count, 1) * channels // 4))
         mean = np.broadcast_to(np.asarray(self._color, np.float32), channels)
         numbers = constants(len(x), self.std, *mean.tolist())
@@ -168,11 +203,16 @@ class Erasing(_Cover):
             table=quantiles_on_device(),
         )  # fmt: skip
 
-    def _values(self, xp: ModuleType, counts: list[int], draw: Draw, dtype: np.dtype[Any]) -> list[Any]:
+    def _values(
+        self, xp: ModuleType, counts: list[int], draw: Draw, dtype: np.dtype[Any]
+    ) -> list[Any]:
         """Return noise for boxes of so many values, one behind the other; None where there is a colour instead."""
         if self.mode == "const":
             return [None] * len(counts)
-        color = self._color if isinstance(self._color, tuple) else (self._color,)
+        if isinstance(self._color, tuple):
+            color = self._color
+        else:
+            color = (self._color,)
         numbers = normal(xp, draw["key"][None], sum(counts))[0] * np.float32(self.std)
         values, begin = [], 0
         for count in counts:
@@ -225,7 +265,10 @@ class Cutout(_Cover):
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``boxes``, int32 ``[N, count, 4]``: top, left, height and width of the part inside, 0 for none."""
         sides = size[:, None].astype(np.int64)
-        first = np.floor(u[:, 1:].reshape(len(u), self.count, 2) * sides).astype(np.int64) - self.size // 2
+        first = (
+            np.floor(u[:, 1:].reshape(len(u), self.count, 2) * sides).astype(np.int64)
+            - self.size // 2
+        )
         begin, end = first.clip(0, sides), (first + self.size).clip(0, sides)
         boxes = np.concatenate([begin, end - begin], axis=-1)
         return {"boxes": np.where((u[:, :1] < self.p)[..., None], boxes, 0).astype(np.int32)}
@@ -242,7 +285,9 @@ class Cutout(_Cover):
 
     def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``_Cover``."""
-        return Pixels(xp, x, draw["boxes"], self._colors(x), raw=True).change(cover_cuda.boxes(self.count))
+        return Pixels(xp, x, draw["boxes"], self._colors(x), raw=True).change(
+            cover_cuda.boxes(self.count)
+        )
 
 
 @dataclass(frozen=True)
@@ -274,10 +319,15 @@ class GridMask(_Cover):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pair = self.unit if isinstance(self.unit, (tuple, list)) else (self.unit, self.unit)
+        if isinstance(self.unit, (tuple, list)):
+            pair = self.unit
+        else:
+            pair = (self.unit, self.unit)
         unit = tuple(arguments.side(self, "unit", side, least=2) for side in pair)
         if len(unit) != 2 or unit[0] > unit[1]:
-            raise arguments.refuse(self, "unit", self.unit, "two whole numbers, low and high, with 2 <= low <= high")
+            raise arguments.refuse(
+                self, "unit", self.unit, "two whole numbers, low and high, with 2 <= low <= high"
+            )
         arguments.keep(
             self,
             unit=unit,

@@ -51,7 +51,9 @@ class RandomFlip(Op):
             depth=arguments.flag(self, "depth", self.depth),
         )
         if not (self.horizontal or self.vertical or self.depth):
-            raise arguments.refuse(self, "horizontal", False, "True where vertical is False", "leave the op out")
+            raise arguments.refuse(
+                self, "horizontal", False, "True where vertical is False", "leave the op out"
+            )
 
     def field_after(self, field: Field) -> Field:
         """The shape stays."""
@@ -67,9 +69,15 @@ class RandomFlip(Op):
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``vertical`` and ``horizontal``, of volumes ``depthwise``, too: 1 where mirrored, int32 ``[N]``."""
         flips = (u < self.p).astype(np.int32)
-        draw = {"vertical": flips[:, 1] * self.vertical, "horizontal": flips[:, 0] * self.horizontal}
+        draw = {
+            "vertical": flips[:, 1] * self.vertical,
+            "horizontal": flips[:, 0] * self.horizontal,
+        }
         if size.shape[1] > 2:
-            draw["depthwise"] = flips[:, 2] if self.depth else np.zeros_like(flips[:, 0])
+            if self.depth:
+                draw["depthwise"] = flips[:, 2]
+            else:
+                draw["depthwise"] = np.zeros_like(flips[:, 0])
         return draw
 
     def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
@@ -86,7 +94,11 @@ class RandomFlip(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, mirrored or not."""
-        names = ("depthwise", "vertical", "horizontal") if "depthwise" in draw else ("vertical", "horizontal")
+        names = (
+            ("depthwise", "vertical", "horizontal")
+            if "depthwise" in draw
+            else ("vertical", "horizontal")
+        )
         return x[tuple(slice(None, None, -1 if draw[name] else 1) for name in names)]
 
     @device.waits
@@ -97,33 +109,48 @@ class RandomFlip(Op):
         if "depthwise" in draw:
             device.settle()
             names = ("depthwise", "vertical", "horizontal")
-            slices, rows, columns = (_order(xp, x.shape[axis], draw[name]) for axis, name in enumerate(names, 1))
+            slices, rows, columns = (
+                _order(xp, x.shape[axis], draw[name]) for axis, name in enumerate(names, 1)
+            )
             places = slices[:, :, None, None], rows[:, None, :, None], columns[:, None, None]
             return x[(xp.arange(len(x))[:, None, None, None], *places)]
         if pixels.reads(xp, x):
-            return pixels.move(xp, x, mirror=np.stack([draw["vertical"], draw["horizontal"]], axis=1))
+            return pixels.move(
+                xp, x, mirror=np.stack([draw["vertical"], draw["horizontal"]], axis=1)
+            )
         device.settle()
         rows = _order(xp, x.shape[1], draw["vertical"])
         columns = _order(xp, x.shape[2], draw["horizontal"])
         return x[xp.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None]]
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``flip``; of raw integers for the dtypes that it does not know."""
 
         def flip(raw: Any) -> Any:
             if not field.is_volume:
                 return dali.fn.flip(raw, **draw)
             has_channels = len(field.shape or ()) > 3
-            volumes = raw if has_channels else dali.fn.expand_dims(raw, axes=[3])
-            result = dali.fn.reshape(dali.fn.flip(dali.fn.reshape(volumes, layout="DHWC"), **draw), layout="")
-            return result if has_channels else dali.fn.squeeze(result, axes=[3])
+            if has_channels:
+                volumes = raw
+            else:
+                volumes = dali.fn.expand_dims(raw, axes=[3])
+            result = dali.fn.reshape(
+                dali.fn.flip(dali.fn.reshape(volumes, layout="DHWC"), **draw), layout=""
+            )
+            if has_channels:
+                return result
+            return dali.fn.squeeze(result, axes=[3])
 
         return images.move_pixels(dali, field.dtype, ("bool", "float16"), flip, x)
 
     @property
     def mirror(self) -> str | None:
         """See ``Op``: ``horizontal``, unless images are mirrored top to bottom as well."""
-        return None if self.vertical or self.depth else "horizontal"
+        if self.vertical or self.depth:
+            return None
+        return "horizontal"
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk mirrors once more, or no longer."""

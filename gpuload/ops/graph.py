@@ -64,12 +64,16 @@ class Graph:
     @property
     def marks(self) -> str:
         """The marks of the source's fields that change the results of ops, as a text; "" if there are none."""
-        return ", ".join(f"{field.name}={field.mark!r}" for field in self.spec_in if field.name in self.by_mark)
+        return ", ".join(
+            f"{field.name}={field.mark!r}" for field in self.spec_in if field.name in self.by_mark
+        )
 
     @property
     def spec_out(self) -> Spec:
         """The fields after the last op."""
-        return self.specs[-1] if self.specs else self.spec_in
+        if self.specs:
+            return self.specs[-1]
+        return self.spec_in
 
     def op_on(self, place: int, name: str) -> Op:
         """Return the op at a place as it acts on a field."""
@@ -83,7 +87,10 @@ class Graph:
     @cached_property
     def outputs(self) -> tuple[tuple[str, ...], ...]:
         """For each op the fields that it makes: those that it acts on, and then new ones."""
-        new = ([name for name in spec.names if name not in self.before(n)] for n, spec in enumerate(self.specs))
+        new = (
+            [name for name in spec.names if name not in self.before(n)]
+            for n, spec in enumerate(self.specs)
+        )
         return tuple((*on, *names) for on, names in zip(self.targets, new, strict=True))
 
     @cached_property
@@ -116,7 +123,9 @@ class Graph:
 
     def before(self, place: int) -> Spec:
         """Return the fields before the op at a place."""
-        return self.specs[place - 1] if place else self.spec_in
+        if place:
+            return self.specs[place - 1]
+        return self.spec_in
 
     def only(self, names: Sequence[str]) -> Graph:
         """Return the graph that makes these fields; ops that act neither on them nor beside them are left out.
@@ -125,11 +134,16 @@ class Graph:
         is. What an op makes beside one of them, other copies say, is not gone on with.
         """
         fields = set(names)
-        sources = [{*on, *filter(None, [name])} for on, name in zip(self.targets, self._size_fields, strict=True)]
+        sources = [
+            {*on, *filter(None, [name])}
+            for on, name in zip(self.targets, self._size_fields, strict=True)
+        ]
         for source_fields, draw_fields in zip(sources, self._draw_fields, strict=True):
             source_fields.update(draw_fields)
         pairs = list(zip(self.outputs, sources, strict=True))
-        while partners := {name for on, needs in pairs if fields & set(on) for name in needs} - fields:
+        while (
+            partners := {name for on, needs in pairs if fields & set(on) for name in needs} - fields
+        ):
             fields |= partners
         return self.part([place for place, on in enumerate(self.outputs) if fields & set(on)])
 
@@ -151,7 +165,10 @@ class Graph:
             now = now.including(*(self.specs[place][name] for name in self.outputs[place]))
             specs.append(now)
         crops = [self.crops[place] for place in places]
-        new_places: dict[int | None, int | None] = {None: None, **{place: n for n, place in enumerate(places)}}
+        new_places: dict[int | None, int | None] = {
+            None: None,
+            **{place: n for n, place in enumerate(places)},
+        }
         return Graph(
             before,
             tuple(self.ops[place] for place in places),
@@ -167,7 +184,9 @@ class Graph:
     def for_numpy(self) -> tuple[int, ...]:
         """The places of the ops that run on NumPy alone."""
         ops = enumerate(zip(self.ops, self.targets, strict=True))
-        return tuple(place for place, (op, on) in ops if op.stays_on_host(self.before(place).only(on)))
+        return tuple(
+            place for place, (op, on) in ops if op.stays_on_host(self.before(place).only(on))
+        )
 
     def is_exact(self, place: int) -> bool:
         """Return True if the op at a place makes the same numbers on a CPU and on a GPU, by its array forms.
@@ -188,7 +207,10 @@ class Graph:
         """Return True if the op at a place can be a part of a walk over its images, see `walk.Walk`."""
         spec, op = self.before(place), self.ops[place]
         for name in self.outputs[place]:
-            now = walk.begin(spec[name], 0) if name in spec and spec[name].uniform else None
+            if name in spec and spec[name].uniform:
+                now = walk.begin(spec[name], 0)
+            else:
+                now = None
             if now is None or op.fold(now, self.empty_draws[place]) is None:
                 return False
         return True
@@ -213,14 +235,20 @@ class Graph:
     def _places_to_size(self) -> set[int]:
         """Return the places of ``to_one_size``, without the ops before them."""
         places: set[int] = set()
-        waiting: dict[str, list[int]] = {}  # images of varying size: the ops on them since they were decoded
+        waiting: dict[
+            str, list[int]
+        ] = {}  # images of varying size: the ops on them since they were decoded
         moves = _Moves()
         for place, (op, names) in enumerate(zip(self.ops, self.outputs, strict=True)):
             sources = {op.original(name, self.targets[place]) for name in names}.union(names)
             if not op.codec and sources.isdisjoint(waiting):
                 places.update(moves.add(place, self._moved_bytes(place)))
                 continue
-            chain = list(dict.fromkeys([*(earlier for name in sources for earlier in waiting.get(name, ())), place]))
+            chain = list(
+                dict.fromkeys(
+                    [*(earlier for name in sources for earlier in waiting.get(name, ())), place]
+                )
+            )
             if op.codec:
                 places.add(place)
             for name in names:
@@ -262,7 +290,10 @@ class Graph:
         for place, op in enumerate(self.ops):
             if op.needs_dali or not fields.isdisjoint(self.outputs[place]):
                 fields.update(self.outputs[place])
-                places += [] if op.needs_dali else [place]
+                if op.needs_dali:
+                    places += []
+                else:
+                    places += [place]
         return frozenset(places)
 
     def with_ops_before(self, last: Collection[int]) -> tuple[int, ...]:
@@ -303,22 +334,53 @@ class Graph:
         self._check_heads(sizes)
         for name in self._varying_images:
             images.check_pixels(name, sizes[name])
-        now = {name: np.broadcast_to(size, (records.size, len(size))) for name, size in self._sizes_beside.items()}
-        now |= {name: size if size.shape[1] < len(COLUMNS) else size[:, :2] for name, size in sizes.items()}
-        boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as they are before each op
+        now = {
+            name: np.broadcast_to(size, (records.size, len(size)))
+            for name, size in self._sizes_beside.items()
+        }
+        now |= {
+            name: size if size.shape[1] < len(COLUMNS) else size[:, :2]
+            for name, size in sizes.items()
+        }
+        boxes = dict(
+            values or {name: [] for name in self.fields_to_draw}
+        )  # as they are before each op
         draws: list[Draw] = []
         before: list[Sizes] = []
-        leader_draws: dict[int, Draw] = {}  # by stream: an op that moves boxes beside an image has the image's draw
+        leader_draws: dict[
+            int, Draw
+        ] = {}  # by stream: an op that moves boxes beside an image has the image's draw
         no_numbers = np.empty((records.size, 0))
-        unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew, and of no other
-        of_all_rows: dict[bytes, Sizes] = {}  # by a size that all images have; 10 us each, for several ops the same
-        columns = self.targets, self.streams, self._known_sizes, self._head_fields, self._size_fields
-        for place, (op, on, stream, fixed_sizes, field, size_field) in enumerate(zip(self.ops, *columns, strict=True)):
-            size = _common_size(op, on, now) if size_field is None else now.get(size_field, unknown)
+        unknown: Sizes = np.zeros(
+            (records.size, 2), np.int32
+        )  # of a field that an op makes anew, and of no other
+        of_all_rows: dict[
+            bytes, Sizes
+        ] = {}  # by a size that all images have; 10 us each, for several ops the same
+        columns = (
+            self.targets,
+            self.streams,
+            self._known_sizes,
+            self._head_fields,
+            self._size_fields,
+        )
+        for place, (op, on, stream, fixed_sizes, field, size_field) in enumerate(
+            zip(self.ops, *columns, strict=True)
+        ):
+            if size_field is None:
+                size = _common_size(op, on, now)
+            else:
+                size = now.get(size_field, unknown)
             if stream not in leader_draws:
                 count = op.leader.num_uniforms
-                keys = self._first_of_pairs(op, records, partners) if op.mixes else records
-                u = rng.uniform(count, seed=seed, epoch=epoch, records=keys, stream=stream) if count else no_numbers
+                if op.mixes:
+                    keys = self._first_of_pairs(op, records, partners)
+                else:
+                    keys = records
+                if count:
+                    u = rng.uniform(count, seed=seed, epoch=epoch, records=keys, stream=stream)
+                else:
+                    u = no_numbers
                 leader_draws[stream] = self._draw_op(place, u, size, boxes)
             draws.append(op.complete_draw(leader_draws[stream], size))
             if op.mixes and partners is not None:
@@ -327,7 +389,9 @@ class Graph:
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
             # Boxes are moved here only while an op behind still draws by them; else the op's follower moves them.
-            for name in [name for name in on if name in boxes] if place < self._last_draw_of_boxes else ():
+            for name in (
+                [name for name in on if name in boxes] if place < self._last_draw_of_boxes else ()
+            ):
                 boxes[name] = self.op_on(place, name).array_batch(np, boxes[name], draws[-1])
             for name, fixed in fixed_sizes.items():
                 if fixed is None:
@@ -353,12 +417,16 @@ class Graph:
         """The place of the last op that reads boxes to draw; -1 if none does."""
         return max((place for place, names in enumerate(self._draw_fields) if names), default=-1)
 
-    def _draw_op(self, place: int, u: NDArray[np.float64], size: Sizes, boxes: Mapping[str, Any]) -> Draw:
+    def _draw_op(
+        self, place: int, u: NDArray[np.float64], size: Sizes, boxes: Mapping[str, Any]
+    ) -> Draw:
         """Return the draw of the op at a place; ``boxes`` are the boxes before it."""
         op, spec = self.ops[place].leader, self.before(place)
         if not (names := self._draw_fields[place]):
             return op.draw(u, size)
-        return op.draw_beside(u, size, follow.corners_of_records([(spec[name], boxes[name]) for name in names], size))
+        return op.draw_beside(
+            u, size, follow.corners_of_records([(spec[name], boxes[name]) for name in names], size)
+        )
 
     def _first_of_pairs(
         self, op: Op, records: NDArray[np.int64], partners: NDArray[np.int32] | None
@@ -379,8 +447,12 @@ class Graph:
 
     def _without_orientation(self, sizes: Mapping[str, Sizes]) -> Mapping[str, Sizes]:
         """Return the heads of files that are not turned upright with the sizes that they are decoded to."""
-        heads = {name: sizes[name] for name in self._stored_files if sizes[name].shape[1] == len(COLUMNS)}
-        return {**sizes, **{name: without_orientation(rows) for name, rows in heads.items()}} if heads else sizes
+        heads = {
+            name: sizes[name] for name in self._stored_files if sizes[name].shape[1] == len(COLUMNS)
+        }
+        if heads:
+            return {**sizes, **{name: without_orientation(rows) for name, rows in heads.items()}}
+        return sizes
 
     @cached_property
     def _stored_files(self) -> tuple[str, ...]:
@@ -403,10 +475,19 @@ class Graph:
         """The decoded images whose sizes vary: ops need their pixels, and say so by the axes behind them."""
         after = {name for spec in self.specs for name in spec.names if spec[name].axes}
         fields = [
-            field for field in self.spec_in if field.name in self.touched and not (field.encoded or field.uniform)
+            field
+            for field in self.spec_in
+            if field.name in self.touched and not (field.encoded or field.uniform)
         ]
-        of_dali = {name for op, on in zip(self.ops, self.targets, strict=True) if op.needs_dali for name in on}
-        return tuple(field.name for field in fields if field.name in after | of_dali and _has_sizes(field))
+        of_dali = {
+            name
+            for op, on in zip(self.ops, self.targets, strict=True)
+            if op.needs_dali
+            for name in on
+        }
+        return tuple(
+            field.name for field in fields if field.name in after | of_dali and _has_sizes(field)
+        )
 
     @cached_property
     def _head_fields(self) -> list[str | None]:
@@ -436,17 +517,29 @@ class Graph:
         fields = []
         for op, on, names in zip(self.ops, self.targets, self.outputs, strict=True):
             fields.append(now)
-            copies = {name: now[first] for name in names if (first := op.original(name, on)) != name and first in now}
-            changes: tuple[str, ...] = () if copies else names  # a copy leaves the field itself as it is
+            copies = {
+                name: now[first]
+                for name in names
+                if (first := op.original(name, on)) != name and first in now
+            }
+            # a copy leaves the field itself as it is
+            if copies:
+                changes: tuple[str, ...] = ()
+            else:
+                changes = names
             now = {name: first for name, first in now.items() if name not in changes} | copies
         return fields
 
     @cached_property
     def empty_draws(self) -> list[Draw]:
         """The draws of a batch without records: they show the names, dtypes and ranks of all draws."""
-        sizes = {name: np.empty((0, _num_sides(self.spec_in[name])), np.int32) for name in self.touched}
+        sizes = {
+            name: np.empty((0, _num_sides(self.spec_in[name])), np.int32) for name in self.touched
+        }
         empty = np.empty((0, max(self.group - 1, 1)), np.int32)
-        return self.draw(seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes, partners=empty)
+        return self.draw(
+            seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes, partners=empty
+        )
 
     @cached_property
     def _known_sizes(self) -> list[dict[str, Sizes | None]]:
@@ -458,9 +551,14 @@ class Graph:
         """Return the draws with regions, which crops share with the op before; ``before`` are the sizes at each op."""
         for crop in {crop for crop in self.crops if crop is not None}:
             makers = [place for place, crop_of_op in enumerate(self.crops) if crop_of_op == crop]
-            if crop == ELSEWHERE:  # the whole graph draws regions; in a part alone they are whole images
+            if (
+                crop == ELSEWHERE
+            ):  # the whole graph draws regions; in a part alone they are whole images
                 for place in makers:
-                    draws[place] = draws[place] | {"start": np.zeros_like(before[place]), "shape": before[place]}
+                    draws[place] = draws[place] | {
+                        "start": np.zeros_like(before[place]),
+                        "shape": before[place],
+                    }
                 continue
             region = self.ops[crop].region(draws[crop], before[crop])
             for place in makers:
@@ -478,8 +576,12 @@ class _Moves:
     """
 
     def __init__(self) -> None:
-        self._num_bytes: dict[str, int] = {}  # of an image that the host leaves, of each field that may go on
-        self._waiting: dict[int, frozenset[str]] = {}  # places of ops that wait, each with its fields
+        self._num_bytes: dict[
+            str, int
+        ] = {}  # of an image that the host leaves, of each field that may go on
+        self._waiting: dict[
+            int, frozenset[str]
+        ] = {}  # places of ops that wait, each with its fields
 
     def begin(self, name: str, num_bytes: int) -> None:
         """Let a field of one size go on."""
@@ -488,7 +590,9 @@ class _Moves:
     def end(self, name: str) -> None:
         """Let a field go no further: what waits on it stays where it is."""
         self._num_bytes.pop(name, None)
-        self._waiting = {place: names for place, names in self._waiting.items() if name not in names}
+        self._waiting = {
+            place: names for place, names in self._waiting.items() if name not in names
+        }
 
     def add(self, place: int, results: dict[str, int | None]) -> list[int]:
         """Take the next op, and return the places that can now be done on the host.
@@ -497,7 +601,11 @@ class _Moves:
             place: the op's place.
             results: its fields, each with the bytes of an image behind it; None where it does more than move them.
         """
-        num_bytes = {name: count for name, count in results.items() if count is not None and name in self._num_bytes}
+        num_bytes = {
+            name: count
+            for name, count in results.items()
+            if count is not None and name in self._num_bytes
+        }
         if len(num_bytes) < len(results):
             for name in results:
                 self.end(name)
@@ -563,7 +671,9 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             beside.check_alpha(op, on, now, roles)
             now = op.spec_after(now)
             unsized = {
-                field.name for field in now if _loses_size(previous, field, op.original(field.name, on), unsized)
+                field.name
+                for field in now
+                if _loses_size(previous, field, op.original(field.name, on), unsized)
             }
         except RowError as error:  # of images that all have one size
             problem = SpecError(error.reason, cause=error.cause, remedy=error.remedy)
@@ -574,11 +684,20 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
         choices.append(beside.names_fields(user_op, previous))
         roles = beside.roles_behind(op, on, now, roles)
         changed.update(on)
-        by_mark.update(name for name in on if previous[name].is_marked and (op is not user_op or op.reads_marks))
-    all_ops, all_targets, specs, all_streams = zip(*entries, strict=True) if entries else ((), (), (), ())
+        by_mark.update(
+            name
+            for name in on
+            if previous[name].is_marked and (op is not user_op or op.reads_marks)
+        )
+    if entries:
+        all_ops, all_targets, specs, all_streams = zip(*entries, strict=True)
+    else:
+        all_ops, all_targets, specs, all_streams = ((), (), (), ())
     crops = _crops(all_ops, all_targets)
     marks, all_roles = frozenset(by_mark), frozenset(roles.items())
-    return Graph(spec, all_ops, all_targets, specs, all_streams, crops, marks, tuple(choices), all_roles)
+    return Graph(
+        spec, all_ops, all_targets, specs, all_streams, crops, marks, tuple(choices), all_roles
+    )
 
 
 def _needs_device(op: Op) -> bool:
@@ -610,7 +729,9 @@ def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) ->
     return original in unsized or original not in before or not _has_sizes(before[original])
 
 
-def _check_draw_order(op: Op, spec: Spec, entries: Sequence[tuple[Op, tuple[str, ...], Spec, int]]) -> None:
+def _check_draw_order(
+    op: Op, spec: Spec, entries: Sequence[tuple[Op, tuple[str, ...], Spec, int]]
+) -> None:
     """Raise ``SpecError`` if an op reads boxes to draw, and an op before it makes these together with other fields.
 
     Args:
@@ -634,8 +755,18 @@ def _check_same_size(op: Op, on: tuple[str, ...], spec: Spec) -> None:
     if op.any_size or type(op).draw is Op.draw:
         return
     if len({_num_sides(spec[name]) for name in on}) > 1:
-        image = next((spec[name] for name in on if not spec[name].is_volume and len(spec[name].shape or ()) == 3), None)
-        mark = f"source.mark({image.name}='DHW') for slices; else " if image is not None else ""
+        image = next(
+            (
+                spec[name]
+                for name in on
+                if not spec[name].is_volume and len(spec[name].shape or ()) == 3
+            ),
+            None,
+        )
+        if image is not None:
+            mark = f"source.mark({image.name}='DHW') for slices; else "
+        else:
+            mark = ""
         raise SpecError(
             f"{op}: {'; '.join(str(spec[name]) for name in on)}",
             cause="images and volumes have no size in common, and one draw is for one size",
@@ -656,7 +787,11 @@ def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> 
     """Raise ``SpecError`` for an op that must know a size to draw, and cannot."""
     name = next((name for name in on if name in unsized), None)
     # An op that draws nothing needs no size; its draw for no records shows whether it does.
-    if name is None or op.any_size or not op.draw(np.empty((0, op.num_uniforms)), np.empty((0, 2), np.int32)):
+    if (
+        name is None
+        or op.any_size
+        or not op.draw(np.empty((0, op.num_uniforms)), np.empty((0, 2), np.int32))
+    ):
         return
     raise SpecError(
         f"{op}: the size of field {name!r}, {spec[name].shape}, is not known before it is made",
@@ -675,7 +810,11 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
     """
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before = graph.before(place)
-        annotations = [field for field in before if field.is_marked and field.name in names and field.name not in on]
+        annotations = [
+            field
+            for field in before
+            if field.is_marked and field.name in names and field.name not in on
+        ]
         brings_marks = op.moves_pixels  # as Mosaic does
         if not op.mixes or brings_marks or not annotations or beside.image_name(before) not in on:
             continue
@@ -684,7 +823,9 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
         raise SpecError(
             f"{op} beside {[f'{field.name}: {field.mark}' for field in annotations]}",
             cause="an image is mixed with that of another record, and these would still be those of one of the two",
-            remedy=f"gl.ops.CutMix(on={(*on, *masks)}) cuts masks, too; else {remedy}" if masks else remedy,
+            remedy=f"gl.ops.CutMix(on={(*on, *masks)}) cuts masks, too; else {remedy}"
+            if masks
+            else remedy,
         )
 
 
@@ -712,11 +853,19 @@ def _how_to_make(value: object) -> str:
     if isinstance(value, (list, tuple)) and all(isinstance(op, Op) for op in value):
         return "put a star before it, as in ops=[*gl.ops.repeat(...), gl.ops.OneHot(10)]: it is a list of ops itself"
     if isinstance(value, (str, ModuleType)):
-        name = value if isinstance(value, str) else value.__name__.rpartition(".")[2]
-        likely = synonyms.near_names(name, sys.modules["gpuload.ops"].__all__) if name.isidentifier() else []
+        if isinstance(value, str):
+            name = value
+        else:
+            name = value.__name__.rpartition(".")[2]
+        if name.isidentifier():
+            likely = synonyms.near_names(name, sys.modules["gpuload.ops"].__all__)
+        else:
+            likely = []
         if likely:
             calls = " or ".join(f"gl.ops.{word}(...)" for word in likely)
-            return f"write {calls}, which is no text" if isinstance(value, str) else f"write {calls}"
+            if isinstance(value, str):
+                return f"write {calls}, which is no text"
+            return f"write {calls}"
     elif callable(value):
         name = getattr(value, "__name__", "")
         return f"write gl.ops.Python({name if name.isidentifier() else 'function'})"
@@ -744,7 +893,9 @@ def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     size = _known_size(field)
     if size is not None:
         return np.broadcast_to(size, (count, len(axes)))
-    return np.array([[image.shape[axis] for axis in axes] for image in values], np.int32).reshape(-1, len(axes))
+    return np.array([[image.shape[axis] for axis in axes] for image in values], np.int32).reshape(
+        -1, len(axes)
+    )
 
 
 def _num_sides(field: Field) -> int:
@@ -769,7 +920,10 @@ def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int |
     last: dict[str, int] = {}  # for each field the place of the last op that acted on it
     for place, (op, on) in enumerate(zip(ops, targets, strict=True)):
         makers = [last.get(name, -1) for name in on]
-        whole = all(maker >= 0 and ops[maker].takes_region and set(targets[maker]) <= set(on) for maker in makers)
+        whole = all(
+            maker >= 0 and ops[maker].takes_region and set(targets[maker]) <= set(on)
+            for maker in makers
+        )
         if op.gives_region and whole:
             for maker in makers:
                 crops[maker] = place
@@ -781,7 +935,9 @@ def size_axes(field: Field) -> tuple[int, ...]:
     """Return the axes of height and width, and of volumes that of the slices."""
     if field.is_volume:
         return 1, 2, 0
-    return (1, 2) if field.is_channels_first else (0, 1)
+    if field.is_channels_first:
+        return (1, 2)
+    return (0, 1)
 
 
 def _known_size(field: Field) -> Sizes | None:

@@ -82,8 +82,13 @@ def _require_pixels(op: Any, field: Field) -> None:
 def slices_hint(field: Field) -> str:
     """Return how to mark the slices of a field whose last axis is long for channels; "" for other fields."""
     shape = field.shape or ()
-    channels = shape[-1] if len(shape) == 3 and not field.axes else None
-    return "" if channels is None or channels <= MANY_CHANNELS else f"source.mark({field.name}='DHW')"
+    if len(shape) == 3 and not field.axes:
+        channels = shape[-1]
+    else:
+        channels = None
+    if channels is None or channels <= MANY_CHANNELS:
+        return ""
+    return f"source.mark({field.name}='DHW')"
 
 
 def turns_upright(op: Any) -> bool:
@@ -171,12 +176,16 @@ def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
     check_dtype(op, field, ("uint8", "float32"), cause)
 
 
-def check_dtype(op: Any, field: Field, names: Collection[str], cause: str, remedy: str | None = None) -> None:
+def check_dtype(
+    op: Any, field: Field, names: Collection[str], cause: str, remedy: str | None = None
+) -> None:
     """Raise ``SpecError`` with this cause unless a field has a dtype of one of these names."""
     numeric(op, field)
     if field.dtype.name not in names:
         raise SpecError(
-            f"{op}: field {field.name!r} has dtype {field.dtype}", cause=cause, remedy=remedy or _to_floats(op, field)
+            f"{op}: field {field.name!r} has dtype {field.dtype}",
+            cause=cause,
+            remedy=remedy or _to_floats(op, field),
         )
 
 
@@ -193,13 +202,31 @@ def _to_floats(op: Any, field: Field) -> str:
 
 
 # DALI's names of dtypes, and of others that move the same bytes: of the same width, int64 as two floats side by side.
-DALI_DTYPES = {"bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "uint16": "UINT16", "int32": "INT32"}
+DALI_DTYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "int8": "INT8",
+    "int16": "INT16",
+    "uint16": "UINT16",
+    "int32": "INT32",
+}
 DALI_DTYPES |= {"uint32": "UINT32", "int64": "INT64", "float16": "FLOAT16", "float32": "FLOAT"}
-RAW = {"bool": "UINT8", "int8": "UINT8", "float16": "INT16", "int32": "FLOAT", "uint32": "FLOAT", "int64": "FLOAT"}
+RAW = {
+    "bool": "UINT8",
+    "int8": "UINT8",
+    "float16": "INT16",
+    "int32": "FLOAT",
+    "uint32": "FLOAT",
+    "int64": "FLOAT",
+}
 
 
 def move_pixels(
-    dali: ModuleType, dtype: np.dtype[Any], unknown: tuple[str, ...], operator: Callable[[Any], Any], x: Any
+    dali: ModuleType,
+    dtype: np.dtype[Any],
+    unknown: tuple[str, ...],
+    operator: Callable[[Any], Any],
+    x: Any,
 ) -> Any:
     """Return ``operator(x)`` for an operator that moves pixels; as another dtype if it does not know this one."""
     if dtype.name not in unknown:
@@ -222,7 +249,9 @@ def to_float16(dali: ModuleType, x: Any, device: str) -> Any:
     """
     if device == "cpu":
         bits = dali.fn.reinterpret(x, dtype=dali.types.UINT32)
-        lowest_bit, last, keep = (dali.types.Constant(np.uint32(word)) for word in (1, 0xFFF, 0xFFFFE000))
+        lowest_bit, last, keep = (
+            dali.types.Constant(np.uint32(word)) for word in (1, 0xFFF, 0xFFFFE000)
+        )
         bits = (bits + ((bits >> dali.types.Constant(np.uint32(13))) & lowest_bit) + last) & keep
         x = dali.fn.reinterpret(bits, dtype=dali.types.FLOAT)
     return dali.fn.cast(x, dtype=dali.types.FLOAT16)

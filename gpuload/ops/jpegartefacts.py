@@ -41,10 +41,15 @@ class JpegArtefacts(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pair = self.quality if isinstance(self.quality, (tuple, list)) else (self.quality, self.quality)
+        if isinstance(self.quality, (tuple, list)):
+            pair = self.quality
+        else:
+            pair = (self.quality, self.quality)
         quality = tuple(arguments.whole(self, "quality", number) for number in pair)
         if len(quality) != 2 or not quality[0] <= quality[1] <= 100:
-            raise arguments.refuse(self, "quality", self.quality, "whole numbers, low and high, 1 to 100")
+            raise arguments.refuse(
+                self, "quality", self.quality, "whole numbers, low and high, 1 to 100"
+            )
         arguments.keep(self, quality=quality, p=arguments.probability(self, "p", self.p))
 
     def field_after(self, field: Field) -> Field:
@@ -68,7 +73,10 @@ class JpegArtefacts(Op):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``quality``, int32 ``[N]``; 0 for an image that stays as it is."""
-        low, high = self.quality if isinstance(self.quality, tuple) else (self.quality, self.quality)
+        if isinstance(self.quality, tuple):
+            low, high = self.quality
+        else:
+            low, high = (self.quality, self.quality)
         quality = low + np.floor(u[:, 1] * (high - low + 1))
         return {"quality": np.where(u[:, 0] < self.p, quality, 0).astype(np.int32)}
 

@@ -21,19 +21,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 WHITE = (0.950456, 1.0, 1.088754)  # X, Y and Z of D65
-TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))
-FROM_XYZ = ((3.240479, -1.53715, -0.498535), (-0.969256, 1.875991, 0.041556), (0.055648, -0.204043, 1.057311))
+TO_XYZ = (
+    (0.412453, 0.357580, 0.180423),
+    (0.212671, 0.715160, 0.072169),
+    (0.019334, 0.119193, 0.950227),
+)
+FROM_XYZ = (
+    (3.240479, -1.53715, -0.498535),
+    (-0.969256, 1.875991, 0.041556),
+    (0.055648, -0.204043, 1.057311),
+)
 # The number that stands for 1 in each table.
 ONE_LINEAR, ONE_ROOT, ONE_LIGHT, ONE_RESULT = 255 << 3, 1 << 15, 1 << 14, 1 << 12
 MATRIX_BITS = 12
-LEAST_ROOT, NUM_LIGHTS = -8145, ONE_LIGHT * 9 // 4  # of the table of third powers: its first root, and its length
-SCALE, SHIFT = (116 * 255 + 50) // 100, (16 * 255 * ONE_ROOT + 50) // 100  # of L: 1.16 root - 0.16, from 0 to 255
+LEAST_ROOT, NUM_LIGHTS = (
+    -8145,
+    ONE_LIGHT * 9 // 4,
+)  # of the table of third powers: its first root, and its length
+SCALE, SHIFT = (
+    (116 * 255 + 50) // 100,
+    (16 * 255 * ONE_ROOT + 50) // 100,
+)  # of L: 1.16 root - 0.16, from 0 to 255
 NUM_ROOTS = 256 * 3 // 2 * 8
 LENGTHS = {
     "linear": 256, "roots": NUM_ROOTS, "y": 256, "root_of_y": 256, "lights": NUM_LIGHTS, "values": ONE_RESULT,
     "to_xyz": 9, "from_xyz": 9,
 }  # fmt: skip
-PLACES = dict(zip(LENGTHS, accumulate(LENGTHS.values(), initial=0), strict=False))  # of each table in `join_tables`
+PLACES = dict(
+    zip(LENGTHS, accumulate(LENGTHS.values(), initial=0), strict=False)
+)  # of each table in `join_tables`
 
 Table = NDArray[np.int32]
 f32, f64 = np.float32, np.float64
@@ -70,7 +86,9 @@ def tables() -> Tables:
     unit, dark = f32(ONE_LIGHT), lightness <= 20
     dark_y = (lightness * (ONE_LIGHT * 20 * 9)).astype(f32) / f32(17 * 29**3)
     dark_root = unit * (f32(16) / f32(116) + (lightness * 5).astype(f32) / f32(3 * 17 * 29))
-    root_of_y = (lightness * (100 * ONE_LIGHT)).astype(f32) / f32(255 * 116) + f32(16 * ONE_LIGHT) / f32(116)
+    root_of_y = (lightness * (100 * ONE_LIGHT)).astype(f32) / f32(255 * 116) + f32(
+        16 * ONE_LIGHT
+    ) / f32(116)
     y = root_of_y * root_of_y * root_of_y / f32(ONE_LIGHT**2)
 
     number = np.arange(LEAST_ROOT, LEAST_ROOT + NUM_LIGHTS, dtype=np.int64)
@@ -82,8 +100,14 @@ def tables() -> Tables:
     values = f32(255) * gamma.astype(f32)
 
     scale = 1 << MATRIX_BITS
-    to_xyz = [[round(scale * part / white) for part in row] for row, white in zip(TO_XYZ, WHITE, strict=True)]
-    from_xyz = [[round(scale * part * white) for part, white in zip(row, WHITE, strict=True)] for row in FROM_XYZ]
+    to_xyz = [
+        [round(scale * part / white) for part in row]
+        for row, white in zip(TO_XYZ, WHITE, strict=True)
+    ]
+    from_xyz = [
+        [round(scale * part * white) for part, white in zip(row, WHITE, strict=True)]
+        for row in FROM_XYZ
+    ]
     y, root_of_y = np.where(dark, dark_y, y), np.where(dark, dark_root, root_of_y)
     return Tables(
         _whole(linear),
@@ -124,7 +148,9 @@ def to_lab(xp: ModuleType, x: Any) -> tuple[Any, Any, Any]:
     table = tables()
     linear = xp.asarray(table.linear).take(x)
     roots = xp.asarray(table.roots)
-    root_x, root_y, root_z = (roots.take(_product(linear, row, MATRIX_BITS)) for row in table.to_xyz)
+    root_x, root_y, root_z = (
+        roots.take(_product(linear, row, MATRIX_BITS)) for row in table.to_xyz
+    )
     half, middle = ONE_ROOT // 2, 128 * ONE_ROOT
     lightness = (SCALE * root_y + (half - SHIFT)) >> 15
     a = (500 * (root_x - root_y) + (middle + half)) >> 15
@@ -136,8 +162,12 @@ def from_lab(xp: ModuleType, lightness: Any, a: Any, b: Any) -> Any:
     """Return red, green and blue, uint8 ``[..., 3]``, of the result of `to_lab`; L may be another."""
     table = tables()
     y, root_y = xp.asarray(table.y).take(lightness), xp.asarray(table.root_of_y).take(lightness)
-    root_x = root_y + ((5 * a * 53687 + (1 << 7)) >> 13) - 128 * ONE_LIGHT // 500  # 53687 / 2**13 * 5 is 2**14 / 500
-    root_z = root_y - ((b * 41943 + (1 << 4)) >> 9) + 128 * ONE_LIGHT // 200 - 1  # 41943 / 2**9 is 2**14 / 200
+    root_x = (
+        root_y + ((5 * a * 53687 + (1 << 7)) >> 13) - 128 * ONE_LIGHT // 500
+    )  # 53687 / 2**13 * 5 is 2**14 / 500
+    root_z = (
+        root_y - ((b * 41943 + (1 << 4)) >> 9) + 128 * ONE_LIGHT // 200 - 1
+    )  # 41943 / 2**9 is 2**14 / 200
     lights = xp.asarray(table.lights)
     xyz = xp.stack([lights.take(root_x - LEAST_ROOT), y, lights.take(root_z - LEAST_ROOT)], axis=-1)
     places = xp.stack([_product(xyz, row, MATRIX_BITS + 2) for row in table.from_xyz], axis=-1)

@@ -80,7 +80,9 @@ class CheckLevels(Op):
         if not len(x):
             return xp.empty(0, bool)
         if (images := pixels.as_images(xp, x)) is not None:
-            bounds = np.array([-self.tolerance, 1 + self.tolerance], images[0].dtype).astype(np.float64)
+            bounds = np.array([-self.tolerance, 1 + self.tolerance], images[0].dtype).astype(
+                np.float64
+            )
             return Pixels(xp, images, np.broadcast_to(bounds, (len(x), 2))).mark(BEYOND)
         device.settle()
         if isinstance(x, VARYING):
@@ -99,13 +101,22 @@ class CheckLevels(Op):
 
     def complaint(self, value: Any) -> RowError:
         """Return the error that says how far the levels go."""
-        levels = value if isinstance(value, np.ndarray) else value.get()
-        name = self.on if isinstance(self.on, str) else "image"
+        if isinstance(value, np.ndarray):
+            levels = value
+        else:
+            levels = value.get()
+        if isinstance(self.on, str):
+            name = self.on
+        else:
+            name = "image"
         numbers = levels[~np.isnan(levels)]
         has_nan = numbers.size < levels.size
         least = float(numbers.min(initial=np.inf))
         greatest = float(numbers.max(initial=-np.inf))
-        extent = f"levels from {least:g} to {greatest:g}" if numbers.size else "no levels"
+        if numbers.size:
+            extent = f"levels from {least:g} to {greatest:g}"
+        else:
+            extent = "no levels"
         extent += ", and nan" if has_nan else ""
         return RowError(
             0,
@@ -141,7 +152,9 @@ class CheckLevels(Op):
         """Return the images as they are."""
         return x
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """Nothing."""
         return x
 
@@ -158,8 +171,13 @@ def with_checks(graph: Graph) -> Graph:
     columns = zip(graph.ops, graph.targets, graph.specs, graph.streams, graph.choices, strict=True)
     for place, (op, on, after, stream, is_choice) in enumerate(columns):
         before = graph.before(place)
-        fields = [before[name] for name in on if name not in names] if _takes_parts(op) else []
-        floats = tuple(field.name for field in fields if field.dtype.kind == "f" and not field.is_marked)
+        if _takes_parts(op):
+            fields = [before[name] for name in on if name not in names]
+        else:
+            fields = []
+        floats = tuple(
+            field.name for field in fields if field.dtype.kind == "f" and not field.is_marked
+        )
         for name in floats:  # one for each, so that the error names the field
             check = CheckLevels(op, TOLERANCE + overshoots.get(name, 0.0), on=name)
             entries.append((check, (name,), before, STREAM, True))
@@ -182,7 +200,9 @@ def with_checks(graph: Graph) -> Graph:
     )
 
 
-def _names_behind(op: Op, on: Sequence[str], before: Spec, after: Spec, names: set[str]) -> set[str]:
+def _names_behind(
+    op: Op, on: Sequence[str], before: Spec, after: Spec, names: set[str]
+) -> set[str]:
     """Return the fields behind an op of which nothing is to be asked.
 
     Args:
@@ -192,7 +212,11 @@ def _names_behind(op: Op, on: Sequence[str], before: Spec, after: Spec, names: s
         after: the fields behind it.
         names: the result for the fields before it.
     """
-    copies = {field.name for field in after if field.name not in before and op.original(field.name, on) in names}
+    copies = {
+        field.name
+        for field in after
+        if field.name not in before and op.original(field.name, on) in names
+    }
     result = names | copies
     for name in on:
         has_white = type(op).__name__ == "Normalize" and not op.centers
@@ -203,7 +227,10 @@ def _names_behind(op: Op, on: Sequence[str], before: Spec, after: Spec, names: s
             is_known = _makes_parts(op, before[name])
         elif op.centers or (type(op).__name__ == "Cast" and before[name].dtype.kind in "uib"):
             is_known = True  # a loader tells of it, see `advice`
-        result = result | {name} if is_known else result - {name}
+        if is_known:
+            result = result | {name}
+        else:
+            result = result - {name}
     return result
 
 

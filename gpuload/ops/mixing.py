@@ -89,7 +89,9 @@ class _Mix(Op):
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the image and the field ``"label"``, if there is one, unless ``on`` says otherwise."""
         names = super().targets(spec)
-        return (*names, LABEL) if self.on is None and LABEL in spec and LABEL not in names else names
+        if self.on is None and LABEL in spec and LABEL not in names:
+            return (*names, LABEL)
+        return names
 
     def spec_after(self, spec: Spec) -> Spec:
         """The fields do not change."""
@@ -123,10 +125,16 @@ class _Mix(Op):
         before = f"gl.ops.OneHot(10, on={field.name!r})"
         after = ", with the number of classes"
         if num_axes == 1:
-            cause, after = "numbers are blended as floating-point numbers", ", of weights; OneHot is for class numbers"
+            cause, after = (
+                "numbers are blended as floating-point numbers",
+                ", of weights; OneHot is for class numbers",
+            )
             before = f"gl.ops.Cast('float32', on={field.name!r})"
         if num_axes > 1 and field.kind != MASK:
-            cause, after = "images are blended as uint8 with an axis of channels, or as floating-point numbers", ""
+            cause, after = (
+                "images are blended as uint8 with an axis of channels, or as floating-point numbers",
+                "",
+            )
             before = f"gl.ops.Cast('float32', on={field.name!r})"
             if num_axes == 2 and field.dtype == np.uint8:
                 before = f"gl.ops.Reshape({(*field.fixed_shape, 1)}, on={field.name!r})"
@@ -137,7 +145,9 @@ class _Mix(Op):
         )
 
     @device.waits
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the mixtures; see ``Op``."""
         return {name: self._mix(xp, values, draw, after[name]) for name, values in fields.items()}
 
@@ -249,7 +259,9 @@ class CutMix(_Mix):
         return _paste_boxes_on_gpu(xp, x, draw[PARTNER], draw["box"], field)
 
 
-def _paste_boxes(images: Any, partners: NDArray[np.int32], boxes: NDArray[np.int32], field: Field) -> Any:
+def _paste_boxes(
+    images: Any, partners: NDArray[np.int32], boxes: NDArray[np.int32], field: Field
+) -> Any:
     """Return images, each with the pixels of its partner in its box; an image without a partner stays."""
     # Partners are read as they were: both of a pair change.
     result = images.copy()
@@ -270,16 +282,24 @@ def _paste_boxes_on_gpu(
         device.settle()  # it is copied
     # The kernel reads pixels with their channels side by side. The planes of CHW are one high image of one channel to
     # it, in which a row is ``y % height``.
-    kernel_images = images.reshape(len(images), -1, width, 1) if is_planar else images
+    if is_planar:
+        kernel_images = images.reshape(len(images), -1, width, 1)
+    else:
+        kernel_images = images
     if pixels.reads(cp, kernel_images):
         heights = np.full((len(images), 1), height, np.int32)
         batch = pixels.Pixels(cp, kernel_images, partners[:, None], boxes, heights, raw=True)
         return batch.change(PASTE).reshape(images.shape)
     device.settle()
-    top, left, bottom, right = (cp.asarray(boxes * (partners != 0)[:, None])[:, side, None] for side in range(4))
+    top, left, bottom, right = (
+        cp.asarray(boxes * (partners != 0)[:, None])[:, side, None] for side in range(4)
+    )
     y, x = cp.arange(height), cp.arange(width)
     is_inside = ((y >= top) & (y < bottom))[:, :, None] & ((x >= left) & (x < right))[:, None, :]
-    is_inside = is_inside[:, None] if is_planar else is_inside[:, :, :, None]
+    if is_planar:
+        is_inside = is_inside[:, None]
+    else:
+        is_inside = is_inside[:, :, :, None]
     return cp.where(is_inside, images[_indices(cp, partners)], images)
 
 
@@ -310,7 +330,8 @@ def blend(xp: ModuleType, x: Any, partners: NDArray[np.int32], weight: NDArray[n
         return rows.change(BLENDS["double" if wide is np.float64 else "float"]).reshape(x.shape)
     device.settle()
     share, has_partner = (
-        xp.asarray(values).reshape(-1, *(1,) * (x.ndim - 1)) for values in (weight.astype(wide), partners != 0)
+        xp.asarray(values).reshape(-1, *(1,) * (x.ndim - 1))
+        for values in (weight.astype(wide), partners != 0)
     )
     mixture = x.astype(wide) * share + x[_indices(xp, partners)].astype(wide) * (1 - share)
     return xp.where(has_partner, _rounded(xp, mixture, x.dtype), x)
@@ -342,7 +363,9 @@ def _beta_table(alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def _rounded(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
     """Return values in a dtype: for integers the nearest, halves up."""
-    return x.astype(dtype) if dtype.kind == "f" else xp.floor(x + np.float32(0.5)).astype(dtype)
+    if dtype.kind == "f":
+        return x.astype(dtype)
+    return xp.floor(x + np.float32(0.5)).astype(dtype)
 
 
 def _indices(xp: ModuleType, partners: NDArray[np.int32]) -> Any:
@@ -356,4 +379,6 @@ def _is_image(field: Field) -> bool:
 
 def _size(field: Field) -> Sequence[int]:
     shape = field.fixed_shape
-    return shape[1:] if field.is_channels_first else shape[:2]
+    if field.is_channels_first:
+        return shape[1:]
+    return shape[:2]

@@ -91,7 +91,10 @@ class Mosaic(Op):
         super().__post_init__()
         height = arguments.side(self, "height", self.height)
         center = arguments.numbers(self, "center", self.center)
-        center = center if isinstance(center, tuple) else (center, center)
+        if isinstance(center, tuple):
+            center = center
+        else:
+            center = (center, center)
         if len(center) != 2 or not 0 <= center[0] <= center[1] <= 1:
             demand = "two numbers, low and high, with 0 <= low <= high <= 1"
             raise arguments.refuse(self, "center", self.center, demand)
@@ -147,11 +150,15 @@ class Mosaic(Op):
         places = arguments.between(self.center, u[:, :2]) * self.canvas
         return {"point": places.astype(np.int32), "apply": (u[:, 2] < self.p).astype(np.int32)}
 
-    def mover(self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]) -> Op:
+    def mover(
+        self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]
+    ) -> Op:
         """See ``Op``."""
         names = [field.name for field in annotations]
         box_names = [field.name for field in annotations if field.holds_boxes]
-        names += [field.name for field in spec if field.rows_of in box_names and field.name not in names]
+        names += [
+            field.name for field in spec if field.rows_of in box_names and field.name not in names
+        ]
         is_first = tuple(name for name in box_names if name not in changed)
         return JoinObjects(self, image, is_first, on=tuple(names))
 
@@ -159,9 +166,14 @@ class Mosaic(Op):
         """Give the images of each mosaic of a batch, see `tabulate`."""
         for is_mosaic, rows, begins in zip(draw["apply"], *self.tabulate(draw, sizes), strict=True):
             count = GROUP if is_mosaic else 1
-            yield [Piece(row, *begin) for row, begin in zip(rows[:count].tolist(), begins.tolist(), strict=False)]
+            yield [
+                Piece(row, *begin)
+                for row, begin in zip(rows[:count].tolist(), begins.tolist(), strict=False)
+            ]
 
-    def tabulate(self, draw: Draw, sizes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def tabulate(
+        self, draw: Draw, sizes: NDArray[np.integer[Any]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the four images of each mosaic; of those of a single image the first counts.
 
         Args:
@@ -172,7 +184,11 @@ class Mosaic(Op):
             The rows of the images in the batch, int64 ``[N, 4]``, and where the upper left corner of each lies in the
             result, int64 ``[N, 4, 2]``, pixels.
         """
-        corner, is_mosaic, sizes = np.arange(GROUP), draw["apply"][:, None] != 0, sizes.astype(np.int64)
+        corner, is_mosaic, sizes = (
+            np.arange(GROUP),
+            draw["apply"][:, None] != 0,
+            sizes.astype(np.int64),
+        )
         rows = np.repeat(np.arange(len(sizes))[:, None], GROUP, axis=1)
         rows[:, 1:] += draw[PARTNER] * is_mosaic
         sides = np.stack([corner < 2, corner % 2 == 0], axis=1)  # above the point, left of it
@@ -181,7 +197,9 @@ class Mosaic(Op):
         return rows, np.where(is_mosaic[..., None], begins, middle)
 
     @device.waits
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the mosaics; see ``Op``."""
         return {name: self._join(xp, values, draw, after[name]) for name, values in fields.items()}
 
@@ -208,18 +226,26 @@ class Mosaic(Op):
         rows, begins = self.tabulate(draw, sizes)
         lows = begins.clip(0)
         highs = np.maximum(np.minimum(begins + sizes[rows], self.canvas), lows)
-        highs[:, 1:] = np.where(draw["apply"][:, None, None], highs, lows)[:, 1:]  # a single image has no others
+        highs[:, 1:] = np.where(draw["apply"][:, None, None], highs, lows)[
+            :, 1:
+        ]  # a single image has no others
         table["top"], table["left"] = lows[..., 0], lows[..., 1]
         table["bottom"], table["right"] = highs[..., 0], highs[..., 1]
-        for name, numbers in zip(("address", "down", "across", "deep"), walk.places(x), strict=False):
+        for name, numbers in zip(
+            ("address", "down", "across", "deep"), walk.places(x), strict=False
+        ):
             table[name] = np.broadcast_to(numbers, len(x))[rows]
         # Where row 0 and column 0 of the result would lie in the image, maybe before its first byte: the kernel counts
         # from there, and reads only between the rows and columns that follow.
-        table["address"] -= (begins[..., 0] * table["down"] + begins[..., 1] * table["across"]) * dtype.itemsize
+        table["address"] -= (
+            begins[..., 0] * table["down"] + begins[..., 1] * table["across"]
+        ) * dtype.itemsize
         blocks = cuda.blocks(math.prod(self.canvas) * len(color), len(x))
         out = xp.empty((len(x), *self.canvas, len(color)), dtype)
         # One copy to the GPU for both. The colour is copied, for a broadcast array cannot be viewed as bytes.
-        uploads = device.parameters(np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)]))
+        uploads = device.parameters(
+            np.concatenate([table.reshape(-1).view(np.uint8), color.copy().view(np.uint8)])
+        )
         device.kernel(cuda.mosaic(dtype), "mosaic")(
             (blocks * len(x),), (cuda.THREADS,),
             (uploads, uploads[table.nbytes :], out, *map(np.int32, out.shape[1:]), np.int32(blocks)),
@@ -227,7 +253,9 @@ class Mosaic(Op):
         return out
 
 
-def _overlap(piece: Piece, size: Any, canvas: tuple[int, int]) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+def _overlap(
+    piece: Piece, size: Any, canvas: tuple[int, int]
+) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
     """Return which rows and columns of an image lie in the result, and where they lie there."""
     inside, outside = [], []
     for begin, length, canvas_length in zip(piece[1:], size, canvas, strict=True):
@@ -279,7 +307,9 @@ class JoinObjects(Follower):
                 changes.append(field.with_(dtype=boxes.moved_dtype(field.dtype)))
         return spec.replacing(*changes)
 
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the rows of each mosaic; see ``Op``."""
         result: dict[str, list[Any]] = {name: [] for name in fields}
         for pieces in self.mosaic.pieces(draw, draw[BEFORE]):
@@ -288,7 +318,9 @@ class JoinObjects(Follower):
                 rows.append(np.concatenate([part[name] for part in parts]))
         return dict(result)
 
-    def _piece(self, piece: Piece, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, NDArray[Any]]:
+    def _piece(
+        self, piece: Piece, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, NDArray[Any]]:
         """Return the rows of one image that stay in a mosaic."""
         size, canvas = draw[BEFORE][piece.row], np.array(self.mosaic.canvas, np.int32)
         shift = np.array([piece.left, piece.top])
@@ -296,31 +328,50 @@ class JoinObjects(Follower):
         stays: dict[str, NDArray[np.bool_]] = {}
         for target in after:
             values = rows[target.name]
-            numbers = values.reshape(-1, values.shape[-1]) if target.holds_boxes or target.holds_points else values
-            sizes, canvases = (np.broadcast_to(sides, (len(numbers), 2)) for sides in (size, canvas))
+            if target.holds_boxes or target.holds_points:
+                numbers = values.reshape(-1, values.shape[-1])
+            else:
+                numbers = values
+            sizes, canvases = (
+                np.broadcast_to(sides, (len(numbers), 2)) for sides in (size, canvas)
+            )
             if target.holds_boxes:
                 corners = boxes.to_corners(numbers, target.kind, sizes)
                 if target.name in self.is_first:
                     lengths = np.array([len(corners)])
-                    follow.check_boxes(target.name, target.kind, corners, lengths, sizes, first_row=piece.row)
+                    follow.check_boxes(
+                        target.name, target.kind, corners, lengths, sizes, first_row=piece.row
+                    )
                 corners = boxes.clip(corners + np.tile(shift, 2), canvases)
-                stays[target.name] = are_large(corners, canvases, self.mosaic.min_size, self.mosaic.min_area)
-                rows[target.name] = boxes.from_corners(corners, target.kind, canvases, values.dtype).reshape(
-                    values.shape
+                stays[target.name] = are_large(
+                    corners, canvases, self.mosaic.min_size, self.mosaic.min_area
                 )
+                rows[target.name] = boxes.from_corners(
+                    corners, target.kind, canvases, values.dtype
+                ).reshape(values.shape)
             elif target.holds_points:
                 points = boxes.to_pixels(numbers, target.kind, sizes) + shift
-                rows[target.name] = boxes.from_pixels(points, target.kind, canvases, numbers).reshape(values.shape)
+                rows[target.name] = boxes.from_pixels(
+                    points, target.kind, canvases, numbers
+                ).reshape(values.shape)
             elif target.kind == INSTANCES:
                 rows[target.name] = self._masks(piece, target.name, values, size)
         for target in after:
             if target.rows_of in stays:
                 boxes_name = target.rows_of
-                check_rows(piece.row, boxes_name, len(stays[boxes_name]), target.name, len(rows[target.name]))
+                check_rows(
+                    piece.row,
+                    boxes_name,
+                    len(stays[boxes_name]),
+                    target.name,
+                    len(rows[target.name]),
+                )
                 rows[target.name] = rows[target.name][stays[boxes_name]]
         return rows | {name: rows[name][is_left] for name, is_left in stays.items()}
 
-    def _masks(self, piece: Piece, name: str, masks: NDArray[Any], size: NDArray[np.int32]) -> NDArray[Any]:
+    def _masks(
+        self, piece: Piece, name: str, masks: NDArray[Any], size: NDArray[np.int32]
+    ) -> NDArray[Any]:
         """Return masks of objects, ``[number, height, width]``, as they lie in the result."""
         follow.check_mask_size(name, masks, size, row=piece.row)
         inside, outside = _overlap(piece, size.tolist(), self.mosaic.canvas)

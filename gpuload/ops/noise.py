@@ -86,12 +86,16 @@ class _Noise(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image with noise."""
-        return self.with_noise(xp, x[None], {name: values[None] for name, values in draw.items()})[0]
+        return self.with_noise(xp, x[None], {name: values[None] for name, values in draw.items()})[
+            0
+        ]
 
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once on a GPU, by two kernels; on a CPU image by image, which stay in the cache."""
-        return self.noise_on_device(xp, x, draw) if pixels.reads(xp, x) else super().array_batch(xp, x, draw)
+        if pixels.reads(xp, x):
+            return self.noise_on_device(xp, x, draw)
+        return super().array_batch(xp, x, draw)
 
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return images ``[N, H, W, C]`` with noise."""
@@ -135,11 +139,16 @@ class GaussianNoise(_Noise):
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
-        low = self.sigma[0] if isinstance(self.sigma, tuple) else self.sigma
+        if isinstance(self.sigma, tuple):
+            low = self.sigma[0]
+        else:
+            low = self.sigma
         for name, value in (("sigma", low), ("mean", abs(self.mean))):
             if field.dtype.kind == "u" and value > 1:
                 demand = f"a part of white, at most 1, for {field.dtype}"
-                raise arguments.refuse(self, name, getattr(self, name), demand, f"write {name}=25 / 255, say")
+                raise arguments.refuse(
+                    self, name, getattr(self, name), demand, f"write {name}=25 / 255, say"
+                )
         return super().field_after(field)
 
     @property
@@ -156,10 +165,14 @@ class GaussianNoise(_Noise):
         white = f32(WHITE[x.dtype.name])
         with np.errstate(over="ignore"):  # a number beyond float32 is infinite, and bounded below
             scale = xp.asarray(draw["sigma"] * white)[:, None]
-            noise = (normal(xp, draw["key"], x[0].size) * scale + f32(self.mean) * white).reshape(x.shape)
+            noise = (normal(xp, draw["key"], x[0].size) * scale + f32(self.mean) * white).reshape(
+                x.shape
+            )
         if x.dtype == np.float32:
             result = x + noise
-            return result.clip(f32(0), f32(1)) if self.clip else result
+            if self.clip:
+                return result.clip(f32(0), f32(1))
+            return result
         # Noise of more than white is as much as white, and fits into an integer.
         whole = xp.trunc(noise.clip(-white, white)).astype(xp.int32)
         return (x.astype(xp.int32) + whole).clip(0, int(white)).astype(x.dtype)
@@ -167,10 +180,14 @@ class GaussianNoise(_Noise):
     def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``_Noise``."""
         white = f32(WHITE[x[0].dtype.name])
-        numbers = np.stack([draw["sigma"] * white, np.full(len(x), f32(self.mean) * white, f32)], axis=1)
+        numbers = np.stack(
+            [draw["sigma"] * white, np.full(len(x), f32(self.mean) * white, f32)], axis=1
+        )
         images = pixels.Pixels(xp, x, numbers, pixels.constants(len(x), float(white), self.clip))
         noise = word_blocks(xp, draw["key"], -(-int(images.sizes.max()) * images.channels // 4))
-        return images.change(ADD_NOISE, stats=noise, step=4 * noise.shape[1], table=quantiles_on_device())
+        return images.change(
+            ADD_NOISE, stats=noise, step=4 * noise.shape[1], table=quantiles_on_device()
+        )
 
 
 @dataclass(frozen=True)
@@ -201,7 +218,10 @@ class SaltAndPepper(_Noise):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``amount``, float32 ``[N]``, and ``key``."""
-        return {"amount": arguments.between(self.amount, u[:, 0]).astype(f32), "key": keys(u[:, 1:])}
+        return {
+            "amount": arguments.between(self.amount, u[:, 0]).astype(f32),
+            "key": keys(u[:, 1:]),
+        }
 
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``Op``."""
@@ -243,7 +263,10 @@ def words(xp: ModuleType, key: Keys, count: int) -> Any:
     pairs = np.ascontiguousarray(key).view(np.uint64).reshape(-1, 2)
     record = np.zeros(1, np.int64)
     # A record's key takes the places of seed and stream: they are Philox's key.
-    rows = [rng.bits(count, seed=seed, epoch=0, records=record, stream=stream) for seed, stream in pairs.tolist()]
+    rows = [
+        rng.bits(count, seed=seed, epoch=0, records=record, stream=stream)
+        for seed, stream in pairs.tolist()
+    ]
     return xp.asarray(np.concatenate(rows))
 
 
@@ -263,7 +286,10 @@ def word_blocks(xp: ModuleType, key: Keys, count: int) -> Any:
 def normal(xp: ModuleType, key: Keys, count: int) -> Any:
     """Return normal numbers for the elements of records, float32 ``[N, count]``: mean 0, standard deviation 1."""
     number = words(xp, key, -(-count // 4)).view(xp.uint16)[:, :count]
-    table = quantiles_on_device() if device.compiles(xp) else xp.asarray(quantiles())
+    if device.compiles(xp):
+        table = quantiles_on_device()
+    else:
+        table = xp.asarray(quantiles())
     return table.take(number)
 
 

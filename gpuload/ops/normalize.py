@@ -24,7 +24,14 @@ from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 DTYPES = ("float32", "float16")
-FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # the dtypes that crop_mirror_normalize takes
+FUSED = (
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "float16",
+    "float32",
+)  # the dtypes that crop_mirror_normalize takes
 # `words` has the means and the scales.
 NORMALIZE = """
 typedef int Stats;
@@ -66,12 +73,19 @@ class Normalize(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        mean, std = arguments.numbers(self, "mean", self.mean), arguments.numbers(self, "std", self.std)
-        arguments.keep(self, mean=mean, std=std, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES))
+        mean, std = (
+            arguments.numbers(self, "mean", self.mean),
+            arguments.numbers(self, "std", self.std),
+        )
+        arguments.keep(
+            self, mean=mean, std=std, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES)
+        )
         if not (np.asarray(std, np.float32) > 0).all():
             raise arguments.refuse(self, "std", std, "more than zero")
         if np.ndim(mean) and np.ndim(std) and np.shape(mean) != np.shape(std):
-            raise arguments.refuse(self, "std", std, f"as many numbers as mean, {len(np.atleast_1d(mean))}")
+            raise arguments.refuse(
+                self, "std", std, f"as many numbers as mean, {len(np.atleast_1d(mean))}"
+            )
 
     def field_after(self, field: Field) -> Field:
         """The dtype becomes ``dtype``."""
@@ -87,12 +101,16 @@ class Normalize(Op):
 
     def advice(self, field: Field) -> str | None:
         """Warn of statistics for images from 0 to 1, as torchvision has them, beside images of whole numbers."""
-        mean, std = (np.atleast_1d(np.asarray(numbers, np.float64)) for numbers in (self.mean, self.std))
+        mean, std = (
+            np.atleast_1d(np.asarray(numbers, np.float64)) for numbers in (self.mean, self.std)
+        )
         white = {"uint8": 255, "uint16": 65535}.get(field.dtype.name)
         is_for_parts = bool(((mean >= 0) & (mean <= 1)).all() and (std < 1).all())
         if white is None or field.is_marked or len(field.shape or ()) < 2 or not is_for_parts:
             return None
-        texts = (", ".join(f"{number * white:.6g}" for number in numbers) for numbers in (mean, std))
+        texts = (
+            ", ".join(f"{number * white:.6g}" for number in numbers) for numbers in (mean, std)
+        )
         return (
             f"{self} of field {field.name!r}, {field.dtype}; cause: mean and std are in units of the pixels, 0 to "
             f"{white}, and these look like those of images from 0 to 1; remedy: {white} times as much, "
@@ -119,12 +137,21 @@ class Normalize(Op):
         words = pixels.constants(len(x), *numbers[0], *numbers[1])
         return pixels.Pixels(xp, x, words).change(NORMALIZE, dtype=self.dtype)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``crop_mirror_normalize`` for images, arithmetic for other fields."""
         return self._lower(dali, x, field, device)
 
     def lower_with_mirror(
-        self, dali: ModuleType, x: Any, mirror: Any, draw: dict[str, Any], *, field: Field, device: str
+        self,
+        dali: ModuleType,
+        x: Any,
+        mirror: Any,
+        draw: dict[str, Any],
+        *,
+        field: Field,
+        device: str,
     ) -> Any:
         """``crop_mirror_normalize``, which mirrors, too."""
         return self._lower(dali, x, field, device, mirror=mirror)
@@ -134,14 +161,22 @@ class Normalize(Op):
         if field.dtype.name not in FUSED:
             x = fn.cast(x, dtype=types.FLOAT)
         if field.shape is not None and len(field.shape) == 3 and not field.is_volume:
-            settings = {"dtype": types.FLOAT, "output_layout": "HWC", "mean": self.mean, "std": self.std}
+            settings = {
+                "dtype": types.FLOAT,
+                "output_layout": "HWC",
+                "mean": self.mean,
+                "std": self.std,
+            }
             result = fn.crop_mirror_normalize(fn.reshape(x, layout="HWC"), **settings, **mirror)
         else:
             mean, scale = (
-                types.Constant(constant) if constant.ndim else float(constant) for constant in self.constants
+                types.Constant(constant) if constant.ndim else float(constant)
+                for constant in self.constants
             )
             result = (fn.cast(x, dtype=types.FLOAT) - mean) * scale
-        return images.to_float16(dali, result, device) if self.dtype == "float16" else result
+        if self.dtype == "float16":
+            return images.to_float16(dali, result, device)
+        return result
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's last step, once."""

@@ -53,7 +53,11 @@ def uniform(low: float, high: float, shape: int | Sequence[int] = ()) -> Numbers
 
 def integers(low: int, high: int, shape: int | Sequence[int] = ()) -> Numbers:
     """Return whole int32 numbers from ``low`` to ``high - 1``, all as likely, as of ``range(low, high)``."""
-    if not (_is_number(low) and _is_number(high) and -(2**31) <= int(low) == low < high == int(high) <= 2**31):
+    if not (
+        _is_number(low)
+        and _is_number(high)
+        and -(2**31) <= int(low) == low < high == int(high) <= 2**31
+    ):
         raise _no_interval("integers", low, high)
     return Numbers("integers", int(low), int(high), _shape(shape))
 
@@ -61,14 +65,25 @@ def integers(low: int, high: int, shape: int | Sequence[int] = ()) -> Numbers:
 def coin_flip(probability: float = 0.5, shape: int | Sequence[int] = ()) -> Numbers:
     """Return int32 numbers that are 1 with a probability, else 0."""
     if not (_is_number(probability) and 0 <= probability <= 1):
-        raise SpecError(f"coin_flip({probability!r})", cause="a probability is from 0 to 1", remedy="pass 0.5, say")
+        raise SpecError(
+            f"coin_flip({probability!r})",
+            cause="a probability is from 0 to 1",
+            remedy="pass 0.5, say",
+        )
     return Numbers("coin_flip", 0.0, float(probability), _shape(shape))
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
+    if isinstance(shape, (tuple, list)):
+        lengths = shape
+    else:
+        lengths = (shape,)
     if not all(is_whole(length, least=1) for length in lengths):
-        raise SpecError(f"shape = {shape!r}", cause="it is whole numbers of at least 1", remedy="write shape=2, say")
+        raise SpecError(
+            f"shape = {shape!r}",
+            cause="it is whole numbers of at least 1",
+            remedy="write shape=2, say",
+        )
     return tuple(int(length) for length in lengths)
 
 
@@ -82,5 +97,7 @@ def _no_interval(name: str, low: object, high: object) -> SpecError:
 
 def _is_number(value: object) -> bool:
     """Return whether a value is a number that float32 can hold."""
-    is_real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    is_real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
+        value, bool
+    )
     return is_real and -LARGEST <= value <= LARGEST  # type: ignore[operator]

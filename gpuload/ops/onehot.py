@@ -18,7 +18,12 @@ from gpuload.ops.pixels import Pixels
 from gpuload.spec import NUMBERS, Field, Spec
 
 # Kernels of CuPy: their inputs, their outputs, their code for element i, and their names.
-OUTSIDE = "T label, int64 count", "bool outside", "outside = label < 0 || label >= count", "gpuload_outside"
+OUTSIDE = (
+    "T label, int64 count",
+    "bool outside",
+    "outside = label < 0 || label >= count",
+    "gpuload_outside",
+)
 IS_OUTSIDE = """
 __device__ inline bool is_wrong(In label, const int* words) {
     return label < 0 || (unsigned long long)label >= (unsigned long long)*(const Long*)words;
@@ -62,13 +67,17 @@ class OneHot(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         dtype = arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES)
-        arguments.keep(self, num_classes=arguments.whole(self, "num_classes", self.num_classes), dtype=dtype)
+        arguments.keep(
+            self, num_classes=arguments.whole(self, "num_classes", self.num_classes), dtype=dtype
+        )
         smoothing = arguments.number(self, "smoothing", self.smoothing)
         if not 0 <= smoothing <= 1:
             raise arguments.refuse(self, "smoothing", self.smoothing, "a number from 0 to 1")
         if smoothing and np.dtype(dtype).kind != "f":
             remedy = "write dtype='float32', or leave smoothing out"
-            raise arguments.refuse(self, "smoothing", smoothing, f"0 for {dtype}, which holds no parts of 1", remedy)
+            raise arguments.refuse(
+                self, "smoothing", smoothing, f"0 for {dtype}, which holds no parts of 1", remedy
+            )
         arguments.keep(self, smoothing=smoothing)
 
     @property
@@ -117,7 +126,9 @@ class OneHot(Op):
                 cause="labels are integers",
                 remedy=f"name the field of labels with on=, or {remedy}",
             )
-        return field.with_(dtype=np.dtype(self.dtype), shape=(*field.shape, self.num_classes), axes="")
+        return field.with_(
+            dtype=np.dtype(self.dtype), shape=(*field.shape, self.num_classes), axes=""
+        )
 
     @device.waits
     def check(self, xp: ModuleType, x: Any) -> Any:
@@ -126,10 +137,14 @@ class OneHot(Op):
         if not is_list and x.ndim == 1:
             return self._outside(xp, x)
         if (rows := pixels.as_images(xp, x)) is not None:
-            return Pixels(xp, rows, np.full((len(x), 1), self.num_classes, np.int64)).mark(IS_OUTSIDE)
+            return Pixels(xp, rows, np.full((len(x), 1), self.num_classes, np.int64)).mark(
+                IS_OUTSIDE
+            )
         device.settle()
         if is_list:
-            return xp.stack([self._outside(xp, labels).any() for labels in x]) if len(x) else xp.zeros(0, bool)
+            if len(x):
+                return xp.stack([self._outside(xp, labels).any() for labels in x])
+            return xp.zeros(0, bool)
         return self._outside(xp, x).reshape(len(x), -1).any(axis=1)
 
     def complaint(self, value: Any) -> RowError:
@@ -137,7 +152,10 @@ class OneHot(Op):
         wrong = int(value.max() if value.max() >= self.num_classes else value.min())
         reason = f"label {wrong} is not in 0 to {self.num_classes - 1}"
         if wrong < 0:
-            cause, remedy = "labels count from 0", "leave the record out with source.select(...), or give it a class"
+            cause, remedy = (
+                "labels count from 0",
+                "leave the record out with source.select(...), or give it a class",
+            )
         else:
             cause = f"num_classes is {self.num_classes}; this label needs at least {wrong + 1}"
             remedy = f"if it is a class, gl.ops.OneHot({wrong + 1}) or more; else leave it out with source.select(...)"
@@ -159,7 +177,9 @@ class OneHot(Op):
             device.elementwise(*VECTORS)(labels, self.num_classes, off, on, vectors)
             return vectors
         is_label = xp.asarray(x)[..., None] == xp.arange(self.num_classes)
-        return xp.where(is_label, *xp.asarray(self.levels[::-1])) if self.smoothing else is_label.astype(self.dtype)
+        if self.smoothing:
+            return xp.where(is_label, *xp.asarray(self.levels[::-1]))
+        return is_label.astype(self.dtype)
 
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -168,10 +188,17 @@ class OneHot(Op):
             return self.array(xp, x, draw)
         return super().array_batch(xp, x, draw)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``one_hot``, cast where it does not make the dtype itself."""
         off, on = np.asarray(self.levels, np.float32).tolist()
-        dtype = getattr(dali.types, DALI_TYPES["float32" if self.dtype == "float16" else self.dtype])
+        dtype = getattr(
+            dali.types, DALI_TYPES["float32" if self.dtype == "float16" else self.dtype]
+        )
         settings = {"num_classes": self.num_classes, "on_value": on, "off_value": off, "axis": -1}
         hot = dali.fn.one_hot(x, dtype=dtype, **settings)
-        return dali.fn.cast(hot, dtype=dali.types.FLOAT16) if self.dtype == "float16" else hot  # which is exact
+        # which is exact
+        if self.dtype == "float16":
+            return dali.fn.cast(hot, dtype=dali.types.FLOAT16)
+        return hot

@@ -54,7 +54,9 @@ class Pad(Window):
     def __post_init__(self) -> None:
         super().__post_init__()
         beside_height = self.width is not None or self.depth is not None
-        if (self.height is None) == (self.margin is None) or (self.height is None and beside_height):
+        if (self.height is None) == (self.margin is None) or (
+            self.height is None and beside_height
+        ):
             raise SpecError(
                 f"{self}",
                 cause="the new size is height and width, or the old one and a margin",
@@ -62,8 +64,14 @@ class Pad(Window):
             )
         if self.height is not None:
             height = arguments.side(self, "height", self.height)
-            width = height if self.width is None else arguments.side(self, "width", self.width)
-            depth = None if self.depth is None else arguments.side(self, "depth", self.depth)
+            if self.width is None:
+                width = height
+            else:
+                width = arguments.side(self, "width", self.width)
+            if self.depth is None:
+                depth = None
+            else:
+                depth = arguments.side(self, "depth", self.depth)
             arguments.keep(self, height=height, width=width, depth=depth)
         else:
             arguments.keep(self, margin=self._checked_margin())
@@ -73,13 +81,20 @@ class Pad(Window):
         if not isinstance(self.margin, (tuple, list)):
             return arguments.side(self, "margin", self.margin, least=0)
         if len(self.margin) != 4:
-            raise arguments.refuse(self, "margin", self.margin, "one number, or four: left, top, right, bottom")
-        left, top, right, bottom = (arguments.side(self, "margin", side, least=0) for side in self.margin)
+            raise arguments.refuse(
+                self, "margin", self.margin, "one number, or four: left, top, right, bottom"
+            )
+        left, top, right, bottom = (
+            arguments.side(self, "margin", side, least=0) for side in self.margin
+        )
         return left, top, right, bottom
 
     def _margins(self, num_axes: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the pixels that the margin adds before the image (top, left) and after it (bottom, right)."""
-        margins = self.margin if isinstance(self.margin, tuple) else (self.margin or 0,) * 4
+        if isinstance(self.margin, tuple):
+            margins = self.margin
+        else:
+            margins = (self.margin or 0,) * 4
         left, top, right, bottom = margins
         before, after = (top, left, 0), (bottom, right, 0)
         return np.array(before[:num_axes], np.int32), np.array(after[:num_axes], np.int32)
@@ -96,15 +111,23 @@ class Pad(Window):
         if self.depth is not None:
             images.check_volume(self, field, "depth")
         sides = images.sides(self, field)
-        window.check_colors(self, field, window.one_fill(self, self.fill), images.num_channels(field))
+        window.check_colors(
+            self, field, window.one_fill(self, self.fill), images.num_channels(field)
+        )
         before: Sizes = np.array([length or 1 for length in sides], np.int32)
         after = self.window_of(before).tolist()
         if (after < before).any():
             raise self._too_large(f"field {field.name!r} has images of", before.tolist())
         is_given = (self.height is not None, self.height is not None, self.depth is not None)
-        are_fixed = [is_set or length is not None for is_set, length in zip(is_given, sides, strict=False)]
+        are_fixed = [
+            is_set or length is not None for is_set, length in zip(is_given, sides, strict=False)
+        ]
         return images.with_sides(
-            field, [length if is_fixed else None for length, is_fixed in zip(after, are_fixed, strict=True)]
+            field,
+            [
+                length if is_fixed else None
+                for length, is_fixed in zip(after, are_fixed, strict=True)
+            ],
         )
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -119,7 +142,10 @@ class Pad(Window):
             raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
         if self.height is not None:
             return window.with_shape(-((after - size) // 2), after)
-        return {"start": np.broadcast_to(-self._margins(size.shape[1])[0], size.shape), "shape": after}
+        return {
+            "start": np.broadcast_to(-self._margins(size.shape[1])[0], size.shape),
+            "shape": after,
+        }
 
     @property
     def border(self) -> Color | None:
@@ -127,11 +153,22 @@ class Pad(Window):
         return window.one_fill(self, self.fill)
 
     def _too_large(self, subject: str, size: list[int]) -> SpecError:
-        slices = (f" in {size[2]} slices", f" in {self.depth} slices") if len(size) > 2 and self.depth else ("", "")
-        resize = f"gl.ops.Resize({self.height}, {self.width}), " if len(size) == 2 else ""
+        if len(size) > 2 and self.depth:
+            slices = (f" in {size[2]} slices", f" in {self.depth} slices")
+        else:
+            slices = ("", "")
+        if len(size) == 2:
+            resize = f"gl.ops.Resize({self.height}, {self.width}), "
+        else:
+            resize = ""
         smaller = f"{resize}gl.ops.CenterCrop or RandomCrop"
-        is_number = self.height == self.width and self.depth is None  # as in Pad(4), which is a margin in torchvision
-        margin = f"; Pad(margin={self.height}) adds so many pixels on each side" if is_number else ""
+        is_number = (
+            self.height == self.width and self.depth is None
+        )  # as in Pad(4), which is a margin in torchvision
+        if is_number:
+            margin = f"; Pad(margin={self.height}) adds so many pixels on each side"
+        else:
+            margin = ""
         return SpecError(
             f"{self}: {subject} {size[0]} x {size[1]} pixels{slices[0]}",
             cause=f"that is larger than the {self.height} x {self.width} pixels{slices[1]} that it is padded to",

@@ -50,7 +50,9 @@ class PadTo(Op):
             value=self.value.item() if isinstance(self.value, np.generic) else self.value,
         )
         if not isinstance(self.value, (bool, int, float, str, bytes)):
-            raise arguments.refuse(self, "value", self.value, "a number, or a text", "write value=0, say")
+            raise arguments.refuse(
+                self, "value", self.value, "a number, or a text", "write value=0, say"
+            )
 
     def field_after(self, field: Field) -> Field:
         """The first axis gets ``length`` elements."""
@@ -91,7 +93,9 @@ class PadTo(Op):
         if device.compiles(xp) and payload.size and self.length and payload.flags.c_contiguous:
             # Each element is a row of an image to the kernel.
             images = Ragged(payload.reshape(len(payload), -1, 1), x.offsets)
-            size = np.broadcast_to(np.array([self.length, images.payload.shape[1]], np.int32), (len(x), 2))
+            size = np.broadcast_to(
+                np.array([self.length, images.payload.shape[1]], np.int32), (len(x), 2)
+            )
             if pixels.reads(xp, images):
                 result = pixels.move(xp, images, size=size, fill=self.value)
                 return result.reshape(len(x), self.length, *payload.shape[1:])
@@ -101,7 +105,10 @@ class PadTo(Op):
     @device.waits
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return which records are too long."""
-        lengths = x.lengths if isinstance(x, Ragged) else np.array([len(record) for record in x], np.int64)
+        if isinstance(x, Ragged):
+            lengths = x.lengths
+        else:
+            lengths = np.array([len(record) for record in x], np.int64)
         return (lengths > self.length) & (not self.truncate)
 
     def complaint(self, value: Any) -> RowError:
@@ -113,7 +120,9 @@ class PadTo(Op):
             remedy=f"write gl.ops.PadTo({len(value)}), or gl.ops.PadTo({self.length}, truncate=True)",
         )
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``slice`` of the first ``length`` elements, which are filled in where there are none."""
         whole = field.dtype.kind in "iu"
         if whole and abs(self.value) > EXACT_IN_FLOAT:
@@ -124,4 +133,6 @@ class PadTo(Op):
             )
         window = {"start": [0], "shape": [self.length], "axes": [0]}
         outside = {"out_of_bounds_policy": "pad", "fill_values": [float(self.value)]}
-        return images.move_pixels(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **window, **outside), x)
+        return images.move_pixels(
+            dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **window, **outside), x
+        )

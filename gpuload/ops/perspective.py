@@ -58,9 +58,15 @@ class Perspective(Warp):
         reach = np.floor(self.distortion * (sides // 2)) + 1
         inwards = np.floor(u[:, 1:].reshape(-1, 4, 2) * reach[:, None])
         corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
-        far = (sides - reach)[:, None] + inwards  # of the right and lower corners, as torchvision counts them
+        far = (sides - reach)[
+            :, None
+        ] + inwards  # of the right and lower corners, as torchvision counts them
         matrix = coefficients(np.where(corners == 1, far, inwards), size)
-        return {"matrix": np.where((u[:, :1] < self.p), matrix, np.array(IDENTITY[PERSPECTIVE], np.float32))}
+        return {
+            "matrix": np.where(
+                (u[:, :1] < self.p), matrix, np.array(IDENTITY[PERSPECTIVE], np.float32)
+            )
+        }
 
 
 def coefficients(corners: NDArray[np.float64], size: Sizes) -> NDArray[np.float32]:
@@ -84,7 +90,17 @@ def coefficients(corners: NDArray[np.float64], size: Sizes) -> NDArray[np.float3
     d, e, f = y1 - y0 + g * y1, y3 - y0 + h * y3, y0
     # The inverse, but for its determinant, which falls out; then from the unit square to the image.
     inverse = np.stack(
-        [e - f * h, c * h - b, b * f - c * e, f * g - d, a - c * g, c * d - a * f, d * h - e * g, b * g - a * h], axis=1
+        [
+            e - f * h,
+            c * h - b,
+            b * f - c * e,
+            f * g - d,
+            a - c * g,
+            c * d - a * f,
+            d * h - e * g,
+            b * g - a * h,
+        ],
+        axis=1,
     )
     last = a * e - b * d
     width, height = (size[:, ::-1] - 1).T

@@ -33,7 +33,11 @@ from gpuload.ops.pixels import Boxes, Pixels
 
 Matrix = tuple[float, float, float, float, float, float]
 UNIT = 65536  # of Pillow's fixed-point numbers
-SUPPORTS = {"linear": 1, "cubic": 2, "lanczos": 3}  # pixels on each side, where the image does not become smaller
+SUPPORTS = {
+    "linear": 1,
+    "cubic": 2,
+    "lanczos": 3,
+}  # pixels on each side, where the image does not become smaller
 BITS = 22  # of the fraction of a weight for bytes
 LIMIT = 32768  # pixels: points beyond are not in its fixed-point numbers
 
@@ -71,7 +75,9 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }
 }
 """
-RESIZE_BYTES = RESIZE.replace("KIND", "int").replace("HALF", f"{1 << (BITS - 1)}").replace("22", f"{BITS}")
+RESIZE_BYTES = (
+    RESIZE.replace("KIND", "int").replace("HALF", f"{1 << (BITS - 1)}").replace("22", f"{BITS}")
+)
 RESIZE_FLOATS = RESIZE.replace("KIND", "double").replace("HALF", "0.0")
 
 
@@ -106,7 +112,9 @@ def _turn(angle: float) -> tuple[float, float]:
     return round(math.cos(turn), 15), round(math.sin(turn), 15)
 
 
-def rotate(xp: ModuleType, x: Any, angle: float, interpolation: str = "nearest", fill: Any = 0) -> Any:
+def rotate(
+    xp: ModuleType, x: Any, angle: float, interpolation: str = "nearest", fill: Any = 0
+) -> Any:
     """Return the result of ``Image.rotate(angle, resample, fillcolor=fill)`` for an image ``[H, W, C]`` of uint8."""
     turn = quarters(angle, x.shape)
     if turn is not None:
@@ -124,10 +132,14 @@ def are_quarters(angles: NDArray[np.float64], size: NDArray[Any]) -> NDArray[np.
     """Return True where ``quarters`` is a number: bool ``[N]``, for angles ``[N]`` and sizes ``[N, 2]``."""
     turns = np.mod(angles, 360)
     is_square = size[:, 0] == size[:, 1]
-    return np.asarray((turns == 0) | (turns == 180) | (is_square & ((turns == 90) | (turns == 270))))
+    return np.asarray(
+        (turns == 0) | (turns == 180) | (is_square & ((turns == 90) | (turns == 270)))
+    )
 
 
-def affine(xp: ModuleType, x: Any, matrix: Sequence[float], interpolation: str = "nearest", fill: Any = 0) -> Any:
+def affine(
+    xp: ModuleType, x: Any, matrix: Sequence[float], interpolation: str = "nearest", fill: Any = 0
+) -> Any:
     """Return the result of ``Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)``.
 
     Args:
@@ -148,7 +160,10 @@ def affine(xp: ModuleType, x: Any, matrix: Sequence[float], interpolation: str =
     inside = (at_x >= 0) & (at_x < width) & (at_y >= 0) & (at_y < height)
     # A point outside takes no pixel; it is put into the image so that its number fits into an integer.
     at_x, at_y = xp.where(inside, at_x, 0.5) - 0.5, xp.where(inside, at_y, 0.5) - 0.5
-    mix: Callable[..., Any] = _linear if interpolation == "linear" else _cubic
+    if interpolation == "linear":
+        mix: Callable[..., Any] = _linear
+    else:
+        mix = _cubic
     taps = (0, 1) if interpolation == "linear" else (-1, 0, 1, 2)
     left, top = xp.floor(at_x).astype(xp.int64), xp.floor(at_y).astype(xp.int64)
     fraction_x, fraction_y = (at_x - left)[..., None], (at_y - top)[..., None]
@@ -156,7 +171,13 @@ def affine(xp: ModuleType, x: Any, matrix: Sequence[float], interpolation: str =
     for row in taps:
         line = (top + row).clip(0, height - 1)
         lines.append(
-            mix(*(x[line, (left + column).clip(0, width - 1)].astype(xp.float64) for column in taps), fraction_x)
+            mix(
+                *(
+                    x[line, (left + column).clip(0, width - 1)].astype(xp.float64)
+                    for column in taps
+                ),
+                fraction_x,
+            )
         )
     value = mix(*lines, fraction_y).clip(0, 255)
     return xp.where(inside[..., None], value.astype(x.dtype), border)
@@ -173,7 +194,9 @@ def _cubic(first: Any, second: Any, third: Any, fourth: Any, place: Any) -> Any:
     return second + place * (linear + place * (square + place * cube))
 
 
-def _nearest(xp: ModuleType, size: tuple[int, int], matrix: Sequence[float]) -> tuple[Any, Any, Any]:
+def _nearest(
+    xp: ModuleType, size: tuple[int, int], matrix: Sequence[float]
+) -> tuple[Any, Any, Any]:
     """Return for each pixel its row and its column in the image, and whether they lie in it."""
     a, b, c, d, e, f = matrix
     height, width = size
@@ -185,7 +208,10 @@ def _nearest(xp: ModuleType, size: tuple[int, int], matrix: Sequence[float]) -> 
         across, down = xp.arange(width)[None], xp.arange(height)[:, None]
         if all(_is_fixed(matrix, x, y) for x, y in corners):
             fixed = [math.floor(number * UNIT + 0.5) for number in (a, b, d, e)]
-            x, y = (math.floor(number * UNIT + 0.5) for number in (c + a * 0.5 + b * 0.5, f + d * 0.5 + e * 0.5))
+            x, y = (
+                math.floor(number * UNIT + 0.5)
+                for number in (c + a * 0.5 + b * 0.5, f + d * 0.5 + e * 0.5)
+            )
             columns = (x + down * fixed[1] + across * fixed[0]) >> 16
             rows = (y + down * fixed[3] + across * fixed[2]) >> 16
         else:
@@ -208,7 +234,9 @@ def _steps(begin: float, step: float, count: int) -> NDArray[np.float64]:
     return np.add.accumulate(numbers)
 
 
-def _sums(size: tuple[int, int], length: int, begin: float, across: float, down: float) -> NDArray[np.int64]:
+def _sums(
+    size: tuple[int, int], length: int, begin: float, across: float, down: float
+) -> NDArray[np.int64]:
     height, width = size
     rows = _steps(begin + across * 0.5 + down * 0.5, down, height)
     table = np.full((height, width), across)
@@ -270,7 +298,9 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
     return images.change(text, stats=device.parameters(np.concatenate(tables)))
 
 
-def resize_into(image: NDArray[Any], box: tuple[int, int, int, int], interpolation: str, out: NDArray[Any]) -> None:
+def resize_into(
+    image: NDArray[Any], box: tuple[int, int, int, int], interpolation: str, out: NDArray[Any]
+) -> None:
     """Write a box of an image, resized, to ``out``, by the core: the same as ``resize`` of the box; uint8.
 
     Args:
@@ -282,8 +312,14 @@ def resize_into(image: NDArray[Any], box: tuple[int, int, int, int], interpolati
     if core.native is None:
         raise RuntimeError(f"resize_into: {core.problem}")
     (top, left, height, width), (new_height, new_width, channels) = box, out.shape
-    down = steps(height, new_height, interpolation) if height != new_height else NO_STEPS
-    across = steps(width, new_width, interpolation) if width != new_width else NO_STEPS
+    if height != new_height:
+        down = steps(height, new_height, interpolation)
+    else:
+        down = NO_STEPS
+    if width != new_width:
+        across = steps(width, new_width, interpolation)
+    else:
+        across = NO_STEPS
     stride = image.shape[1] * channels
     core.native.resize_as_pillow(
         image.reshape(-1), top * stride + left * channels, stride, height, width, down.first, down.num_pixels,
@@ -307,7 +343,12 @@ class Steps(NamedTuple):
     fixed: NDArray[np.int32]
 
 
-NO_STEPS = Steps(*(np.zeros(shape, dtype) for shape, dtype in ((0, "i4"), (0, "i4"), ((0, 0), "f8"), ((0, 0), "i4"))))
+NO_STEPS = Steps(
+    *(
+        np.zeros(shape, dtype)
+        for shape, dtype in ((0, "i4"), (0, "i4"), ((0, 0), "f8"), ((0, 0), "i4"))
+    )
+)
 
 
 @lru_cache(maxsize=256)
@@ -317,7 +358,9 @@ def steps(before: int, after: int, interpolation: str) -> Steps:
     stretch = max(scale, 1.0)
     support = SUPPORTS[interpolation] * stretch
     center = (np.arange(after) + 0.5) * scale
-    first = np.maximum((center - support + 0.5).astype(np.int64), 0)  # whole numbers towards 0, as C makes them
+    first = np.maximum(
+        (center - support + 0.5).astype(np.int64), 0
+    )  # whole numbers towards 0, as C makes them
     count = np.minimum((center + support + 0.5).astype(np.int64), before) - first
     weights = np.zeros((after, math.ceil(support) * 2 + 1))
     total = np.zeros(after)
@@ -352,8 +395,13 @@ def _resize_axis(xp: ModuleType, x: Any, axis: int, axis_steps: Steps) -> Any:
     is_bytes = x.dtype == np.uint8
     kind, numbers = (xp.int32, fixed) if is_bytes else (xp.float64, weights)
     shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
-    total: Any = kind(1 << (BITS - 1)) if is_bytes else kind(0)
+    if is_bytes:
+        total: Any = kind(1 << (BITS - 1))
+    else:
+        total = kind(0)
     for tap in range(numbers.shape[1]):
         pixels = x.take(xp.asarray((first + tap).clip(0, x.shape[axis] - 1)), axis=axis)
         total = total + pixels.astype(kind) * xp.asarray(numbers[:, tap]).reshape(shape)
-    return (total >> BITS).clip(0, 255).astype(xp.uint8) if is_bytes else total.astype(x.dtype)
+    if is_bytes:
+        return (total >> BITS).clip(0, 255).astype(xp.uint8)
+    return total.astype(x.dtype)

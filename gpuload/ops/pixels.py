@@ -33,12 +33,19 @@ def reads(xp: ModuleType, x: Any) -> bool:
     if not device.compiles(xp) or not len(x):
         return False
     if isinstance(x, device.Views):
-        sizes = x.shapes[:, 0] * x.shapes[:, 1]  # the largest decides, and whether all have as many channels
-        shapes = {(int(sizes.max()), 1, channels) for channels in np.unique(x.shapes[:, 2]).tolist()}
+        sizes = (
+            x.shapes[:, 0] * x.shapes[:, 1]
+        )  # the largest decides, and whether all have as many channels
+        shapes = {
+            (int(sizes.max()), 1, channels) for channels in np.unique(x.shapes[:, 2]).tolist()
+        }
     elif isinstance(x, Ragged):
         shapes = {(length, *x.payload.shape[1:]) for length in set(x.lengths.tolist())}
     else:
-        shapes = {image.shape for image in x} if isinstance(x, list) else {x.shape[1:]}
+        if isinstance(x, list):
+            shapes = {image.shape for image in x}
+        else:
+            shapes = {x.shape[1:]}
     if any(len(shape) != 3 for shape in shapes) or len({shape[2] for shape in shapes}) != 1:
         return False
     is_known = x[0].dtype.name in cuda.TYPES and 1 <= next(iter(shapes))[2] <= MOST_CHANNELS
@@ -68,11 +75,14 @@ class Places(NamedTuple):
         first, count = x[0], len(x)
         if isinstance(x, walk.VARYING):
             table = walk.tabulate(x)
-            return cls(table[:, 6], table[:, :3], table[:, 3:5], int(table[0, 5]), np.dtype(first.dtype))
+            return cls(
+                table[:, 6], table[:, :3], table[:, 3:5], int(table[0, 5]), np.dtype(first.dtype)
+            )
         device.hold(x)
         address = x.data.ptr + x.strides[0] * np.arange(count, dtype=np.int64)
         strides, size = (
-            np.broadcast_to(np.array(row, np.int64), (count, len(row))) for row in (x.strides[1:], x.shape[1:3])
+            np.broadcast_to(np.array(row, np.int64), (count, len(row)))
+            for row in (x.strides[1:], x.shape[1:3])
         )
         return cls(address, strides, size, x.shape[3], np.dtype(first.dtype))
 
@@ -93,13 +103,19 @@ class Places(NamedTuple):
 
     def at(self, address: NDArray[np.int64], rows: NDArray[np.int64]) -> Places:
         """Return those of some of the images, with addresses of their own."""
-        return self._replace(address=address[rows], strides=self.strides[rows], size=self.size[rows])
+        return self._replace(
+            address=address[rows], strides=self.strides[rows], size=self.size[rows]
+        )
 
     def pack(self) -> Places:
         """Return places of images of these sizes that lie one after the other; addresses count from the first."""
         item, width, channels = self.dtype.itemsize, self.size[:, 1], self.channels
         strides = np.empty((len(width), 3), np.int64)
-        strides[:, 0], strides[:, 1], strides[:, 2] = width * (channels * item), channels * item, item
+        strides[:, 0], strides[:, 1], strides[:, 2] = (
+            width * (channels * item),
+            channels * item,
+            item,
+        )
         lengths = self.lengths * (channels * item)
         return self._replace(address=np.cumsum(lengths) - lengths, strides=strides)
 
@@ -137,7 +153,10 @@ def as_images(xp: ModuleType, x: Any) -> Any | None:
         return x
     device.settle()  # a record that is not in C order is copied
     are_many = isinstance(x, walk.VARYING)
-    rows = [record.reshape(1, -1, 1) for record in x] if are_many else x.reshape(len(x), 1, -1, 1)
+    if are_many:
+        rows = [record.reshape(1, -1, 1) for record in x]
+    else:
+        rows = x.reshape(len(x), 1, -1, 1)
     return rows if reads(xp, rows) else None
 
 
@@ -170,12 +189,17 @@ class Pixels:
     ) -> None:  # fmt: skip
         self._xp, first = xp, x[0]
         self.count, self.channels, self.dtype = len(x), int(first.shape[2]), np.dtype(first.dtype)
-        self._type = cuda.RAW_TYPES[self.dtype.itemsize] if raw else cuda.TYPES[self.dtype.name]
+        if raw:
+            self._type = cuda.RAW_TYPES[self.dtype.itemsize]
+        else:
+            self._type = cuda.TYPES[self.dtype.name]
         places = Places.of(x)
         self._table = table = places.table(IMAGE)
         before: Boxes = places.size
         if boxes is not None:
-            table["address"] += (boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]) * self.dtype.itemsize
+            table["address"] += (
+                boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]
+            ) * self.dtype.itemsize
             before = boxes[:, 2:]
         table["height"], table["width"] = before.T
         table["new_height"], table["new_width"] = (before if size is None else size).T
@@ -185,7 +209,10 @@ class Pixels:
         num_words = sum(row.shape[1] for row in rows)
         if num_words % 2:  # numbers of eight bytes begin at their multiples
             rows.append(np.zeros((self.count, 1), np.int32))
-        parts = [table.view(np.uint8), *([np.concatenate(rows, axis=1).reshape(-1).view(np.uint8)] if rows else [])]
+        parts = [
+            table.view(np.uint8),
+            *([np.concatenate(rows, axis=1).reshape(-1).view(np.uint8)] if rows else []),
+        ]
         # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
         upload = device.parameters(np.concatenate(parts))
         self._inputs = upload, upload[table.nbytes :], np.int32(num_words + num_words % 2)
@@ -240,8 +267,14 @@ class Pixels:
         Returns:
             An array ``[N, height, width, channels]`` where all results have one size, else a list of arrays.
         """
-        after = self._type if dtype is None else cuda.TYPES[np.dtype(dtype).name]
-        channels, dtype = channels or self.channels, self.dtype if dtype is None else np.dtype(dtype)
+        if dtype is None:
+            after = self._type
+        else:
+            after = cuda.TYPES[np.dtype(dtype).name]
+        channels, dtype = (
+            channels or self.channels,
+            self.dtype if dtype is None else np.dtype(dtype),
+        )
         blocks = cuda.blocks(int(self._lengths.max()), self.count)
         out = self._xp.empty(int(self._lengths.sum()) * channels, dtype)
         device.kernel(cuda.change(self._type, after, (self.channels, channels), pixel), "change")(
@@ -253,10 +286,14 @@ class Pixels:
         return views(out, shapes)
 
 
-def colors(values: float | tuple[float, ...], dtype: np.dtype[Any], channels: int, count: int) -> Array:
+def colors(
+    values: float | tuple[float, ...], dtype: np.dtype[Any], channels: int, count: int
+) -> Array:
     """Return a colour as ``words`` of ``count`` images: eight bytes a number, as a kernel with ``raw`` reads it."""
     numbers = np.zeros((channels, 8), np.uint8)
-    numbers[:, : dtype.itemsize] = np.full(channels, values, dtype).view(np.uint8).reshape(channels, -1)
+    numbers[:, : dtype.itemsize] = (
+        np.full(channels, values, dtype).view(np.uint8).reshape(channels, -1)
+    )
     return np.broadcast_to(numbers.reshape(1, -1), (count, numbers.size))
 
 

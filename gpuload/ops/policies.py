@@ -32,7 +32,17 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, edits, edits_cuda, images, pillow, tables
+from gpuload.ops import (
+    arguments,
+    blur_pillow,
+    colour,
+    colour_pillow,
+    edits,
+    edits_cuda,
+    images,
+    pillow,
+    tables,
+)
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY
 from gpuload.ops.edits import Edits
@@ -55,7 +65,9 @@ INTERPOLATIONS = ("nearest", "linear", "cubic")
 WIDEST_SHIFT = 150 / 331  # of the image's side, RandAugment's and AutoAugment's
 TIMM_LARGEST = 10.0  # timm's largest level, if mmax is not given
 MOST_BINS = 1000  # of magnitudes; a draw makes a table of them
-THRESHOLD_DIGITS = 4  # of Solarize's threshold: with MOST_BINS others lie 0.001 from a whole number, or more
+THRESHOLD_DIGITS = (
+    4  # of Solarize's threshold: with MOST_BINS others lie 0.001 from a whole number, or more
+)
 MOST_DEPTH = 3  # operations of a chain of AugMix
 TIMM_SHIFT = 0.45  # of the image's side
 
@@ -101,7 +113,9 @@ class _Policy(Op):
     def _rules(self) -> Values:
         """The rules of all operations as the core takes them, float64 ``[M, 5]``."""
         rules = [(_code(name), *self.rule(name), PLACES.get(name, 0)) for name in OPERATIONS]
-        return np.array([(code, FORMS.index(form), *numbers) for code, form, *numbers in rules], np.float64)
+        return np.array(
+            [(code, FORMS.index(form), *numbers) for code, form, *numbers in rules], np.float64
+        )
 
     def filter_of(self, by_cubic: int) -> str:
         """Return the interpolation of an operation; ``by_cubic`` is drawn for it."""
@@ -111,7 +125,9 @@ class _Policy(Op):
         """Return one image behind its operations."""
         size = np.array([x.shape[:2]], np.int32)
         by_cubic = draw.get("cubic", np.zeros_like(draw["op"]))
-        for number, level, cubic in zip(draw["op"].tolist(), draw["level"], by_cubic.tolist(), strict=True):
+        for number, level, cubic in zip(
+            draw["op"].tolist(), draw["level"], by_cubic.tolist(), strict=True
+        ):
             name = OPERATIONS[number]
             value = values_of(self.rule(name), np.array([level], np.float64), size)[0].item()
             x = operate(xp, x, name, value, self.filter_of(cubic), self.fill)
@@ -121,7 +137,9 @@ class _Policy(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU as edits: the first operations of all images together, then the second."""
         result = edits_cuda.edit_batch(self, xp, x, draw)
-        return super().array_batch(xp, x, draw) if result is None else result
+        if result is None:
+            return super().array_batch(xp, x, draw)
+        return result
 
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: an edit for each operation."""
@@ -131,14 +149,19 @@ class _Policy(Op):
         """Return edits for the operations ``op``, ``level`` and ``cubic``, ``[N, K]``, of images."""
         numbers, levels = draw["op"], draw["level"]
         filters = (edits.FILTERS.index(self.filter_of(by_cubic)) for by_cubic in (0, 1))
-        colors = self.fill * 3 if isinstance(self.fill, tuple) else (self.fill,) * 3
+        if isinstance(self.fill, tuple):
+            colors = self.fill * 3
+        else:
+            colors = (self.fill,) * 3
         moves = np.array([*filters, *colors[:3]], np.float64)
         slots = np.empty((*numbers.shape, 2 + edits.TABLE_NUMBERS))  # as long as the longest edit
         cubic = draw.get("cubic", NO_CUBIC)
         if core.native is None:
             self._write_slots(slots, numbers, levels, cubic, size, moves)
         else:
-            numbers, cubic, size = (np.ascontiguousarray(array, np.int32) for array in (numbers, cubic, size))
+            numbers, cubic, size = (
+                np.ascontiguousarray(array, np.int32) for array in (numbers, cubic, size)
+            )
             levels = np.ascontiguousarray(levels, np.float32)
             core.native.policy_edits(numbers, levels, cubic, size, self._rules, moves, slots)
         return slots.reshape(len(slots), numbers.shape[1] * slots.shape[2])
@@ -155,14 +178,19 @@ class _Policy(Op):
             if name == "Identity":
                 continue
             sizes = size[places // numbers.shape[1]]
-            values = values_of(self.rule(name), levels.reshape(-1)[places].astype(np.float64), sizes)
+            values = values_of(
+                self.rule(name), levels.reshape(-1)[places].astype(np.float64), sizes
+            )
             slots[places, 0] = code = _code(name)
             if code == edits.TABLE:
                 slots[places, 2:] = [_table(name, value) for value in values.tolist()]
             elif code == edits.PIL_BLUR:
                 slots[places, 2:5] = np.stack(blur_pillow.boxes(values), axis=1)
             elif code == edits.PIL_AFFINE:
-                slots[places, 2] = moves[0] if cubic.size == 0 else moves[cubic.reshape(-1)[places]]
+                if cubic.size == 0:
+                    slots[places, 2] = moves[0]
+                else:
+                    slots[places, 2] = moves[cubic.reshape(-1)[places]]
                 slots[places, 3:9] = (1, 0, 0, 0, 1, 0)
                 if name == "Rotate":
                     slots[places, 3:9] = pillow.rotations(values, sizes)
@@ -175,7 +203,10 @@ class _Policy(Op):
                 are_turns = pillow.are_quarters(values, sizes)
                 turns, quarters = places[are_turns], np.mod(values[are_turns], 360) // 90
                 slots[turns, 2:] = 0
-                slots[turns, 0], slots[turns, 2] = np.where(quarters == 0, edits.SKIP, edits.PIL_TURN), quarters
+                slots[turns, 0], slots[turns, 2] = (
+                    np.where(quarters == 0, edits.SKIP, edits.PIL_TURN),
+                    quarters,
+                )
 
 
 @dataclass(frozen=True)
@@ -192,7 +223,9 @@ class _Torchvision(_Policy):
         """See ``Op``: 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
         levels = self._solarize_levels().astype(np.float64)
         thresholds = values_of(self.rule("Solarize"), levels, np.zeros((levels.size, 2), np.int32))
-        return 1 if (thresholds == np.ceil(255.0 * levels)).all() else 2
+        if (thresholds == np.ceil(255.0 * levels)).all():
+            return 1
+        return 2
 
     def _solarize_levels(self) -> Levels:
         """Return the levels of Solarize that may be drawn."""
@@ -253,10 +286,14 @@ class RandAugment(_Torchvision):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2, largest=MOST_BINS)
+        bins = arguments.whole(
+            self, "num_magnitude_bins", self.num_magnitude_bins, least=2, largest=MOST_BINS
+        )
         magnitude = arguments.whole(self, "magnitude", self.magnitude, least=0)
         if magnitude >= bins:
-            raise arguments.refuse(self, "magnitude", magnitude, f"less than num_magnitude_bins, which is {bins}")
+            raise arguments.refuse(
+                self, "magnitude", magnitude, f"less than num_magnitude_bins, which is {bins}"
+            )
         num_ops = arguments.whole(self, "num_ops", self.num_ops)
         if num_ops > len(OPERATIONS):
             raise arguments.refuse(self, "num_ops", num_ops, f"at most {len(OPERATIONS)}")
@@ -300,7 +337,9 @@ class TrivialAugmentWide(_Torchvision):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2, largest=MOST_BINS)
+        bins = arguments.whole(
+            self, "num_magnitude_bins", self.num_magnitude_bins, least=2, largest=MOST_BINS
+        )
         arguments.keep(self, num_magnitude_bins=bins)
 
     def _solarize_levels(self) -> Levels:
@@ -338,7 +377,10 @@ class AutoAugment(_Torchvision):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.policy, str) and self.policy in TIMM_POLICIES:
-            demand, remedy = "a policy of torchvision's", f"write gl.ops.TimmAugment({self.policy!r}), which has timm's"
+            demand, remedy = (
+                "a policy of torchvision's",
+                f"write gl.ops.TimmAugment({self.policy!r}), which has timm's",
+            )
             raise arguments.refuse(self, "policy", self.policy, demand, remedy)
         arguments.choice(self, "policy", self.policy, AUTO_AUGMENT)
 
@@ -383,19 +425,31 @@ class _Timm(_Policy):
         if name in SIGNED:
             return LevelRule("part as factor", 1.8, 0.1)
         if name == "Posterize":
-            return LevelRule("bits", 4, -1) if self.increases else LevelRule("bits", 0, 1)
+            if self.increases:
+                return LevelRule("bits", 4, -1)
+            return LevelRule("bits", 0, 1)
         if name == "Solarize":
-            first, second = (256, -1) if self.increases else (0, 1)
+            if self.increases:
+                first, second = (256, -1)
+            else:
+                first, second = (0, 1)
             return LevelRule("part of levels", first, second)
         return LevelRule("addend")
 
     def filter_of(self, by_cubic: int) -> str:
         """See ``_Policy``."""
-        return "cubic" if by_cubic else "linear" if self.interpolation == "random" else self.interpolation
+        if by_cubic:
+            return "cubic"
+        if self.interpolation == "random":
+            return "linear"
+        return self.interpolation
 
     def by_cubic(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
         """Return 1 where pixels are taken by cubic interpolation, else 0."""
-        is_cubic = u < 0.5 if self.interpolation == "random" else np.full(u.shape, self.interpolation == "cubic")
+        if self.interpolation == "random":
+            is_cubic = u < 0.5
+        else:
+            is_cubic = np.full(u.shape, self.interpolation == "cubic")
         return is_cubic.astype(np.int32)
 
 
@@ -439,7 +493,10 @@ class TimmAugment(_Timm):
         remedy = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
         if isinstance(self.config, str) and self.config.startswith("augmix"):
             numbers = dict(re.findall(r"-([mwd])(\d+)", self.config))
-            depth = f", depth={numbers['d']}" if numbers.get("d", "0") > "0" else ""
+            if numbers.get("d", "0") > "0":
+                depth = f", depth={numbers['d']}"
+            else:
+                depth = ""
             remedy = f"write gl.ops.AugMix(severity={numbers.get('m', 3)}, width={numbers.get('w', 3)}{depth})"
         return arguments.refuse(self, "config", self.config, _TIMM_FORM, remedy)
 
@@ -458,15 +515,31 @@ class TimmAugment(_Timm):
             if None in deviations or len(texts) > 1:
                 raise self._refusal()
             return {"mstd": max((float(match[1]) for match in deviations if match), default=0.0)}
-        parts = {"m": TIMM_LARGEST, "n": 2.0, "p": 0.5, "mstd": 0.0, "mmax": TIMM_LARGEST, "inc": 0.0}
+        parts = {
+            "m": TIMM_LARGEST,
+            "n": 2.0,
+            "p": 0.5,
+            "mstd": 0.0,
+            "mmax": TIMM_LARGEST,
+            "inc": 0.0,
+        }
         sets = [text.removeprefix("t") for text in texts if text.startswith("t")]
         texts = [text for text in texts if not text.startswith("t")]
-        matches = [re.fullmatch(r"(mstd|mmax|inc|m|n|p)(\d+(?:\.\d+)?|inf)", text) for text in texts]
+        matches = [
+            re.fullmatch(r"(mstd|mmax|inc|m|n|p)(\d+(?:\.\d+)?|inf)", text) for text in texts
+        ]
         if kind != "rand" or None in matches or not set(sets) <= set(TIMM_SETS):
             raise self._refusal()
         parts |= {match[1]: float(match[2]) for match in matches if match}
-        whole = all(parts[name] % 1 == 0 for name in ("m", "n", "inc", "mmax") if math.isfinite(parts[name]))
-        in_range = 1 <= parts["n"] <= 16 and parts["p"] <= 1 and 0 < parts["mmax"] < 1000 and parts["m"] < 1000
+        whole = all(
+            parts[name] % 1 == 0 for name in ("m", "n", "inc", "mmax") if math.isfinite(parts[name])
+        )
+        in_range = (
+            1 <= parts["n"] <= 16
+            and parts["p"] <= 1
+            and 0 < parts["mmax"] < 1000
+            and parts["m"] < 1000
+        )
         choices = TIMM_SETS[sets[0]] if sets else ()
         is_long = isinstance(choices, dict) and parts["n"] > len(choices)
         if not whole or not in_range or parts["inc"] > 1 or is_long or len(sets) > 1:
@@ -477,9 +550,14 @@ class TimmAugment(_Timm):
     def _choices(self) -> tuple[str, ...] | dict[str, float]:
         """The operations; where they have weights, an image does not get one of them twice."""
         if self._policy:
-            return tuple(OPERATIONS[number] for number in np.unique(_policy(TIMM_POLICIES[self._policy][0])[0]))
+            return tuple(
+                OPERATIONS[number]
+                for number in np.unique(_policy(TIMM_POLICIES[self._policy][0])[0])
+            )
         sets = [text.removeprefix("t") for text in self.config.split("-") if text.startswith("t")]
-        return TIMM_SETS[sets[0]] if sets else TIMM_OPERATIONS
+        if sets:
+            return TIMM_SETS[sets[0]]
+        return TIMM_OPERATIONS
 
     @property
     def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
@@ -507,7 +585,11 @@ class TimmAugment(_Timm):
         elif parts["mstd"]:
             level += parts["mstd"] * _normal(normal, turn)
         level = level.clip(0, parts["mmax"]).astype(np.float32)
-        return {"op": number, "level": np.where(sign > 0.5, -level, level), "cubic": self.by_cubic(cubic)}
+        return {
+            "op": number,
+            "level": np.where(sign > 0.5, -level, level),
+            "cubic": self.by_cubic(cubic),
+        }
 
     def _draw_pairs(self, u: NDArray[np.float64], deviation: float) -> Draw:
         """Return the same of a policy of pairs; the level of GaussianBlur is its radius there, pixels."""
@@ -517,7 +599,9 @@ class TimmAugment(_Timm):
         number = np.where(applied <= probabilities[pair], numbers[pair], 0).astype(np.int32)
         level = (magnitudes[pair] + deviation * _normal(normal, turn)).clip(0, TIMM_LARGEST)
         radii = 0.1 + radius * (2 * level / TIMM_LARGEST - 0.1)
-        level = np.where(number == OPERATIONS.index("GaussianBlur"), radii, np.where(sign > 0.5, -level, level))
+        level = np.where(
+            number == OPERATIONS.index("GaussianBlur"), radii, np.where(sign > 0.5, -level, level)
+        )
         return {"op": number, "level": level.astype(np.float32), "cubic": self.by_cubic(cubic)}
 
     def rule(self, name: str) -> LevelRule:
@@ -531,7 +615,9 @@ class TimmAugment(_Timm):
     @property
     def increases(self) -> bool:
         """See ``_Timm``."""
-        return not self._policy and (bool(self._parts["inc"]) or self._choices is not TIMM_OPERATIONS)
+        return not self._policy and (
+            bool(self._parts["inc"]) or self._choices is not TIMM_OPERATIONS
+        )
 
 
 @dataclass(frozen=True)
@@ -561,11 +647,16 @@ class AugMix(_Timm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        severity, width = (arguments.whole(self, name, getattr(self, name)) for name in ("severity", "width"))
+        severity, width = (
+            arguments.whole(self, name, getattr(self, name)) for name in ("severity", "width")
+        )
         for name, value in (("severity", severity), ("width", width)):
             if value > 10:
                 raise arguments.refuse(self, name, value, "a whole number from 1 to 10")
-        depth = None if self.depth is None else arguments.whole(self, "depth", self.depth)
+        if self.depth is None:
+            depth = None
+        else:
+            depth = arguments.whole(self, "depth", self.depth)
         if depth is not None and depth > 10:
             raise arguments.refuse(self, "depth", depth, "a whole number from 1 to 10, or None")
         arguments.keep(self, severity=severity, width=width, depth=depth)
@@ -578,17 +669,25 @@ class AugMix(_Timm):
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``op``, ``level`` and ``cubic``, ``[N, width, depth]``; ``weight``, ``[N, width]``; ``share``."""
         depth = self.depth or MOST_DEPTH
-        of_operations, of_chains, share = np.split(u, [4 * depth * self.width, u.shape[1] - 1], axis=1)
-        choice, strength, sign, cubic = of_operations.reshape(len(u), 4, self.width, depth).swapaxes(0, 1)
+        of_operations, of_chains, share = np.split(
+            u, [4 * depth * self.width, u.shape[1] - 1], axis=1
+        )
+        choice, strength, sign, cubic = of_operations.reshape(
+            len(u), 4, self.width, depth
+        ).swapaxes(0, 1)
         ends, weights = of_chains.reshape(len(u), 2, self.width).swapaxes(0, 1)
         numbers = np.array([OPERATIONS.index(name) for name in AUGMIX_OPERATIONS], np.int32)
         number = numbers[np.floor(choice * len(numbers)).astype(np.int64)]
         if self.depth is None:
-            number = np.where(np.arange(depth) <= np.floor(ends * MOST_DEPTH)[..., None], number, 0).astype(np.int32)
+            number = np.where(
+                np.arange(depth) <= np.floor(ends * MOST_DEPTH)[..., None], number, 0
+            ).astype(np.int32)
         level = (strength * self.severity).astype(np.float32)
         # Dirichlet's weights with alpha 1: exponential numbers, divided by their sum.
         exponential = -np.log1p(-weights)
-        weight = exponential / np.maximum(exponential.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        weight = exponential / np.maximum(
+            exponential.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny
+        )
         return {
             "op": number, "level": np.where(sign > 0.5, -level, level), "cubic": self.by_cubic(cubic),
             "weight": weight.astype(np.float32), "share": share[:, 0].astype(np.float32),
@@ -605,7 +704,9 @@ class AugMix(_Timm):
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: one edit, with those of the chains in it."""
         count, chains, depth = draw["op"].shape
-        steps = {name: draw[name].reshape(count, chains * depth) for name in ("op", "level", "cubic")}
+        steps = {
+            name: draw[name].reshape(count, chains * depth) for name in ("op", "level", "cubic")
+        }
         operations = self.operations_as_edits(steps, size, channels)
         operations = operations.reshape(count, chains, operations.shape[1] // chains)
         result = np.empty((count, 4 + chains * (2 + operations.shape[2])))
@@ -616,7 +717,11 @@ class AugMix(_Timm):
             chains,
         )
         parts = result[:, 4:].reshape(count, chains, 2 + operations.shape[2])
-        parts[..., 0], parts[..., 1], parts[..., 2:] = draw["weight"], operations.shape[2], operations
+        parts[..., 0], parts[..., 1], parts[..., 2:] = (
+            draw["weight"],
+            operations.shape[2],
+            operations,
+        )
         return result
 
 
@@ -663,7 +768,12 @@ def values_of(rule: LevelRule, levels: Values, size: Sizes) -> Values:
 
 
 def operate(
-    xp: ModuleType, x: Any, name: str, value: float, interpolation: str, fill: float | tuple[float, ...]
+    xp: ModuleType,
+    x: Any,
+    name: str,
+    value: float,
+    interpolation: str,
+    fill: float | tuple[float, ...],
 ) -> Any:
     """Return an image behind an operation, as Pillow makes it.
 
@@ -684,12 +794,16 @@ def operate(
     if name in FACTORS:
         return FACTORS[name](xp, x, value)
     if name == "Posterize":
-        return x if value >= 8 else colour.posterize(xp, x, int(value))
+        if value >= 8:
+            return x
+        return colour.posterize(xp, x, int(value))
     if name == "Solarize":
         return colour.solarize(xp, x, value)
     if name == "SolarizeAdd":
         levels = np.arange(256)
-        table = np.where(levels < 128, np.minimum(levels + int(value), 255), levels).astype(np.uint8)
+        table = np.where(levels < 128, np.minimum(levels + int(value), 255), levels).astype(
+            np.uint8
+        )
         return tables.look_up(xp, x, table)
     return TONES[name](xp, x) if name in TONES else x
 
@@ -768,7 +882,9 @@ def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.
     places = np.zeros(u.shape, np.int64)
     for layer in range(u.shape[1]):
         ends = left.cumsum(axis=1)
-        places[:, layer] = (u[:, layer, None] * ends[:, -1:] >= ends).sum(axis=1).clip(0, len(weights) - 1)
+        places[:, layer] = (
+            (u[:, layer, None] * ends[:, -1:] >= ends).sum(axis=1).clip(0, len(weights) - 1)
+        )
         np.put_along_axis(left, places[:, layer, None], 0.0, axis=1)
     return places
 
@@ -779,7 +895,11 @@ def _normal(u: NDArray[np.float64], turn: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def _levels(
-    number: NDArray[np.int32], index: NDArray[np.int64], bins: int, size: Sizes, ranges: Callable[..., Any]
+    number: NDArray[np.int32],
+    index: NDArray[np.int64],
+    bins: int,
+    size: Sizes,
+    ranges: Callable[..., Any],
 ) -> Levels:
     """Return torchvision's magnitudes, float32 ``[N, K]``, without a sign.
 
@@ -815,7 +935,9 @@ def _ranges(name: str, bins: int, size: Sizes) -> Levels:
     if name == "Posterize":
         return _bits(bins, 4)
     ends = {"ShearX": 0.3, "ShearY": 0.3, "Rotate": 30.0}
-    return linspace(1.0, 0.0, bins) if name == "Solarize" else linspace(0.0, ends.get(name, 0.9), bins)
+    if name == "Solarize":
+        return linspace(1.0, 0.0, bins)
+    return linspace(0.0, ends.get(name, 0.9), bins)
 
 
 def _wide_ranges(name: str, bins: int, size: Sizes) -> Levels:
@@ -823,7 +945,9 @@ def _wide_ranges(name: str, bins: int, size: Sizes) -> Levels:
     if name == "Posterize":
         return _bits(bins, 6)
     ends = {"TranslateX": 32.0, "TranslateY": 32.0, "Rotate": 135.0}
-    return linspace(1.0, 0.0, bins) if name == "Solarize" else linspace(0.0, ends.get(name, 0.99), bins)
+    if name == "Solarize":
+        return linspace(1.0, 0.0, bins)
+    return linspace(0.0, ends.get(name, 0.99), bins)
 
 
 def _bits(bins: int, num_bits: int) -> Levels:
@@ -857,16 +981,25 @@ def _with_sign(levels: Levels, number: NDArray[np.int32], u: NDArray[np.float64]
 
 def _checked_fill(op: Op, value: Any) -> float | tuple[float, ...]:
     fill = arguments.numbers(op, "fill", value)
-    channels = fill if isinstance(fill, tuple) else (fill,)
-    if len(channels) not in RGB_OR_GRAY or not all(0 <= level <= 255 and level % 1 == 0 for level in channels):
-        raise arguments.refuse(op, "fill", value, "a whole number from 0 to 255, or one for each channel")
+    if isinstance(fill, tuple):
+        channels = fill
+    else:
+        channels = (fill,)
+    if len(channels) not in RGB_OR_GRAY or not all(
+        0 <= level <= 255 and level % 1 == 0 for level in channels
+    ):
+        raise arguments.refuse(
+            op, "fill", value, "a whole number from 0 to 255, or one for each channel"
+        )
     return fill
 
 
 @lru_cache(maxsize=8)
 def _policy(name: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Return a policy: operations, probabilities and steps of its pairs, ``[25, 2]`` each (``[3, 1]`` of timm's 3a)."""
-    pairs = [re.findall(r"(\w+) ([\d.]+) (\d+)", line) for line in POLICIES[name].strip().splitlines()]
+    pairs = [
+        re.findall(r"(\w+) ([\d.]+) (\d+)", line) for line in POLICIES[name].strip().splitlines()
+    ]
     numbers = np.array([[OPERATIONS.index(word) for word, _, _ in pair] for pair in pairs])
     probabilities = np.array([[float(p) for _, p, _ in pair] for pair in pairs])
     return numbers, probabilities, np.array([[int(step) for _, _, step in pair] for pair in pairs])

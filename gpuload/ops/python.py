@@ -86,9 +86,14 @@ class Python(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.fn):
-            raise arguments.refuse(self, "fn", self.fn, "a function", "write gl.ops.Python(lambda x: x[::-1]), say")
+            raise arguments.refuse(
+                self, "fn", self.fn, "a function", "write gl.ops.Python(lambda x: x[::-1]), say"
+            )
         by_name = arguments.outputs(self, self.out)
-        out = arguments.output(self, self.out) if by_name is None else by_name
+        if by_name is None:
+            out = arguments.output(self, self.out)
+        else:
+            out = by_name
         arguments.keep(self, out=out, batch=arguments.flag(self, "batch", self.batch))
         arguments.keep(self, on_device=arguments.flag(self, "on_device", self.on_device))
         if self.on_device and self.takes_rng:
@@ -114,11 +119,17 @@ class Python(Op):
     @property
     def joint(self) -> bool:
         """See ``Op``."""
-        return bool(arguments.outputs(self, self.out)) or (len(self._on) > 1 and self._num_required != 1)
+        return bool(arguments.outputs(self, self.out)) or (
+            len(self._on) > 1 and self._num_required != 1
+        )
 
     @property
     def _on(self) -> tuple[str, ...]:
-        return self.on if isinstance(self.on, tuple) else () if self.on is None else (self.on,)
+        if isinstance(self.on, tuple):
+            return self.on
+        if self.on is None:
+            return ()
+        return (self.on,)
 
     @property
     def _num_required(self) -> int:
@@ -129,7 +140,9 @@ class Python(Op):
             for parameter in self._parameters.values()
             if parameter.name != "rng" and parameter.kind in positional
         ]
-        return sum(parameter.default is Parameter.empty for parameter in inputs) if self._parameters else 1
+        if self._parameters:
+            return sum(parameter.default is Parameter.empty for parameter in inputs)
+        return 1
 
     @property
     def _parameters(self) -> Mapping[str, Parameter]:
@@ -172,14 +185,20 @@ class Python(Op):
                     remedy=f"write out={{{target.name!r}: ('float32', (4,))}}, say",
                 )
         return spec.including(
-            *(arguments.declared(declared.get(target.name, {}), target) for target in [*before, *new])
+            *(
+                arguments.declared(declared.get(target.name, {}), target)
+                for target in [*before, *new]
+            )
         )
 
     def of(self, name: str, after: Field | None = None) -> Python:
         """Return the op with all that the function must return for a field in ``out``."""
         if after is None or self.joint:
             return self
-        shape = {} if after.shape is None else {"shape": after.shape}
+        if after.shape is None:
+            shape = {}
+        else:
+            shape = {"shape": after.shape}
         return replace(self, out={"dtype": after.text or after.dtype, **shape})
 
     @property
@@ -228,13 +247,17 @@ class Python(Op):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``key``: four random words, int32 ``[N, 4]``, if the function takes ``rng``."""
-        return {"key": (u * 2.0**32).astype(np.uint32).view(np.int32)} if self.takes_rng else {}
+        if self.takes_rng:
+            return {"key": (u * 2.0**32).astype(np.uint32).view(np.int32)}
+        return {}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the function's result for one record."""
         if self.batch:
             return _first(
-                self._call_on_batch(xp, _array(xp, x)[None], {name: values[None] for name, values in draw.items()})
+                self._call_on_batch(
+                    xp, _array(xp, x)[None], {name: values[None] for name, values in draw.items()}
+                )
             )
         try:
             result = _array(xp, self.fn(_read_only(xp, x), **_generator(xp, draw)))
@@ -247,12 +270,17 @@ class Python(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, where the function takes one."""
         whole = self.batch and not isinstance(x, VARYING) and len(x)
-        return self._call_on_batch(xp, x, draw) if whole else super().array_batch(xp, x, draw)
+        if whole:
+            return self._call_on_batch(xp, x, draw)
+        return super().array_batch(xp, x, draw)
 
     def _call_on_batch(self, xp: ModuleType, x: NDArray[Any], draw: Draw) -> NDArray[Any]:
         rows = [{name: values[row] for name, values in draw.items()} for row in range(len(x))]
         try:
-            generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
+            if draw:
+                generators = {"rng": [_generator(xp, row)["rng"] for row in rows]}
+            else:
+                generators = {}
             result = _array(xp, self.fn(_read_only(xp, x), **generators))
             _check_count(self.name, result, len(x))
             self._check(_first(result), x.shape[1:])
@@ -279,7 +307,9 @@ class Python(Op):
                 f"; it must be given one field, so it is called with each of {list(self._on)} by itself; to get all in "
                 f"one call write def {self.name.rpartition('.')[2]}({', '.join(self._on)})"
             )
-            raise self._zeros_error(error, f"zeros of {field}", hint if len(self._on) > 1 else "") from error.error
+            raise self._zeros_error(
+                error, f"zeros of {field}", hint if len(self._on) > 1 else ""
+            ) from error.error
         return result
 
     def _infer_fields(self, before: list[Field]) -> list[Field]:
@@ -294,7 +324,10 @@ class Python(Op):
             )
         return [
             self._field_of_results(
-                next((field for field in before if field.name == name), Field(name, np.dtype(np.uint8), ())),
+                next(
+                    (field for field in before if field.name == name),
+                    Field(name, np.dtype(np.uint8), ()),
+                ),
                 [field for trial in trials for field in trial if field.name == name],
                 [result[name] for result in results],
             )
@@ -305,9 +338,13 @@ class Python(Op):
         """Return by name what the function makes of zeros of some fields."""
         zeros = {field.name: _array(np, _zeros(field)) for field in trial}
         try:
-            return signalsafe.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _result_of_zeros
+            return signalsafe.call(
+                lambda: self._call(np, zeros, self._draw_of_zeros)
+            )  # as in _result_of_zeros
         except FunctionError as error:
-            raise self._zeros_error(error, f"zeros of {', '.join(map(str, trial))}") from error.error
+            raise self._zeros_error(
+                error, f"zeros of {', '.join(map(str, trial))}"
+            ) from error.error
 
     def _trials(self, fields: list[Field]) -> list[list[Field]]:
         """Return the fields as they are, or, where the shape of one varies, with two sets of lengths."""
@@ -315,10 +352,16 @@ class Python(Op):
             return [fields]
         for target in fields:
             if target.shape is None or len(target.shape) > len(LENGTHS_OF_ZEROS[0]):
-                raise self._undeclared(target, "a call on zeros needs the number of its axes, at most four")
-        return [[_of_one_shape(target, lengths) for target in fields] for lengths in LENGTHS_OF_ZEROS]
+                raise self._undeclared(
+                    target, "a call on zeros needs the number of its axes, at most four"
+                )
+        return [
+            [_of_one_shape(target, lengths) for target in fields] for lengths in LENGTHS_OF_ZEROS
+        ]
 
-    def _field_of_results(self, field: Field, trials: list[Field], results: list[NDArray[Any]]) -> Field:
+    def _field_of_results(
+        self, field: Field, trials: list[Field], results: list[NDArray[Any]]
+    ) -> Field:
         """Return the field that results for zeros are, in place of ``field``.
 
         Args:
@@ -328,12 +371,16 @@ class Python(Op):
         """
         if len(results) == 1:
             return _like(results[0], field)
-        shape = _common_shape([trial.fixed_shape for trial in trials], [result.shape for result in results])
+        shape = _common_shape(
+            [trial.fixed_shape for trial in trials], [result.shape for result in results]
+        )
         if shape is None or results[0].dtype != results[1].dtype:
             outputs = ", ".join(f"{result.dtype} {result.shape}" for result in results)
             inputs = ", ".join(str(trial.fixed_shape) for trial in trials) or "two sizes"
             raise self._undeclared(field, f"for zeros of {inputs} it returned {outputs}")
-        return _like(results[0], field).with_(shape=shape, axes=field.axes if shape == field.shape else "")
+        return _like(results[0], field).with_(
+            shape=shape, axes=field.axes if shape == field.shape else ""
+        )
 
     def _undeclared(self, field: Field, cause: str) -> SpecError:
         example = {"dtype": field.dtype.name, "shape": (None,) * len(field.shape or (0, 0, 0))}
@@ -346,7 +393,9 @@ class Python(Op):
 
     @property
     def _draw_of_zeros(self) -> Draw:
-        return {"key": np.zeros(WORDS, np.int32)} if self.takes_rng else {}
+        if self.takes_rng:
+            return {"key": np.zeros(WORDS, np.int32)}
+        return {}
 
     def _zeros_error(self, error: FunctionError, inputs: str, hint: str = "") -> SpecError:
         return SpecError(
@@ -357,50 +406,74 @@ class Python(Op):
             "dtypes and shapes stay as they are",
         )
 
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the function's results for some records; see ``Op``."""
         count = len(next(iter(fields.values())))
-        if self.batch and count and not any(isinstance(values, VARYING) for values in fields.values()):
+        if (
+            self.batch
+            and count
+            and not any(isinstance(values, VARYING) for values in fields.values())
+        ):
             return self._call_on_records(xp, fields, draw, after)
         columns: dict[str, Any] = {name: [] for name in after.names}
         for row in range(count):
             record = {name: _array(xp, values[row]) for name, values in fields.items()}
             try:
-                result = self._call(xp, record, {name: values[row] for name, values in draw.items()})
+                result = self._call(
+                    xp, record, {name: values[row] for name, values in draw.items()}
+                )
                 self._check_names(result, fields, after)
                 for name, values in columns.items():
-                    values.append(self._check_record(result.get(name, record.get(name)), after[name], record.get(name)))
+                    values.append(
+                        self._check_record(
+                            result.get(name, record.get(name)), after[name], record.get(name)
+                        )
+                    )
             except FunctionError as error:
                 raise error.shift_rows(row) from None
             except SpecError as error:
                 raise FunctionError(self.name, error, row=row) from None
         return columns
 
-    def _call(self, xp: ModuleType, record: dict[str, NDArray[Any]], draw: Draw) -> dict[str, NDArray[Any]]:
+    def _call(
+        self, xp: ModuleType, record: dict[str, NDArray[Any]], draw: Draw
+    ) -> dict[str, NDArray[Any]]:
         """Return the function's result for one record, by name."""
         try:
             if not self.batch:
                 values = [_read_only(xp, x) for x in record.values()]
                 return self._by_name(xp, self.fn(*values, **_generator(xp, draw)), list(record))
-            generators = {"rng": [_generator(xp, draw)["rng"]]} if draw else {}
+            if draw:
+                generators = {"rng": [_generator(xp, draw)["rng"]]}
+            else:
+                generators = {}
             values = [_read_only(xp, x[None]) for x in record.values()]
             results = self._by_name(xp, self.fn(*values, **generators), list(record))
             return {name: _first(values) for name, values in results.items()}
         except Exception as error:
             raise FunctionError(self.name, error) from None
 
-    def _call_on_records(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def _call_on_records(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the function's results for some records, from one call."""
         count = len(next(iter(fields.values())))
         rows = [{name: values[row] for name, values in draw.items()} for row in range(count)]
         try:
-            generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
+            if draw:
+                generators = {"rng": [_generator(xp, row)["rng"] for row in rows]}
+            else:
+                generators = {}
             values = [_read_only(xp, x) for x in fields.values()]
             columns = self._by_name(xp, self.fn(*values, **generators), list(fields))
             self._check_names(columns, fields, after)
             for name, column in columns.items():
                 _check_count(self.name, column, count)
-                self._check_record(_first(column), after[name], _first(fields[name]) if name in fields else None)
+                self._check_record(
+                    _first(column), after[name], _first(fields[name]) if name in fields else None
+                )
         except Exception as error:
             raise FunctionError(self.name, error, count=count) from None
         return {name: columns.get(name, fields.get(name)) for name in after.names}
@@ -409,9 +482,15 @@ class Python(Op):
         """Return a result of the function as arrays by name."""
         if isinstance(result, Mapping):
             return {name: _array(xp, value) for name, value in result.items()}
-        values = (result,) if len(names) == 1 and not isinstance(result, (tuple, list)) else result
+        if len(names) == 1 and not isinstance(result, (tuple, list)):
+            values = (result,)
+        else:
+            values = result
         if not isinstance(values, (tuple, list)) or len(values) != len(names):
-            answer = f"{len(values)} values" if isinstance(values, (tuple, list)) else type(result).__name__
+            if isinstance(values, (tuple, list)):
+                answer = f"{len(values)} values"
+            else:
+                answer = type(result).__name__
             raise SpecError(
                 f"{self.name} returned {answer} for the fields {names}",
                 cause="it returns these fields in a tuple, in their order, or a dict from names to arrays, which may "
@@ -433,9 +512,14 @@ class Python(Op):
                 remedy=f"return {list(after.names)}, or declare others in out=",
             )
 
-    def _check_record(self, result: Any, field: Field, input_value: NDArray[Any] | None) -> NDArray[Any]:
+    def _check_record(
+        self, result: Any, field: Field, input_value: NDArray[Any] | None
+    ) -> NDArray[Any]:
         """Return a result that fits the field."""
-        shape, result = () if input_value is None else input_value.shape, _as_declared(result, field.dtype)
+        shape, result = (
+            () if input_value is None else input_value.shape,
+            _as_declared(result, field.dtype),
+        )
         if field.shape is not None:
             _check_result(f"{self.name} ({field.name!r})", result, field.dtype, field.shape, shape)
         return result  # type: ignore[no-any-return]
@@ -446,7 +530,10 @@ def _like(result: NDArray[Any], field: Field) -> Field:
     axes, text = field.axes if result.shape == field.shape else "", ""
     if result.dtype.kind == "O":
         kinds = {type(value).__name__ for value in result.flat} or {field.text or "str"}
-        text = next(iter(kinds)) if len(kinds) == 1 else ""
+        if len(kinds) == 1:
+            text = next(iter(kinds))
+        else:
+            text = ""
         if text not in TEXTS:
             raise SpecError(
                 f"the function returned {', '.join(sorted(kinds))} for field {field.name!r}",
@@ -456,7 +543,9 @@ def _like(result: NDArray[Any], field: Field) -> Field:
     return field.with_(dtype=result.dtype, shape=result.shape, axes=axes, text=text)
 
 
-def _common_shape(inputs: list[tuple[int, ...]], results: list[tuple[int, ...]]) -> tuple[int | None, ...] | None:
+def _common_shape(
+    inputs: list[tuple[int, ...]], results: list[tuple[int, ...]]
+) -> tuple[int | None, ...] | None:
     """Return the shape that results of two calls have, None for an axis that follows that of the input.
 
     Returns:
@@ -486,7 +575,11 @@ def _check_count(name: str, result: NDArray[Any], count: int) -> None:
 
 
 def _check_result(
-    name: str, result: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int | None, ...], input_shape: tuple[int, ...]
+    name: str,
+    result: NDArray[Any],
+    dtype: np.dtype[Any],
+    shape: tuple[int | None, ...],
+    input_shape: tuple[int, ...],
 ) -> None:
     """Raise ``SpecError`` unless a result has a dtype and shape.
 
@@ -497,15 +590,21 @@ def _check_result(
         shape: that it must have, None where it may have any length; in an image, that of ``input_shape``.
         input_shape: the shape before the function; empty where there was none.
     """
-    fits = len(result.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, result.shape, strict=True))
-    are_texts = result.dtype.kind != "O" or all(isinstance(value, (str, bytes)) for value in result.flat)
+    fits = len(result.shape) == len(shape) and all(
+        n in (None, m) for n, m in zip(shape, result.shape, strict=True)
+    )
+    are_texts = result.dtype.kind != "O" or all(
+        isinstance(value, (str, bytes)) for value in result.flat
+    )
     if not fits or result.dtype != dtype or not are_texts:
         raise SpecError(
             f"{name} returned {result.dtype} {result.shape}",
             cause=f"it should return {dtype} {tuple(shape)}, as out= says or as it did for zeros",
             remedy="change the function, by x.astype(...) say, or out=",
         )
-    varying_axes = [axis for axis in (0, 1) if len(shape) == 3 and shape[axis] is None and len(input_shape) > 1]
+    varying_axes = [
+        axis for axis in (0, 1) if len(shape) == 3 and shape[axis] is None and len(input_shape) > 1
+    ]
     if any(result.shape[axis] != input_shape[axis] for axis in varying_axes):
         raise SpecError(
             f"{name} returned {result.shape[0]} x {result.shape[1]} pixels for {input_shape[0]} x {input_shape[1]}",
@@ -529,7 +628,11 @@ def _array(xp: ModuleType, value: Any) -> NDArray[Any]:
             remedy="write it with operators, or with xp = cupy.get_array_module(x); or leave on_device out",
         )
     array = np.asarray(value)
-    if array.dtype.kind in "US" and isinstance(value, (str, bytes, list, tuple)) and not isinstance(value, np.generic):
+    if (
+        array.dtype.kind in "US"
+        and isinstance(value, (str, bytes, list, tuple))
+        and not isinstance(value, np.generic)
+    ):
         # NumPy would give them one fixed length, that of the longest, and drop zeros at the end of bytes.
         array = np.array(value, object)
     return array
@@ -537,7 +640,9 @@ def _array(xp: ModuleType, value: Any) -> NDArray[Any]:
 
 def _as_declared(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return a result, no texts as an array of texts: NumPy makes floats of an empty list."""
-    return result.astype(dtype) if dtype.kind == "O" and not result.size else result
+    if dtype.kind == "O" and not result.size:
+        return result.astype(dtype)
+    return result
 
 
 def _first(records: NDArray[Any]) -> NDArray[Any]:
@@ -566,7 +671,8 @@ def _read_only(xp: ModuleType, x: Any) -> Any:
     """
     if xp is not np:
         return x.copy()
-    x = x.item() if isinstance(x, np.ndarray) and x.dtype.kind == "O" and not x.ndim else x
+    if isinstance(x, np.ndarray) and x.dtype.kind == "O" and not x.ndim:
+        x = x.item()
     if isinstance(x, (str, bytes)) and not isinstance(x, np.generic):
         return x
     view = np.asarray(x).view()

@@ -32,7 +32,9 @@ class SizeJitter(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.keep(self, interpolation=self._resize.interpolation, antialias=self._resize.antialias)
+        arguments.keep(
+            self, interpolation=self._resize.interpolation, antialias=self._resize.antialias
+        )
 
     @property
     def _resize(self) -> Resize:
@@ -73,7 +75,9 @@ class SizeJitter(Op):
         """In the core."""
         return self._resize.row_form(field)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``resize``."""
         return self._resize.lower(dali, x, draw, field=field, device=device)
 
@@ -110,10 +114,15 @@ class RandomResize(SizeJitter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high, step = (arguments.side(self, name, getattr(self, name)) for name in ("low", "high", "step"))
+        low, high, step = (
+            arguments.side(self, name, getattr(self, name)) for name in ("low", "high", "step")
+        )
         if high < low:
             raise arguments.refuse(self, "high", high, f"at least low, which is {low}")
-        longer = None if self.longer is None else arguments.side(self, "longer", self.longer)
+        if self.longer is None:
+            longer = None
+        else:
+            longer = arguments.side(self, "longer", self.longer)
         arguments.keep(self, low=low, high=high, step=step, longer=longer)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -124,6 +133,9 @@ class RandomResize(SizeJitter):
         before, longest = sides.min(axis=1, keepdims=True), sides.max(axis=1, keepdims=True)
         if self.longer is not None:
             is_long = longest * length > self.longer * before
-            before, length = np.where(is_long, longest, before), np.where(is_long, self.longer, length)
+            before, length = (
+                np.where(is_long, longest, before),
+                np.where(is_long, self.longer, length),
+            )
         after = arguments.check_sides(self, sides * length // before)
         return {"size": after.clip(1).astype(np.float32)}

@@ -31,7 +31,9 @@ from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import cuda, pixels, walk
 
-Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
+Taps = tuple[
+    NDArray[np.int32], NDArray[np.float32]
+]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
 Boxes = NDArray[np.integer[Any]]
 IMAGE = np.dtype([  # an image for the kernel ``resize``: its address, the elements from row to row, ...
@@ -45,13 +47,22 @@ AXIS = np.dtype([  # of an axis: where its pixels and weights begin, pixels befo
 
 SINE_COSINE = (  # the polynomials in x * x of sin(x) / x and cos(x), up to pi / 4; the highest power comes first
     ("-0x1.994eb3774cf24p-13", "0x1.1107605230bc4p-7", "-0x1.555545995a603p-3", "0x1p0"),
-    ("0x1.99343027bf8c3p-16", "-0x1.6c087e89a359dp-10", "0x1.55553e1068f19p-5", "-0x1.ffffffd0c621cp-2", "0x1p0"),
+    (
+        "0x1.99343027bf8c3p-16",
+        "-0x1.6c087e89a359dp-10",
+        "0x1.55553e1068f19p-5",
+        "-0x1.ffffffd0c621cp-2",
+        "0x1p0",
+    ),
 )
 
 f32 = np.float32
 HORIZONTAL_WEIGHT = float(f32(1.4))
 SIZE_WEIGHT = 3.0
-KEPT_TAPS, KEPT_NUMBERS = 2048, 1 << 13  # so many tables of at most so many numbers: 67 MB; 224 pixels take 1,000
+KEPT_TAPS, KEPT_NUMBERS = (
+    2048,
+    1 << 13,
+)  # so many tables of at most so many numbers: 67 MB; 224 pixels take 1,000
 
 
 class Resampling(NamedTuple):
@@ -71,7 +82,9 @@ class Resampling(NamedTuple):
 
 
 def _cubic(entries: int = 129) -> NDArray[np.float32]:
-    x = np.abs(f32(4) * (np.arange(entries, dtype=f32) - f32((entries - 1) * 0.5)) / f32(entries - 1))
+    x = np.abs(
+        f32(4) * (np.arange(entries, dtype=f32) - f32((entries - 1) * 0.5)) / f32(entries - 1)
+    )
     square = x * x
     cube = square * x
     outer = f32(-0.5) * cube + f32(2.5) * square - f32(4) * x + f32(2)
@@ -95,7 +108,10 @@ def _sine(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sine of numbers, to 2**-26, by the polynomials of glibc's ``sinf``: DALI's table has its last bits."""
     quarters = np.rint(x / (np.pi / 2))
     rest = x - quarters * (np.pi / 2)
-    sine, cosine = (np.polyval([float.fromhex(number) for number in numbers], rest * rest) for numbers in SINE_COSINE)
+    sine, cosine = (
+        np.polyval([float.fromhex(number) for number in numbers], rest * rest)
+        for numbers in SINE_COSINE
+    )
     result = np.where(quarters % 2 == 0, rest * sine, cosine)
     return np.asarray(np.where(quarters % 4 < 2, result, -result))
 
@@ -159,8 +175,12 @@ def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
 def vertical_first(size: tuple[Any, Any], new: tuple[Any, Any], supports: tuple[Any, Any]) -> Any:
     """Return True if the vertical pass comes first; sizes and supports are (vertical, horizontal)."""
     vertical, horizontal, area = new[0] * size[1], size[0] * new[1], new[0] * new[1]
-    cost_vertical = SIZE_WEIGHT * vertical + vertical * supports[0] + HORIZONTAL_WEIGHT * area * supports[1]
-    cost_horizontal = SIZE_WEIGHT * horizontal + HORIZONTAL_WEIGHT * horizontal * supports[1] + area * supports[0]
+    cost_vertical = (
+        SIZE_WEIGHT * vertical + vertical * supports[0] + HORIZONTAL_WEIGHT * area * supports[1]
+    )
+    cost_horizontal = (
+        SIZE_WEIGHT * horizontal + HORIZONTAL_WEIGHT * horizontal * supports[1] + area * supports[0]
+    )
     return cost_vertical < cost_horizontal
 
 
@@ -177,7 +197,9 @@ def nearest(n_in: int, n_out: int, axis: int) -> NDArray[np.int32]:
     return np.floor(position).astype(np.int32).clip(0, n_in - 1)
 
 
-def resize(xp: ModuleType, image: Any, new: tuple[int, int], interpolation: str, antialias: bool) -> Any:
+def resize(
+    xp: ModuleType, image: Any, new: tuple[int, int], interpolation: str, antialias: bool
+) -> Any:
     """Return an image ``[height, width, channels]``, uint8 or float32, resized to ``new`` (height, width)."""
     size = image.shape[:2]
     if interpolation == "nearest":
@@ -188,7 +210,9 @@ def resize(xp: ModuleType, image: Any, new: tuple[int, int], interpolation: str,
     result = image.astype(xp.float32)
     for axis in (0, 1) if vertical_first(size, new, supports) else (1, 0):
         result = _pass(xp, result, axis, *filters[axis])
-    return to_uint8(xp, result) if image.dtype == np.uint8 else result
+    if image.dtype == np.uint8:
+        return to_uint8(xp, result)
+    return result
 
 
 def _begins(lengths: NDArray[Any]) -> NDArray[np.int64]:
@@ -201,17 +225,24 @@ def to_uint8(xp: ModuleType, x: Any) -> Any:
     return xp.rint(x).clip(0, 255).astype(xp.uint8)
 
 
-def _pass(xp: ModuleType, x: Any, axis: int, first: NDArray[np.int32], coefficients: NDArray[np.float32]) -> Any:
+def _pass(
+    xp: ModuleType, x: Any, axis: int, first: NDArray[np.int32], coefficients: NDArray[np.float32]
+) -> Any:
     total: Any = None
     for k in range(coefficients.shape[1]):
         source = xp.asarray((first + k).clip(0, x.shape[axis] - 1))
         weight = xp.asarray(coefficients[:, k]).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
         product = weight * x.take(source, axis=axis)
-        total = product if total is None else total + product
+        if total is None:
+            total = product
+        else:
+            total = total + product
     return total
 
 
-def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpolation: str, antialias: bool) -> Any:
+def resize_batch(
+    xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpolation: str, antialias: bool
+) -> Any:
     """Return boxes of images of any sizes, resized on a GPU: the same as ``resize`` of each, by two kernels.
 
     Args:
@@ -227,10 +258,14 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     """
     dtype = np.dtype(images[0].dtype)
     table, shapes = np.zeros(len(images), IMAGE), np.empty((len(images), 3), np.int64)
-    for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(images), strict=True):
+    for name, numbers in zip(
+        ("address", "down", "across", "deep", "channels"), walk.places(images), strict=True
+    ):
         table[name] = numbers
     shapes[:, :2], shapes[:, 2] = new, table["channels"]
-    table["address"] += (boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]) * dtype.itemsize
+    table["address"] += (
+        boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]
+    ) * dtype.itemsize
     sizes = shapes.prod(axis=1)
     blocks_of_images = cuda.blocks(int(sizes.max()), len(table))
     table["out"] = _begins(sizes)
@@ -242,9 +277,17 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     table["vertical_first"] = vertical_first(size, new_size, (supports[0], supports[1]))
 
     is_nearest = interpolation == "nearest"
-    filters = np.empty(0, f32) if is_nearest else _pad_table(interpolation)
-    arguments = device.parameters(np.concatenate([part.view(np.uint8) for part in (table, axes, filters)]))
-    on_axes, on_filters = arguments[table.nbytes :], 0 if is_nearest else arguments[table.nbytes + axes.nbytes :]
+    if is_nearest:
+        filters = np.empty(0, f32)
+    else:
+        filters = _pad_table(interpolation)
+    arguments = device.parameters(
+        np.concatenate([part.view(np.uint8) for part in (table, axes, filters)])
+    )
+    on_axes, on_filters = (
+        arguments[table.nbytes :],
+        0 if is_nearest else arguments[table.nbytes + axes.nbytes :],
+    )
     first = xp.empty(int(axes["outside"].sum()), xp.int32)
     weights = xp.empty(int(axes["outside"].astype(np.int64) @ axes["support"]), xp.float32)
     out = xp.empty(int(sizes.sum()), dtype)
@@ -252,14 +295,20 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     entries = np.int32(0 if is_nearest else len(TABLES[interpolation]))
     blocks = cuda.blocks(int(axes["outside"].max()), len(axes))
     device.kernel(source, "taps")(
-        (blocks * len(axes),), (cuda.THREADS,), (on_axes, first, weights, on_filters, entries, np.int32(blocks))
+        (blocks * len(axes),),
+        (cuda.THREADS,),
+        (on_axes, first, weights, on_filters, entries, np.int32(blocks)),
     )
     arguments_of_images = arguments, on_axes, first, weights, out, np.int32(blocks_of_images)
-    device.kernel(source, "resize")((blocks_of_images * len(table),), (cuda.THREADS,), arguments_of_images)
+    device.kernel(source, "resize")(
+        (blocks_of_images * len(table),), (cuda.THREADS,), arguments_of_images
+    )
     return pixels.views(out, shapes)
 
 
-def _axes(inside: NDArray[np.int64], outside: NDArray[np.int64], interpolation: str, antialias: bool) -> Any:
+def _axes(
+    inside: NDArray[np.int64], outside: NDArray[np.int64], interpolation: str, antialias: bool
+) -> Any:
     """Return the axes that a batch is resized along, each once, and which are the vertical and horizontal ones.
 
     Args:
@@ -280,14 +329,18 @@ def _axes(inside: NDArray[np.int64], outside: NDArray[np.int64], interpolation: 
     if interpolation == "nearest":
         axes["support"] = 1
     else:
-        axes["scale"], anchor, axes["support"] = filter_of(axes["inside"], axes["outside"], interpolation, antialias)
+        axes["scale"], anchor, axes["support"] = filter_of(
+            axes["inside"], axes["outside"], interpolation, antialias
+        )
         axes["base"] = _begin(axes["step"], anchor)
     axes["first"] = _begins(axes["outside"])
     axes["weights"] = _begins(axes["outside"].astype(np.int64) * axes["support"])
     return axes, np.split(numbers.reshape(-1), 2)
 
 
-def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bool, out: NDArray[Any]) -> None:
+def resize_into(
+    image: NDArray[Any], box: Box, interpolation: str, antialias: bool, out: NDArray[Any]
+) -> None:
     """Write a box of an image, resized, to ``out``, by the core: the same as ``resize``, not for nearest.
 
     Args:
@@ -304,7 +357,11 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
     _check(image, box, out)
     if core.native is None:
         raise RuntimeError(f"resize_into: {core.problem}")
-    image = image if image.flags.aligned else image.copy()  # a field of a record may begin at any byte
+    # a field of a record may begin at any byte
+    if image.flags.aligned:
+        image = image
+    else:
+        image = image.copy()
     (top, left, height, width), (new_height, new_width, channels) = box, out.shape
     stride = image.shape[1] * channels
     vertical = _taps(height, new_height, interpolation, antialias)
@@ -320,7 +377,9 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
 def _check(image: NDArray[Any], box: Box, out: NDArray[Any]) -> None:
     top, left, height, width = box
     inside = (
-        image.ndim == 3 and 0 <= top < top + height <= image.shape[0] and 0 <= left < left + width <= image.shape[1]
+        image.ndim == 3
+        and 0 <= top < top + height <= image.shape[0]
+        and 0 <= left < left + width <= image.shape[1]
     )
     fits = image.dtype == out.dtype and image.dtype in (np.uint8, np.float32)
     fits = fits and out.ndim == 3 and out.size > 0 and image.shape[-1] == out.shape[-1]
@@ -335,7 +394,9 @@ def _check(image: NDArray[Any], box: Box, out: NDArray[Any]) -> None:
 
 def _taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
     """Return ``taps``, cached for the next call unless they are large."""
-    numbers = n_out * (WIDTHS[interpolation] * max(1.0, n_in / n_out) + 2)  # a few more than there are
+    numbers = n_out * (
+        WIDTHS[interpolation] * max(1.0, n_in / n_out) + 2
+    )  # a few more than there are
     make = _cached_taps if numbers <= KEPT_NUMBERS else taps
     return make(n_in, n_out, interpolation, antialias)
 

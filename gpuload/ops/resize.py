@@ -25,8 +25,26 @@ DALI_FILTERS = {
 }  # fmt: skip
 PIL = "pil"  # the antialias that is Pillow's
 Interpolation = str | dict[str, str]  # one for all fields, or by the names of fields
-NEAREST_DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32")
-NOT_IN_DALI = ("bool", "int8", "int32", "uint32", "int64", "float16")  # DALI 2.4; moved as other dtypes of their width
+NEAREST_DTYPES = (
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "float16",
+    "float32",
+)
+NOT_IN_DALI = (
+    "bool",
+    "int8",
+    "int32",
+    "uint32",
+    "int64",
+    "float16",
+)  # DALI 2.4; moved as other dtypes of their width
 TRIES = 10  # as in torchvision
 
 
@@ -89,10 +107,15 @@ class Resize(Op):
 
     def _forms(self) -> str:
         """Return what to write, with the user's own numbers."""
-        sides = self.height if isinstance(self.height, (tuple, list)) and len(self.height) == 2 else None
+        if isinstance(self.height, (tuple, list)) and len(self.height) == 2:
+            sides = self.height
+        else:
+            sides = None
         if sides is not None:
             return f"write Resize({sides[0]!r}, {sides[1]!r})"
-        side = next((n for n in (self.height, self.width, self.shorter, self.longer) if is_whole(n, 1)), 224)
+        side = next(
+            (n for n in (self.height, self.width, self.shorter, self.longer) if is_whole(n, 1)), 224
+        )
         return (
             f"write Resize({side}, {side}), Resize({side}, {side}, fit=True), Resize(shorter={side}) or "
             f"Resize(longer={side})"
@@ -116,7 +139,9 @@ class Resize(Op):
         # In whole numbers: a quotient of floats may lie just beside a half, and round to the other side.
         before, after = self._scale(sides)
         half = before if self.rounding == "nearest" else 0
-        return np.asarray(arguments.check_sides(self, (2 * sides * after + half) // (2 * before)), np.int32).clip(1)
+        return np.asarray(
+            arguments.check_sides(self, (2 * sides * after + half) // (2 * before)), np.int32
+        ).clip(1)
 
     @property
     def _is_fixed(self) -> bool:
@@ -132,18 +157,28 @@ class Resize(Op):
         """Return a length of each image and its new value, pixels, int64 ``[N, 1]``: the factor of both sides."""
         shortest, longest = sides.min(axis=1, keepdims=True), sides.max(axis=1, keepdims=True)
         if self.fit:
-            height, width, new_height, new_width = sides[:, :1], sides[:, 1:], self.height or 0, self.width or 0
+            height, width, new_height, new_width = (
+                sides[:, :1],
+                sides[:, 1:],
+                self.height or 0,
+                self.width or 0,
+            )
             is_high = new_height * width <= new_width * height
             return np.where(is_high, height, width), np.where(is_high, new_height, new_width)
         if self.shorter is None or self.longer is None:
-            length = shortest if self.longer is None else longest
+            if self.longer is None:
+                length = shortest
+            else:
+                length = longest
             return length, np.full_like(length, self.longer or self.shorter or 0)
         is_long = longest * self.shorter > self.longer * shortest
         return np.where(is_long, longest, shortest), np.where(is_long, self.longer, self.shorter)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``size``: the new size of each image where they differ, float32 ``[N, 2]`` as DALI wants it."""
-        return {} if self._is_fixed else {"size": self.size_after(size, {}).astype(np.float32)}
+        if self._is_fixed:
+            return {}
+        return {"size": self.size_after(size, {}).astype(np.float32)}
 
     def new_size(self, draw: Draw) -> tuple[int, int]:
         """Return the new height and width for one row of a draw."""
@@ -166,29 +201,42 @@ class Resize(Op):
             return super().array_batch(xp, x, draw)
         size = np.broadcast_to(walk.sizes(x), (len(x), 2))
         boxes = np.concatenate([np.zeros_like(size), size], axis=1)
-        new = self.size_after(size, draw) if self._is_fixed else draw["size"].astype(np.int32)
+        if self._is_fixed:
+            new = self.size_after(size, draw)
+        else:
+            new = draw["size"].astype(np.int32)
         return _resize_batch(xp, self, x, boxes, new)
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of all of each image."""
         if _is_pillow(self):
             return None
-        sizes = self.size_after(size, draw) if self._is_fixed else draw["size"].astype(np.int32)
+        if self._is_fixed:
+            sizes = self.size_after(size, draw)
+        else:
+            sizes = draw["size"].astype(np.int32)
         return resampling.Resampling(
             np.pad(size, ((0, 0), (2, 0))), sizes, _interpolation(self), self.antialias is True
         )
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
-        return self._resize_into if _is_in_core(self, field) else None
+        if _is_in_core(self, field):
+            return self._resize_into
+        return None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """Write the resized image to ``out``, by the core."""
         _resize_box(self, x, (0, 0, *x.shape[:2]), out)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``resize`` to sizes that were computed on the host."""
-        size = [self.height, self.width] if self._is_fixed else draw["size"]
+        if self._is_fixed:
+            size = [self.height, self.width]
+        else:
+            size = draw["size"]
         return _lower_resize(self, dali, x, size, field)
 
 
@@ -273,7 +321,11 @@ class RandomResizedCrop(Op):
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return the boxes: ``start`` (top, left) and ``shape`` (height, width), int32 ``[N, 2]``, pixels."""
         image = size.astype(np.float64)[:, None, :]
-        area = image[..., 0] * image[..., 1] * (self.scale[0] + u[:, :TRIES] * (self.scale[1] - self.scale[0]))
+        area = (
+            image[..., 0]
+            * image[..., 1]
+            * (self.scale[0] + u[:, :TRIES] * (self.scale[1] - self.scale[0]))
+        )
         # By logarithms, as torchvision: 3 / 4 is as likely as 4 / 3.
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         ratio = np.exp(low + u[:, TRIES : 2 * TRIES] * (high - low))
@@ -318,16 +370,22 @@ class RandomResizedCrop(Op):
         if _is_pillow(self):
             return None
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
-        return resampling.Resampling(boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True)
+        return resampling.Resampling(
+            boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True
+        )
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
-        return self._resize_into if _is_in_core(self, field) else None
+        if _is_in_core(self, field):
+            return self._resize_into
+        return None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         _resize_box(self, x, _box(draw), out)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``slice``, then ``resize``: its own region of interest would read pixels outside the box."""
         box = dali.fn.slice(x, start=draw["start"], shape=draw["shape"], axes=[0, 1])
         return _lower_resize(self, dali, box, list(self.window), field)
@@ -356,7 +414,9 @@ def _is_in_core(op: Resize | RandomResizedCrop, field: Field) -> bool:
     return op.interpolation != "nearest" and core.native is not None
 
 
-def _resize(xp: ModuleType, op: Resize | RandomResizedCrop, image: Any, size: tuple[int, int]) -> Any:
+def _resize(
+    xp: ModuleType, op: Resize | RandomResizedCrop, image: Any, size: tuple[int, int]
+) -> Any:
     if _is_pillow(op):
         return pillow.resize(xp, image, size, _interpolation(op))
     return resampling.resize(xp, image, size, _interpolation(op), op.antialias is True)
@@ -376,7 +436,9 @@ def _resize_batch(
     return resampling.resize_batch(xp, x, boxes, new, _interpolation(op), op.antialias is True)
 
 
-def _resize_box(op: Resize | RandomResizedCrop, image: NDArray[Any], box: resampling.Box, out: NDArray[Any]) -> None:
+def _resize_box(
+    op: Resize | RandomResizedCrop, image: NDArray[Any], box: resampling.Box, out: NDArray[Any]
+) -> None:
     if _is_pillow(op):
         pillow.resize_into(image, box, _interpolation(op), out)
     else:
@@ -392,13 +454,17 @@ def _interpolation(op: Resize | RandomResizedCrop) -> str:
 
 def _check_filter(op: Resize | RandomResizedCrop) -> None:
     def check_name(op: Op, name: str, value: object) -> str:
-        return arguments.choice(op, name, value, INTERPOLATIONS, beside=", or a dict from field names to these")
+        return arguments.choice(
+            op, name, value, INTERPOLATIONS, beside=", or a dict from field names to these"
+        )
 
     interpolation = arguments.by_field(op, "interpolation", op.interpolation, check_name, "linear")
     is_pillow = isinstance(op.antialias, str) and op.antialias == PIL
     if not is_pillow and not isinstance(op.antialias, (bool, np.bool_)):
         raise arguments.refuse(op, "antialias", op.antialias, f"True, False or {PIL!r}")
-    arguments.keep(op, interpolation=interpolation, antialias=PIL if is_pillow else bool(op.antialias))
+    arguments.keep(
+        op, interpolation=interpolation, antialias=PIL if is_pillow else bool(op.antialias)
+    )
 
 
 def image_shape(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
@@ -409,7 +475,9 @@ def image_shape(op: Any, field: Field) -> tuple[int | None, int | None, int | No
     """
     shape = images.image(op, field)
     if op.interpolation != "nearest":
-        images.bytes_or_floats(op, field, "images are resized as uint8 or float32; labels by interpolation='nearest'")
+        images.bytes_or_floats(
+            op, field, "images are resized as uint8 or float32; labels by interpolation='nearest'"
+        )
     elif field.dtype.name not in NEAREST_DTYPES:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",
@@ -423,7 +491,9 @@ def _near(dtype: np.dtype[Any]) -> str:
     return "float32" if dtype.kind == "f" else "int64"
 
 
-def _lower_resize(op: Resize | RandomResizedCrop, dali: ModuleType, x: Any, size: Any, field: Field) -> Any:
+def _lower_resize(
+    op: Resize | RandomResizedCrop, dali: ModuleType, x: Any, size: Any, field: Field
+) -> Any:
     types = dali.types
     kind = getattr(types, DALI_FILTERS[_interpolation(op)])
     dtype = getattr(types, images.moved_dtype(field.dtype, NOT_IN_DALI))

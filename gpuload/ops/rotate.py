@@ -16,7 +16,9 @@ from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.warp import Warp
 from gpuload.spec import Field
 
-TOLERANCE = 1e-4  # pixels: torchvision's, so that a turn by 90 degrees does not make an image larger
+TOLERANCE = (
+    1e-4  # pixels: torchvision's, so that a turn by 90 degrees does not make an image larger
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class Rotate(Warp):
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay; with ``expand`` height and width vary."""
         after = super().field_after(field)
-        return after.with_(shape=(None, None, *after.shape[2:])) if self.expand and after.shape else after
+        if self.expand and after.shape:
+            return after.with_(shape=(None, None, *after.shape[2:]))
+        return after
 
     @property
     def keeps_size(self) -> bool:
@@ -71,7 +75,11 @@ class Rotate(Warp):
         if not self.expand:
             return {"matrix": matrix}
         quarters = angle[:, None] % 180  # by quarters whole pixels come to lie on whole pixels
-        after = np.where(quarters == 90, size[:, ::-1], np.where(quarters == 0, size, _expanded_size(matrix, size)))
+        after = np.where(
+            quarters == 90,
+            size[:, ::-1],
+            np.where(quarters == 0, size, _expanded_size(matrix, size)),
+        )
         return {"matrix": matrix, "size": after.astype(np.int32)}
 
 
@@ -97,10 +105,15 @@ class Rotate90(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        numbers = self.quarters if isinstance(self.quarters, (tuple, list)) else (self.quarters,)
+        if isinstance(self.quarters, (tuple, list)):
+            numbers = self.quarters
+        else:
+            numbers = (self.quarters,)
         quarters = tuple(arguments.whole(self, "quarters", number, least=0) for number in numbers)
         if not quarters or max(quarters) > 3 or len(set(quarters)) < len(quarters):
-            raise arguments.refuse(self, "quarters", self.quarters, "numbers from 0 to 3, each once")
+            raise arguments.refuse(
+                self, "quarters", self.quarters, "numbers from 0 to 3, each once"
+            )
         arguments.keep(self, quarters=quarters)
 
     def field_after(self, field: Field) -> Field:
@@ -120,8 +133,12 @@ class Rotate90(Op):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``quarters``, int32 ``[N]``; of volumes ``slices``, too, how many they have."""
-        quarters = np.array(self.quarters, np.int32)[(u[:, 0] * len(self.quarters)).astype(np.int64)]
-        return {"quarters": quarters} if size.shape[1] == 2 else {"quarters": quarters, "slices": size[:, 2]}
+        quarters = np.array(self.quarters, np.int32)[
+            (u[:, 0] * len(self.quarters)).astype(np.int64)
+        ]
+        if size.shape[1] == 2:
+            return {"quarters": quarters}
+        return {"quarters": quarters, "slices": size[:, 2]}
 
     def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """They turn with the image."""
@@ -152,5 +169,8 @@ def _expanded_size(matrix: NDArray[np.float32], size: Sizes) -> Sizes:
     product = (corners[:, :, None, 0] * lines[:, None, :, 0]).astype(np.float32)
     points = (corners[:, :, None, 1] * lines[:, None, :, 1] + product).astype(np.float32)
     scale, unit = np.float32(1 / TOLERANCE), np.float32(TOLERANCE)
-    highest, lowest = ((np.trunc((edge + half) * scale) * unit) for edge in (points.max(axis=1), points.min(axis=1)))
+    highest, lowest = (
+        (np.trunc((edge + half) * scale) * unit)
+        for edge in (points.max(axis=1), points.min(axis=1))
+    )
     return np.asarray((np.ceil(highest) - np.floor(lowest))[:, ::-1], np.int32)

@@ -117,7 +117,9 @@ class PerImageStandardization(Op):
         least = xp.asarray(draw["least"]).reshape(-1, 1, 1, 1) * _of_channels(x.shape[3])
         return centred / xp.maximum(std, least)
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``reductions.mean`` and ``std_dev``, and arithmetic."""
         fn = dali.fn
         x = fn.cast(x, dtype=dali.types.FLOAT)

@@ -45,13 +45,18 @@ def counts_up_to(xp: ModuleType, x: Any, levels: int = 256) -> Any:
     channels = x.shape[-1]
     of_images = x.reshape(-1, x.shape[-3] * x.shape[-2], channels)
     count = len(of_images) * channels
-    dtype = xp.int32 if levels * count < 1 << 31 else xp.int64
+    if levels * count < 1 << 31:
+        dtype = xp.int32
+    else:
+        dtype = xp.int64
     begins = xp.arange(0, levels * count, levels, dtype=dtype).reshape(-1, 1, channels)
     bins, shape = (of_images + begins).reshape(-1), (*x.shape[:-3], channels, levels)
     if xp is np:
         return sums_up_to(np, np.bincount(bins, minlength=levels * count).reshape(shape))
     counts = xp.zeros(levels * count, xp.int32)
-    xp.add.at(counts, bins, xp.int32(1))  # cupy.bincount would have the host wait for the largest bin
+    xp.add.at(
+        counts, bins, xp.int32(1)
+    )  # cupy.bincount would have the host wait for the largest bin
     return sums_up_to(xp, counts.reshape(shape))
 
 
@@ -74,7 +79,9 @@ def even_tables(xp: ModuleType, up_to: Any) -> Any:
         up_to: the result of `counts_up_to`.
     """
     count = up_to[..., 255:]
-    step = xp.where(up_to < count, up_to, 0).max(axis=-1, keepdims=True) // 255  # of the values below the largest
+    step = (
+        xp.where(up_to < count, up_to, 0).max(axis=-1, keepdims=True) // 255
+    )  # of the values below the largest
     before = xp.concatenate([up_to[..., :1] * 0, up_to[..., :-1]], axis=-1)
     table = ((before + step // 2) // xp.maximum(step, 1)).clip(0, 255)
     return xp.where(step == 0, xp.arange(256), table).astype(xp.uint8)

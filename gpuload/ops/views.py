@@ -47,10 +47,14 @@ class Copy(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.on is None or isinstance(self.on, str)):
-            raise arguments.refuse(self, "on", self.on, "one field", "write gl.ops.Copy('image', to='view')")
+            raise arguments.refuse(
+                self, "on", self.on, "one field", "write gl.ops.Copy('image', to='view')"
+            )
         names = arguments.field_names(self, "to", self.to)
         if names is None:
-            raise arguments.refuse(self, "to", self.to, "the name of a new field, or a tuple of them")
+            raise arguments.refuse(
+                self, "to", self.to, "the name of a new field, or a tuple of them"
+            )
         arguments.keep(self, to=(names,) if isinstance(names, str) else names)
 
     @property
@@ -75,12 +79,16 @@ class Copy(Op):
         return targets[0] if name in self.to else name
 
     @device.waits
-    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def array_fields(
+        self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
+    ) -> dict[str, Any]:
         """Return the same values under the new names."""
         (values,) = fields.values()
         return dict.fromkeys(self.to, values)
 
-    def lower_fields(self, dali: ModuleType, nodes: dict[str, Any], draw: Draw, *, after: Spec) -> dict[str, Any]:
+    def lower_fields(
+        self, dali: ModuleType, nodes: dict[str, Any], draw: Draw, *, after: Spec
+    ) -> dict[str, Any]:
         """The same node under the new names."""
         (node,) = nodes.values()
         return dict.fromkeys(self.to, node)
@@ -98,14 +106,23 @@ def repeat(ops: Sequence[Op], on: Iterable[str]) -> list[Op]:
     Raises:
         SpecError: these are no ops or no names, or an op names fields already.
     """
-    if not isinstance(ops, (list, tuple)) or not all(isinstance(op, Op) and op.on is None for op in ops):
+    if not isinstance(ops, (list, tuple)) or not all(
+        isinstance(op, Op) and op.on is None for op in ops
+    ):
         raise SpecError(
             f"gl.ops.repeat({ops!r})"[:200],
             cause="it takes a list of ops without on=, and acts with them on each of the fields",
             remedy="write gl.ops.repeat([gl.ops.RandomFlip()], on=('view_0', 'view_1'))",
         )
-    names = tuple(on) if isinstance(on, Iterable) and not isinstance(on, (str, bytes)) else ()
-    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+    if isinstance(on, Iterable) and not isinstance(on, (str, bytes)):
+        names = tuple(on)
+    else:
+        names = ()
+    if (
+        not names
+        or not all(isinstance(name, str) and name for name in names)
+        or len(set(names)) < len(names)
+    ):
         raise SpecError(
             f"gl.ops.repeat(..., on={on!r})"[:200],
             cause="on is a tuple of field names, each once",

@@ -94,8 +94,13 @@ def begin(field: Field, count: int, shape: tuple[int, ...] | None = None) -> Wal
     if field.encoded or not field.shape or field.dtype not in DTYPES:
         return None
     if len(field.shape) == 3:
-        sides = shape or tuple(UNKNOWN_PIXELS if length is None else length for length in field.shape)
-        axes = "CHW" if field.is_channels_first else "HWC"
+        sides = shape or tuple(
+            UNKNOWN_PIXELS if length is None else length for length in field.shape
+        )
+        if field.is_channels_first:
+            axes = "CHW"
+        else:
+            axes = "HWC"
         height, width, channels = (sides[axes.index(axis)] for axis in "HWC")
     elif field.uniform:
         sides = field.fixed_shape
@@ -130,11 +135,14 @@ class Walker:
         self._native, self._planes = core.native, (walk.in_axes == "CHW", walk.out_axes == "CHW")
         self._walk, self._in_shape, self._out_shape = walk, walk.in_shape, walk.out_shape
         zeros = np.zeros(walk.channels, np.float32)
-        self._mean, self._scale = (
-            (zeros, zeros + 1) if walk.mean is None or walk.scale is None else (walk.mean, walk.scale)
-        )
+        if walk.mean is None or walk.scale is None:
+            self._mean, self._scale = (zeros, zeros + 1)
+        else:
+            self._mean, self._scale = (walk.mean, walk.scale)
 
-    def __call__(self, x: Array, out: Array, rows: slice = slice(None), memory: Memory = np.empty) -> None:
+    def __call__(
+        self, x: Array, out: Array, rows: slice = slice(None), memory: Memory = np.empty
+    ) -> None:
         """Write the windows of some images.
 
         Args:
@@ -147,12 +155,17 @@ class Walker:
             SpecError: the images or the result have not the shape or dtype that the walk says.
         """
         walk = self._walk
-        start, mirror = (np.ascontiguousarray(array[rows], np.int32) for array in (walk.start, walk.mirror))
+        start, mirror = (
+            np.ascontiguousarray(array[rows], np.int32) for array in (walk.start, walk.mirror)
+        )
         self._check(x, out, start, mirror)
         if not x.size:  # no records, or fields without elements
             return
         flat, stride = _flat(x)
-        pixels = out if out.dtype != np.float16 else memory(out.shape, np.dtype(np.float32))
+        if out.dtype != np.float16:
+            pixels = out
+        else:
+            pixels = memory(out.shape, np.dtype(np.float32))
         self._native.walk(
             flat, stride, walk.height, walk.width, walk.channels, *self._planes, start, mirror, walk.fill, self._mean,
             self._scale, pixels.reshape(-1), *walk.window,
@@ -175,7 +188,9 @@ class Walker:
                 cause="the core writes uint8 and float32",
                 remedy="make it by calling the walker",
             )
-        start, mirror = (np.ascontiguousarray(array, np.int32) for array in (walk.start, walk.mirror))
+        start, mirror = (
+            np.ascontiguousarray(array, np.int32) for array in (walk.start, walk.mirror)
+        )
         have_floats = walk.in_dtype == np.float32, walk.dtype == np.float32
         return self._native.walk_maker(
             *have_floats, walk.height, walk.width, walk.channels, *self._planes, start, mirror, walk.fill, self._mean,
@@ -224,7 +239,10 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         address, down, across, deep, _ = _places_in(table, walk.in_dtype.itemsize, walk.in_axes)
         height, width = (table[:, 3 + walk.in_axes.index(axis)] for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
-        span, num_words = int((abs(down) * height + abs(across) * width + abs(deep) * walk.channels).max()), 6
+        span, num_words = (
+            int((abs(down) * height + abs(across) * width + abs(deep) * walk.channels).max()),
+            6,
+        )
     else:
         if isinstance(x, RowAddresses):
             strides, num_words = (0, *_side_by_side(walk)), 1
@@ -232,10 +250,18 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
             if x.shape[1:] != walk.in_shape and not x.flags.c_contiguous:
                 device.settle()  # CuPy may copy it, at once
             first = x.reshape(count, *walk.in_shape)
-            strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
-        span = sum(abs(stride) * side for stride, side in zip(strides[1:], (*size, walk.channels), strict=True))
+            strides = tuple(
+                stride // first.itemsize
+                for stride in (first.strides[0], *_strides(first, walk.in_axes))
+            )
+        span = sum(
+            abs(stride) * side
+            for stride, side in zip(strides[1:], (*size, walk.channels), strict=True)
+        )
     ends: list[Any] = []
-    on_device = device.parameters(np.concatenate([part.reshape(-1).view(np.int32) for part in parts]))
+    on_device = device.parameters(
+        np.concatenate([part.reshape(-1).view(np.int32) for part in parts])
+    )
     for part in parts:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]
@@ -244,9 +270,15 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         images = ends.pop(0)
     elif isinstance(x, RowAddresses):
         images = x.words
-    draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
+    if len(ends) == 3:
+        draws, mean, scale = ends
+    else:
+        draws, mean, scale = (ends[0], 0, 0)
     blocks = -(-cuda.num_strips(out) // cuda.THREADS)
-    lengths = (walk.window[1], walk.window[0]) if planes else (walk.channels, walk.window[1])
+    if planes:
+        lengths = (walk.window[1], walk.window[0])
+    else:
+        lengths = (walk.channels, walk.window[1])
     divisors = [number for length in (*lengths, blocks) for number in cuda.divisor(length)]
     place = np.int64 if span >> 31 else np.int32
     text = cuda.walk(
@@ -280,7 +312,9 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     return addresses, *strides, images.shape[1 + axes.index("C")]
 
 
-def _places_in(table: NDArray[np.int64], item_bytes: int, axes: str) -> tuple[Any, Any, Any, Any, Any]:
+def _places_in(
+    table: NDArray[np.int64], item_bytes: int, axes: str
+) -> tuple[Any, Any, Any, Any, Any]:
     """Return the same of a table of `tabulate`."""
     down, across, deep = (table[:, axes.index(axis)] // item_bytes for axis in "HWC")
     return table[:, 6], down, across, deep, table[:, 3 + axes.index("C")]
@@ -291,7 +325,9 @@ def sizes(images: Any) -> NDArray[np.int32]:
     if isinstance(images, device.Views):
         return images.shapes[:, :2].astype(np.int32)
     if isinstance(images, Ragged):
-        return np.stack([images.lengths, np.full(len(images), images.payload.shape[1])], axis=1).astype(np.int32)
+        return np.stack(
+            [images.lengths, np.full(len(images), images.payload.shape[1])], axis=1
+        ).astype(np.int32)
     if isinstance(images, list):
         return np.array([image.shape[:2] for image in images], np.int32).reshape(len(images), 2)
     return np.array([images.shape[1:3]], np.int32)
@@ -304,7 +340,11 @@ def tabulate(images: Any) -> NDArray[np.int64]:
         return images.table
     if isinstance(images, Ragged):  # to make an array of each takes longer
         payload, table = images.payload, np.empty((len(images), 7), np.int64)
-        table[:, :3], table[:, 3], table[:, 4:6] = payload.strides, images.lengths, payload.shape[1:]
+        table[:, :3], table[:, 3], table[:, 4:6] = (
+            payload.strides,
+            images.lengths,
+            payload.shape[1:],
+        )
         table[:, 6] = payload.data.ptr + images.offsets[:-1] * payload.strides[0]
         return table
     rows = [(*image.strides, *image.shape, image.data.ptr) for image in images]
@@ -331,7 +371,9 @@ def _is(batch: Array, shape: tuple[int, int, int]) -> bool:
 
 
 def _shape(axes: str, height: int, width: int, channels: int) -> tuple[int, int, int]:
-    return (height, width, channels) if axes == "HWC" else (channels, height, width)
+    if axes == "HWC":
+        return (height, width, channels)
+    return (channels, height, width)
 
 
 def _flat(x: Array) -> tuple[Array, int]:

@@ -36,7 +36,11 @@ from gpuload.ops.base import Draw, Op, Points, RowForm
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("nearest", "linear")
-LINEAR_DTYPES = ("uint8", "uint16", "float32")  # float32 has all of their values, and the sums between them
+LINEAR_DTYPES = (
+    "uint8",
+    "uint16",
+    "float32",
+)  # float32 has all of their values, and the sums between them
 AFFINE, PERSPECTIVE = 6, 8  # numbers of a matrix
 IDENTITY = {AFFINE: (1, 0, 0, 0, 1, 0), PERSPECTIVE: (1, 0, 0, 0, 1, 0, 0, 0)}
 
@@ -74,11 +78,15 @@ class Warp(Op):
             return arguments.choice(op, name, value, INTERPOLATIONS)
 
         default = next(
-            argument.default for argument in self.__dataclass_fields__.values() if argument.name == "interpolation"
+            argument.default
+            for argument in self.__dataclass_fields__.values()
+            if argument.name == "interpolation"
         )
         arguments.keep(
             self,
-            interpolation=arguments.by_field(self, "interpolation", self.interpolation, word, default),
+            interpolation=arguments.by_field(
+                self, "interpolation", self.interpolation, word, default
+            ),
             fill=arguments.by_field(self, "fill", self.fill, arguments.numbers, 0.0),
         )
 
@@ -106,7 +114,9 @@ class Warp(Op):
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
-        return self._warp_into if core.native is not None else None
+        if core.native is not None:
+            return self._warp_into
+        return None
 
     def _warp_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         warp_into(x, draw["matrix"], *self._sampling, out)
@@ -119,7 +129,10 @@ class Warp(Op):
         return self.interpolation, self.fill
 
     def _size(self, x: Any, draw: Draw) -> tuple[int, int]:
-        height, width = draw["size"].tolist() if "size" in draw else x.shape[:2]
+        if "size" in draw:
+            height, width = draw["size"].tolist()
+        else:
+            height, width = x.shape[:2]
         return height, width
 
     def _check_dtype(self, field: Field) -> None:
@@ -133,7 +146,12 @@ class Warp(Op):
 
 
 def warp(
-    xp: ModuleType, x: Any, matrix: Matrix, size: tuple[int, int], interpolation: str = "nearest", fill: Color = 0
+    xp: ModuleType,
+    x: Any,
+    matrix: Matrix,
+    size: tuple[int, int],
+    interpolation: str = "nearest",
+    fill: Color = 0,
 ) -> Any:
     """Return an image whose pixels are taken from ``x`` where a matrix says.
 
@@ -154,7 +172,12 @@ def warp(
 
 
 def warp_batch(
-    xp: ModuleType, x: Any, matrix: Matrix, size: NDArray[np.int32] | None, interpolation: str, fill: Color
+    xp: ModuleType,
+    x: Any,
+    matrix: Matrix,
+    size: NDArray[np.int32] | None,
+    interpolation: str,
+    fill: Color,
 ) -> Any:
     """Return images of any sizes warped on a GPU: the same as ``warp`` of each, by one kernel.
 
@@ -171,7 +194,9 @@ def warp_batch(
     """
     dtype, is_nearest, count = np.dtype(x[0].dtype), interpolation == "nearest", matrix.shape[1]
     table = np.zeros(len(x), IMAGE)
-    for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(x), strict=True):
+    for name, numbers in zip(
+        ("address", "down", "across", "deep", "channels"), walk.places(x), strict=True
+    ):
         table[name] = numbers
     before = walk.sizes(x)
     table["height"], table["width"] = before.T
@@ -179,7 +204,9 @@ def warp_batch(
     table["new_height"], table["new_width"] = after.T
     table["matrix"][:, :count] = matrix
     table["is_same"] = (matrix == IDENTITY[count]).all(axis=1)
-    shapes = np.stack([table["new_height"], table["new_width"], table["channels"]], axis=1).astype(np.int64)
+    shapes = np.stack([table["new_height"], table["new_width"], table["channels"]], axis=1).astype(
+        np.int64
+    )
     lengths = shapes.prod(axis=1)
     table["out"] = np.cumsum(lengths) - lengths
     fills = np.full(int(shapes[0, 2]), fill, dtype if is_nearest else f32)
@@ -198,7 +225,9 @@ def _is_identity(matrix: Matrix) -> bool:
     return tuple(matrix.tolist()) == IDENTITY[len(matrix)]
 
 
-def places(xp: ModuleType, matrix: Matrix, before: tuple[int, int], after: tuple[int, int]) -> tuple[Any, Any]:
+def places(
+    xp: ModuleType, matrix: Matrix, before: tuple[int, int], after: tuple[int, int]
+) -> tuple[Any, Any]:
     """Return the columns and the rows of an image at which the pixels of a result are taken, float32 ``[H, W]``.
 
     Args:
@@ -210,7 +239,9 @@ def places(xp: ModuleType, matrix: Matrix, before: tuple[int, int], after: tuple
     half = np.array([before[1], before[0]], f32) * f32(0.5)
     is_affine = len(matrix) == AFFINE
     begin = [f32((1 - length) * 0.5) if is_affine else f32(0.5) for length in after]
-    down, across = (xp.arange(length, dtype=f32) + first for length, first in zip(after, begin, strict=True))
+    down, across = (
+        xp.arange(length, dtype=f32) + first for length, first in zip(after, begin, strict=True)
+    )
     lines = np.asarray(matrix[:AFFINE], f32).reshape(2, 3) / half[:, None]
     grids = [_line(across, down, line) for line in lines]
     if not is_affine:
@@ -218,7 +249,8 @@ def places(xp: ModuleType, matrix: Matrix, before: tuple[int, int], after: tuple
         with np.errstate(divide="ignore", invalid="ignore"):  # a point on the horizon lies outside
             grids = [grid / divisor - f32(1) for grid in grids]
     columns, rows = (
-        ((grid + f32(1)).astype(f64) * f64(length) - 0.5).astype(f32) for grid, length in zip(grids, half, strict=True)
+        ((grid + f32(1)).astype(f64) * f64(length) - 0.5).astype(f32)
+        for grid, length in zip(grids, half, strict=True)
     )
     return columns, rows
 
@@ -236,7 +268,9 @@ def sample(xp: ModuleType, x: Any, columns: Any, rows: Any, interpolation: str, 
     if interpolation == "nearest":
         columns, rows = xp.rint(columns), xp.rint(rows)
         inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
-        columns, rows = (xp.where(inside, numbers, f32(0)).astype(xp.int64) for numbers in (columns, rows))
+        columns, rows = (
+            xp.where(inside, numbers, f32(0)).astype(xp.int64) for numbers in (columns, rows)
+        )
         return xp.where(inside[..., None], x[rows, columns], xp.asarray(fill, x.dtype))
     # A place that is no number, or far away, has no pixel of the image beside it: -2 stands for it.
     near = (columns > -1) & (columns < width) & (rows > -1) & (rows < height)
@@ -254,7 +288,9 @@ def sample(xp: ModuleType, x: Any, columns: Any, rows: Any, interpolation: str, 
         (top + 1, left + 1, right_part * lower_part),
     ):
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        pixels = xp.where(inside[..., None], x[row.clip(0, height - 1), column.clip(0, width - 1)], 0).astype(f32)
+        pixels = xp.where(
+            inside[..., None], x[row.clip(0, height - 1), column.clip(0, width - 1)], 0
+        ).astype(f32)
         present = xp.where(inside, part, f32(0))
         if total is None:
             total, weight = pixels * part[..., None], present
@@ -273,7 +309,9 @@ def to_dtype(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
     return xp.rint(x).clip(limits.min, limits.max).astype(dtype)
 
 
-def warp_into(x: NDArray[Any], matrix: Matrix, interpolation: str, fill: Color, out: NDArray[Any]) -> None:
+def warp_into(
+    x: NDArray[Any], matrix: Matrix, interpolation: str, fill: Color, out: NDArray[Any]
+) -> None:
     """Write the result of ``warp`` to ``out``, by the core; both are C-contiguous."""
     if core.native is None:
         raise RuntimeError(f"warp_into: {core.problem}")
@@ -288,7 +326,9 @@ def warp_into(x: NDArray[Any], matrix: Matrix, interpolation: str, fill: Color, 
         core.native.warp_linear(x, numbers, np.full(x.shape[2], fill, f32), out)
 
 
-def sample_into(x: NDArray[Any], columns: Any, rows: Any, interpolation: str, fill: Color, out: NDArray[Any]) -> None:
+def sample_into(
+    x: NDArray[Any], columns: Any, rows: Any, interpolation: str, fill: Color, out: NDArray[Any]
+) -> None:
     """Write the result of ``sample`` to ``out``, by the core; all are C-contiguous."""
     if core.native is None:
         raise RuntimeError(f"sample_into: {core.problem}")
@@ -309,7 +349,9 @@ def _bytes(x: NDArray[Any]) -> NDArray[np.uint8]:
     return x.reshape(*x.shape[:2], -1).view(np.uint8)
 
 
-def move_points(points: Points, matrix: Matrix, before: NDArray[np.int32], after: NDArray[np.int32]) -> Points:
+def move_points(
+    points: Points, matrix: Matrix, before: NDArray[np.int32], after: NDArray[np.int32]
+) -> Points:
     """Return where points of an image go when its pixels are taken by a matrix, float64 ``[M, 2]``.
 
     Args:

@@ -75,7 +75,10 @@ class Window(Op):
             shape = [length if at == axis else 1 for at in sorted(axes)]
             place = (start[:, number, None] + xp.arange(length)).reshape(-1, *shape)
             is_inside = (place >= 0) & (place < x.shape[axis])
-            inside = is_inside if inside is None else inside & is_inside
+            if inside is None:
+                inside = is_inside
+            else:
+                inside = inside & is_inside
             places[axis] = place.clip(0, x.shape[axis] - 1)
         window = x[tuple(places[axis] for axis in sorted(places))]
         if self.border is None or inside is None:
@@ -83,14 +86,21 @@ class Window(Op):
         inside = inside.reshape(*inside.shape, *[1] * (window.ndim - inside.ndim))
         return xp.where(inside, window, xp.asarray(self.border, x.dtype))
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+    def lower(
+        self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
         """``slice``; out of the image only if there is a border."""
         axes = VOLUME_AXES if field.is_volume else AXES
         settings: dict[str, Any] = {"start": draw["start"], "axes": [axis - 1 for axis in axes]}
-        settings["shape"] = draw["shape"] if "shape" in draw else list(self._of((0, 0)))
+        if "shape" in draw:
+            settings["shape"] = draw["shape"]
+        else:
+            settings["shape"] = list(self._of((0, 0)))
         if self.border is not None:
             settings.update(out_of_bounds_policy="pad", fill_values=self.border)
-        return images.move_pixels(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x)
+        return images.move_pixels(
+            dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x
+        )
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """A window of the walk's window: it moves, and moves the other way where the walk mirrors."""
@@ -125,13 +135,20 @@ def fixed(window: tuple[int, int], depth: int | None, size: Sizes) -> Sizes:
     lengths = np.array(window, np.int32)
     if size.shape[-1] == len(window):
         return np.broadcast_to(lengths, size.shape)
-    slices = size[..., 2:] if depth is None else np.full_like(size[..., 2:], depth)
-    return np.concatenate([np.broadcast_to(lengths, (*size.shape[:-1], 2)), slices], axis=-1).astype(np.int32)
+    if depth is None:
+        slices = size[..., 2:]
+    else:
+        slices = np.full_like(size[..., 2:], depth)
+    return np.concatenate(
+        [np.broadcast_to(lengths, (*size.shape[:-1], 2)), slices], axis=-1
+    ).astype(np.int32)
 
 
 def with_shape(start: NDArray[np.int32], window: Sizes) -> Draw:
     """Return the draw of windows: of volumes with their shapes, for the number of slices may differ."""
-    return {"start": start} if start.shape[1] == len(AXES) else {"start": start, "shape": window}
+    if start.shape[1] == len(AXES):
+        return {"start": start}
+    return {"start": start, "shape": window}
 
 
 def region(start: NDArray[np.int32], window: Sizes, size: Sizes) -> Draw:
@@ -158,7 +175,10 @@ def check_holds(op: Any, field: Field, value: Any) -> None:
     """Raise ``SpecError`` if a field's dtype cannot hold the value of its border."""
     if field.dtype.kind not in "bui":
         return
-    limits = (0, 1) if field.dtype.kind == "b" else (np.iinfo(field.dtype).min, np.iinfo(field.dtype).max)
+    if field.dtype.kind == "b":
+        limits = (0, 1)
+    else:
+        limits = (np.iinfo(field.dtype).min, np.iinfo(field.dtype).max)
     if value != int(value) or not limits[0] <= value <= limits[1]:
         raise SpecError(
             f"{op}: fill is {value}, field {field.name!r} is {field.dtype}",
@@ -169,7 +189,10 @@ def check_holds(op: Any, field: Field, value: Any) -> None:
 
 def check_colors(op: Any, field: Field, fill: Color, channels: int | None) -> None:
     """Raise ``SpecError`` if a field cannot hold a colour: a number, or one for each channel."""
-    numbers = fill if isinstance(fill, tuple) else (fill,)
+    if isinstance(fill, tuple):
+        numbers = fill
+    else:
+        numbers = (fill,)
     for number in numbers:
         check_holds(op, field, number)
     if len(numbers) > 1 and channels is not None and len(numbers) != channels:

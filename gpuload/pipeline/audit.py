@@ -35,7 +35,15 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload import rng, threads
-from gpuload.errors import ClosedError, DeviceError, FileError, PixelError, RecordError, RowError, SpecError
+from gpuload.errors import (
+    ClosedError,
+    DeviceError,
+    FileError,
+    PixelError,
+    RecordError,
+    RowError,
+    SpecError,
+)
 from gpuload.executors import trials
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
 from gpuload.ops.base import VARYING, Op
@@ -56,9 +64,12 @@ RAISE, COUNT = "raise", "count"
 PATTERN, FILLED_BATCHES = 0xA5, 4
 TRIAL_BATCHES = 2  # that are audited whole where the decoder is not known
 MOST_LINES = 10  # in the log, about records that differ
-STREAM = int.from_bytes(hashlib.sha256(b"audit:record").digest()[:8], "little")  # those of ops have no colon
+STREAM = int.from_bytes(
+    hashlib.sha256(b"audit:record").digest()[:8], "little"
+)  # those of ops have no colon
 REMEDY = (
-    'pass audit=0.001 for one record in a thousand, audit="count" to count differences, audit=(0.01, "count"), or None'
+    'pass audit=0.001 for one record in a thousand, audit="count" to count differences, '
+    'audit=(0.01, "count"), or None'
 )
 log = logging.getLogger("gpuload")
 
@@ -76,7 +87,10 @@ class AuditSetting:
     counts: bool
 
     def __str__(self) -> str:
-        effect = "a difference is counted in stats()" if self.counts else "a difference is a PixelError"
+        if self.counts:
+            effect = "a difference is counted in stats()"
+        else:
+            effect = "a difference is a PixelError"
         return f"{100 * self.share:.4g} % of the records are made again on the CPU and compared; {effect}"
 
 
@@ -86,10 +100,15 @@ def setting_of(value: Any) -> AuditSetting:
     Raises:
         SpecError: it means none.
     """
-    share, way = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, RAISE)
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        share, way = value
+    else:
+        share, way = (value, RAISE)
     if isinstance(value, str) and value == COUNT:
         share, way = SHARE, COUNT
-    is_number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
+    is_number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(
+        share, bool
+    )
     is_way = isinstance(way, str) and way in (RAISE, COUNT)
     if not is_number or not is_way or not 0 <= share <= 1:
         raise SpecError(
@@ -100,7 +119,9 @@ def setting_of(value: Any) -> AuditSetting:
     return AuditSetting(float(share), way == COUNT)
 
 
-def auditor_of(recipe: Recipe, names: Sequence[str], setting: AuditSetting | None, **words: Any) -> Auditor | None:
+def auditor_of(
+    recipe: Recipe, names: Sequence[str], setting: AuditSetting | None, **words: Any
+) -> Auditor | None:
     """Return the auditor of a loader; None if it audits nothing.
 
     Args:
@@ -113,12 +134,17 @@ def auditor_of(recipe: Recipe, names: Sequence[str], setting: AuditSetting | Non
         SpecError: no field can be made again.
         DeviceError: the decoder is known to be bad.
     """
-    trial = None if setting is not None and not setting.share else _trial_of(recipe, setting)
+    if setting is not None and not setting.share:
+        trial = None
+    else:
+        trial = _trial_of(recipe, setting)
     if trial is None and (setting is None or not setting.share):
         return None
     oracle = Oracle(recipe.graph, names)
     if oracle.names:
-        return Auditor(recipe, oracle, setting or AuditSetting(0.0, counts=False), trial=trial, **words)
+        return Auditor(
+            recipe, oracle, setting or AuditSetting(0.0, counts=False), trial=trial, **words
+        )
     if setting is None:
         return None
     name, op = next(iter(oracle.refusals.items()))
@@ -160,7 +186,10 @@ class DecoderTrial:
         with self._lock:
             if not self._num_left:
                 return
-            self._num_left = 0 if problem else self._num_left - 1
+            if problem:
+                self._num_left = 0
+            else:
+                self._num_left = self._num_left - 1
             self._num_images += num_images
             is_over = not self._num_left
         if is_over:
@@ -241,11 +270,18 @@ class Auditor:
         counters: Counters, trial: DecoderTrial | None = None,
     ) -> None:  # fmt: skip
         self._oracle, self._trial = oracle, trial
-        self._recipe, self._setting, self._executor, self._counters = recipe, setting, executor, counters
+        self._recipe, self._setting, self._executor, self._counters = (
+            recipe,
+            setting,
+            executor,
+            counters,
+        )
         self._num_threads, self._num_lines, self._is_lane_filled = num_threads, 0, False
         self._bounds = bounds_of(recipe.graph, self._oracle.names, self._party)
         graph = self._oracle.graph
-        self._inputs = graph.touched.union(self._oracle.names, graph.fields_to_draw) & set(recipe.source.spec.names)
+        self._inputs = graph.touched.union(self._oracle.names, graph.fields_to_draw) & set(
+            recipe.source.spec.names
+        )
         self._local = threading.local()
 
     @property
@@ -261,9 +297,17 @@ class Auditor:
     def describe(self) -> str:
         """Return one line for ``Loader.describe``."""
         refusals = self._oracle.refusals.items()
-        texts = [str(self._setting)] if self._setting.share else []
-        texts += [str(self._trial)] if self._trial is not None else []
-        texts += [f"{name} is not, for {type(op).__name__} has no array form" for name, op in refusals]
+        if self._setting.share:
+            texts = [str(self._setting)]
+        else:
+            texts = []
+        if self._trial is not None:
+            texts += [str(self._trial)]
+        else:
+            texts += []
+        texts += [
+            f"{name} is not, for {type(op).__name__} has no array form" for name, op in refusals
+        ]
         return "; ".join(texts)
 
     @property
@@ -275,7 +319,9 @@ class Auditor:
         """Return what audits the batches of an epoch before they are handed out."""
         return Audits(batches, self, joining=joining, counters=self._counters)
 
-    def fill(self, allocate: Callable[[int], NDArray[np.uint8]]) -> Callable[[int], NDArray[np.uint8]]:
+    def fill(
+        self, allocate: Callable[[int], NDArray[np.uint8]]
+    ) -> Callable[[int], NDArray[np.uint8]]:
         """Return the function with memory that is filled with a pattern, which shows where nobody writes to it."""
 
         def allocate_pattern(num_bytes: int) -> NDArray[np.uint8]:
@@ -308,7 +354,9 @@ class Auditor:
         if outcome.error is not None:
             return outcome
         if outcome.singles:
-            return replace(outcome, singles=[self.audit(single, is_stopped) for single in outcome.singles])
+            return replace(
+                outcome, singles=[self.audit(single, is_stopped) for single in outcome.singles]
+            )
         is_whole = self._trial is not None and self._trial.is_open
         rows = self._rows(outcome.step, 1.0 if is_whole else self._setting.share)
         if not rows:
@@ -319,14 +367,18 @@ class Auditor:
 
             def compare(row: _Row) -> _Result:
                 if is_stopped():
-                    raise ClosedError("an audit", cause="the loader was closed", remedy="make a new one")
+                    raise ClosedError(
+                        "an audit", cause="the loader was closed", remedy="make a new one"
+                    )
                 return self._compare(outcome.step, row)
 
             results = threads.parallel_map(compare, rows, self._num_threads)
             if self._trial is not None and is_whole:
                 results = self._try_decoder(self._trial, outcome.step, rows, results)
             errors = self._settle(outcome.step, rows, results)
-        except Exception as error:  # of the source, of the GPU, of a user's function: it comes at the step
+        except (
+            Exception
+        ) as error:  # of the source, of the GPU, of a user's function: it comes at the step
             if is_stopped():
                 raise
             errors = self._failures(error, rows[0].step)
@@ -334,8 +386,17 @@ class Auditor:
         self._counters.add(audit_s=end_s - begin_s, records_audited=len(rows))
         first = outcome.step.position
         if (trace := self._counters.trace) is not None:
-            trace.add("audit", begin_s, end_s, epoch=first.epoch, step=first.step, num_steps=outcome.step.num_steps)
-        return _with_errors(outcome, errors) if errors else outcome
+            trace.add(
+                "audit",
+                begin_s,
+                end_s,
+                epoch=first.epoch,
+                step=first.step,
+                num_steps=outcome.step.num_steps,
+            )
+        if errors:
+            return _with_errors(outcome, errors)
+        return outcome
 
     def _try_decoder(
         self, trial: DecoderTrial, step: Step, rows: Sequence[_Row], results: list[_Result]
@@ -349,7 +410,9 @@ class Auditor:
         problems = [
             f"{self._recipe.source.where(int(step.records[row.row]))}: {result.text}"
             for row, result in pairs
-            if result.field and not result.is_refusal and any(op.codec for op in self._ops_of(result.field))
+            if result.field
+            and not result.is_refusal
+            and any(op.codec for op in self._ops_of(result.field))
         ]
         trial.note(len(rows), next(iter(problems), ""))
         if self._setting.share:
@@ -367,7 +430,11 @@ class Auditor:
     def _rows(self, step: Step, share: float) -> list[_Row]:
         """Return the rows of a step, or of some that were done together, that are audited."""
         words = rng.uniform(
-            1, seed=self._recipe.plan.seed, epoch=step.position.epoch, records=step.records, stream=STREAM
+            1,
+            seed=self._recipe.plan.seed,
+            epoch=step.position.epoch,
+            records=step.records,
+            stream=STREAM,
         )
         is_chosen = (words[:, 0] < share) & step.valid
         if not is_chosen.any():
@@ -375,7 +442,9 @@ class Auditor:
         rows = []
         for number in range(step.position.step, step.position.step + step.num_steps):
             span = step.rows(number)
-            rows += [_Row(row, number) for row in (span.start + np.flatnonzero(is_chosen[span])).tolist()]
+            rows += [
+                _Row(row, number) for row in (span.start + np.flatnonzero(is_chosen[span])).tolist()
+            ]
         return rows
 
     def _fetch(self, outcome: Outcome, rows: Sequence[_Row]) -> None:
@@ -417,7 +486,10 @@ class Auditor:
         try:
             expected = self._make(step, row.row)
         except (RowError, RecordError) as error:
-            reason = error.reason if isinstance(error, RowError) else error.what
+            if isinstance(error, RowError):
+                reason = error.reason
+            else:
+                reason = error.what
             text = f"the record has values, and the CPU refuses it: {reason}"
             return _Result(self._oracle.names[0], text, is_refusal=True)
         for name in self._oracle.names:
@@ -445,7 +517,9 @@ class Auditor:
             # A group of records is closed: the partners of a partner are the same records.
             rows = np.unique(np.append(row + step.partners[row], row))
             places = rows[:, None] + step.partners[rows].reshape(rows.size, -1)
-            partners = (np.searchsorted(rows, places) - np.arange(rows.size)[:, None]).astype(np.int32)
+            partners = (np.searchsorted(rows, places) - np.arange(rows.size)[:, None]).astype(
+                np.int32
+            )
         records = step.records[rows]
         try:
             values = self._run(recipe, graph, step.position.epoch, records, partners)
@@ -459,7 +533,12 @@ class Auditor:
         return {name: column[place] for name, column in values.items()}
 
     def _run(
-        self, recipe: Recipe, graph: Any, epoch: int, records: NDArray[np.int64], partners: NDArray[np.int32] | None
+        self,
+        recipe: Recipe,
+        graph: Any,
+        epoch: int,
+        records: NDArray[np.int64],
+        partners: NDArray[np.int32] | None,
     ) -> dict[str, Any]:
         """Return the fields of some records, read and run again."""
         fields = recipe.source.read_groups(records, self._inputs)
@@ -470,7 +549,9 @@ class Auditor:
         """Return the ops that make a field."""
         return self._recipe.graph.only([name]).ops
 
-    def _settle(self, step: Step, rows: Sequence[_Row], results: Sequence[_Result]) -> dict[int, Exception]:
+    def _settle(
+        self, step: Step, rows: Sequence[_Row], results: Sequence[_Result]
+    ) -> dict[int, Exception]:
         """Return the error of each step with a record that differs; none where differences are only counted."""
         errors: dict[int, Exception] = {}
         for row, result in zip(rows, results, strict=True):
@@ -482,8 +563,13 @@ class Auditor:
                 errors.setdefault(row.step, error)
             elif self._num_lines < MOST_LINES:
                 self._num_lines += 1
-                last = "; further ones are only counted" if self._num_lines == MOST_LINES else ""
-                log.warning("%s; cause: %s; remedy: %s%s", error.what, error.cause, error.remedy, last)
+                if self._num_lines == MOST_LINES:
+                    last = "; further ones are only counted"
+                else:
+                    last = ""
+                log.warning(
+                    "%s; cause: %s; remedy: %s%s", error.what, error.cause, error.remedy, last
+                )
         return errors
 
     def _error(self, step: Step, row: _Row, result: _Result) -> PixelError:
@@ -493,7 +579,10 @@ class Auditor:
         ops = self._ops_of(name)
         words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
         python_ops = ", ".join(_function_name(op) for op in ops if op.calls_python)
-        reason = f"; small differences are allowed: {bound.reason}" if (bound := self._bounds[name]) != EXACT else ""
+        if (bound := self._bounds[name]) != EXACT:
+            reason = f"; small differences are allowed: {bound.reason}"
+        else:
+            reason = ""
         cause = (
             f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
             f"these ops make on the CPU{reason}"
@@ -506,13 +595,22 @@ class Auditor:
         elif python_ops:
             cause += f". {python_ops} calls a function of yours: it must make the same of the same record"
         look = f"loader.replace(audit=0).batch_at({row.step}, {epoch}) has the batch, to look at it"
-        alternative = "" if recipe.on_rows else '; device="cpu" makes other batches right'
+        if recipe.on_rows:
+            alternative = ""
+        else:
+            alternative = '; device="cpu" makes other batches right'
         if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
-            word = 'decode="host"' if recipe.device != "cpu" else 'executor="array"'
+            if recipe.device != "cpu":
+                word = 'decode="host"'
+            else:
+                word = 'executor="array"'
             alternative = f"; {word} has the core decode on the host"
         record = int(step.records[row.row])
         place, number = recipe.source.where(record), f"record {record}"
-        place = place if place.endswith(number) else f"{place} ({number} of the source)"
+        if place.endswith(number):
+            place = place
+        else:
+            place = f"{place} ({number} of the source)"
         if result.changes:
             alternative = "; write def f(x, rng): rng is a generator of the record's own, in place of np.random"
         error = PixelError(
@@ -531,7 +629,9 @@ class Auditor:
 def _function_name(op: Op) -> str:
     """Return the name of an op that calls a function of the user's, with that of the function."""
     function = getattr(getattr(op, "fn", None), "__qualname__", "")
-    return f"{type(op).__name__}({function})" if function else type(op).__name__
+    if function:
+        return f"{type(op).__name__}({function})"
+    return type(op).__name__
 
 
 def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:
@@ -545,7 +645,9 @@ def _with_errors(outcome: Outcome, errors: dict[int, Exception]) -> Outcome:
 
 def _to_host(values: Any) -> Any:
     """Return the values of a record on the host; of those on a GPU the copy is queued on the current stream."""
-    return devices.fetch(values)[0] if hasattr(values, "__cuda_array_interface__") else values
+    if hasattr(values, "__cuda_array_interface__"):
+        return devices.fetch(values)[0]
+    return values
 
 
 def _column_to_host(values: Any) -> Any:
@@ -577,7 +679,9 @@ class Audits:
         # Both before the thread starts, as in `Batches`.
         board.calls.put(1)
         board.owner_ref = weakref.ref(self, board.calls.put)
-        self._threads = threads.start(1, serve_batches, board, name="gpuload-audit", stop=board.stop)
+        self._threads = threads.start(
+            1, serve_batches, board, name="gpuload-audit", stop=board.stop
+        )
 
     def take(self, number: int) -> Outcome | None:
         """Return a group of steps once it is audited; it is kept until ``forget``. See ``Tray.take``."""
@@ -629,7 +733,9 @@ class _AuditBoard:
             if not self._joining.steps(number)[1]:
                 self._allowed = min(self._allowed, number)  # behind the last group, see `Batches`
                 continue
-            self.tray.put(number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped))
+            self.tray.put(
+                number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped)
+            )
             self._next += 1
 
     def _listen(self) -> bool:

@@ -39,7 +39,9 @@ from gpuload.ragged import Ragged, num_bytes
 from gpuload.spec import Layout
 from gpuload.stats import Counters, Watch
 
-CROWDED_BYTES = 1 << 28  # a consumer that keeps more device memory gets arrays that keep none but their own
+CROWDED_BYTES = (
+    1 << 28
+)  # a consumer that keeps more device memory gets arrays that keep none but their own
 TIMED_EVERY = 8  # batches: the GPU notes the times of one, which stand for those of the others
 QUEUE_DEPTH = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
 
@@ -76,7 +78,10 @@ class Outcome:
 def outcome_of(step: Step) -> Outcome:
     """Return the outcome of a step that its workers finished."""
     singles = [outcome_of(single) for single in step.singles]
-    fields = {} if step.is_failed or singles else step.fields
+    if step.is_failed or singles:
+        fields = {}
+    else:
+        fields = step.fields
     return Outcome(step, fields, singles=singles, error=step.error)
 
 
@@ -106,7 +111,9 @@ class Batches:
         # calls.
         board.calls.put(num_ahead)
         board.owner_ref = weakref.ref(self, board.calls.put)
-        self._threads = threads.start(1, serve_batches, board, name="gpuload-batches", stop=board.stop)
+        self._threads = threads.start(
+            1, serve_batches, board, name="gpuload-batches", stop=board.stop
+        )
 
     def take(self, number: int) -> Outcome | None:
         """Return a batch once it is made (on a GPU: queued); it is kept until ``forget``. See ``Tray.take``."""
@@ -149,7 +156,9 @@ class _Board:
         self.tray: Tray[Outcome] = Tray()
         self._joining, self._next, self._allowed = joining, 0, 0
         self._queue: deque[tuple[int, Outcome]] = deque()
-        self._uploading: deque[Outcome] = deque()  # the device may read their slots until their events have passed
+        self._uploading: deque[Outcome] = (
+            deque()
+        )  # the device may read their slots until their events have passed
 
     def stop(self) -> None:
         """Let the thread end after its current batch; takes no lock, so that it may be called anywhere."""
@@ -238,7 +247,9 @@ class _Board:
 
     def _add(self, watch: Watch, step: Step) -> None:
         position = step.position
-        self._counters.trace_watch(watch, epoch=position.epoch, step=position.step, num_steps=step.num_steps)
+        self._counters.trace_watch(
+            watch, epoch=position.epoch, step=position.step, num_steps=step.num_steps
+        )
 
     def _run(self, outcome: Outcome) -> None:
         if self.executor is not None:
@@ -315,12 +326,18 @@ class _Board:
         if not is_group and outcome.row_error is not None:
             return mend_step(outcome.step, outcome.row_error, self.executor, self.lane)
         steps = outcome.step.singles or outcome.step.separate()
-        return Outcome(outcome.step, {}, singles=[try_step(step, self.executor, self.lane) for step in steps])
+        return Outcome(
+            outcome.step, {}, singles=[try_step(step, self.executor, self.lane) for step in steps]
+        )
 
     def _release(self, lane: devices.Lane) -> None:
         """Let go of the slots that the device has read, and free the memory that consumers have dropped."""
         # One stream: events pass in the order of the batches, so the first that has not passed ends the search.
-        while self._uploading and self._uploading[0].event is not None and self._uploading[0].event.done:
+        while (
+            self._uploading
+            and self._uploading[0].event is not None
+            and self._uploading[0].event.done
+        ):
             outcome = self._uploading.popleft()
             outcome.step.release()
             self._count_times(outcome)
@@ -353,7 +370,9 @@ def _mark_or_wait(lane: devices.Lane) -> devices.Event | None:
     """Return an event behind all that was queued; None where CUDA refuses, after waiting for the stream."""
     try:
         return lane.mark()
-    except Exception:  # the batch has an error already; on a GPU that is gone nothing reads a slot any more
+    except (
+        Exception
+    ):  # the batch has an error already; on a GPU that is gone nothing reads a slot any more
         with contextlib.suppress(Exception):
             lane.stream.synchronize()
         return None
@@ -406,7 +425,9 @@ def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     executor.start(inputs, step.draws)
 
 
-def mend_step(step: Step, error: RowError, executor: BatchExecutor | None, lane: devices.Lane | None) -> Outcome:
+def mend_step(
+    step: Step, error: RowError, executor: BatchExecutor | None, lane: devices.Lane | None
+) -> Outcome:
     """Return the outcome of a step with a bad row: other records take its place until the executor accepts them."""
     while True:
         try:
@@ -427,9 +448,9 @@ def try_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
     try:
         return run_step(step, executor, lane)
     except RowError as error:
-        return (
-            mend_step(step, error, executor, lane) if step.mends else Outcome(step, {}, error=step.record_error(error))
-        )
+        if step.mends:
+            return mend_step(step, error, executor, lane)
+        return Outcome(step, {}, error=step.record_error(error))
     except Exception as error:
         return Outcome(step, {}, error=error)
 
@@ -443,7 +464,10 @@ def each_step(step: Step, fields: dict[str, Any], *, copy: bool) -> list[dict[st
     if step.is_batch:
         return []
     rows = [step.rows(step.position.step + i) for i in range(step.num_steps)]
-    return [{name: _slice_rows(values, part, copy=copy) for name, values in fields.items()} for part in rows]
+    return [
+        {name: _slice_rows(values, part, copy=copy) for name, values in fields.items()}
+        for part in rows
+    ]
 
 
 def _slice_rows(values: Any, rows: slice, *, copy: bool) -> Any:
@@ -506,12 +530,16 @@ def _output_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a batch that no op on whole batches acts on, as arrays; the others as they are."""
     if not recipe.on_card:
         return fields
-    return fields | _as_arrays({name: fields[name] for name in recipe.names if name not in recipe.rest.results})
+    return fields | _as_arrays(
+        {name: fields[name] for name in recipe.names if name not in recipe.rest.results}
+    )
 
 
 def _as_arrays(fields: dict[str, Any]) -> dict[str, Any]:
     """Return fields with arrays in place of the addresses of their rows."""
-    addresses = {name: values for name, values in fields.items() if isinstance(values, RowAddresses)}
+    addresses = {
+        name: values for name, values in fields.items() if isinstance(values, RowAddresses)
+    }
     arrays = {name: values.gather(devices.cupy()) for name, values in addresses.items()}
     devices.settle()
     return fields | arrays
@@ -527,14 +555,23 @@ def explain(error: Exception, step: Step) -> Exception:
         return error
     position, num_records = step.position, step.records.size
     last = position.step + step.num_steps - 1
-    steps = f"step {last}" if step.num_steps == 1 else f"steps {position.step} to {last}"
+    if step.num_steps == 1:
+        steps = f"step {last}"
+    else:
+        steps = f"steps {position.step} to {last}"
     if devices.is_out_of_memory(error):
         recipe = step.recipe
-        batch_size, is_ahead = recipe.plan.most_records, recipe.num_ahead > 1 or recipe.num_joined > 1
+        batch_size, is_ahead = (
+            recipe.plan.most_records,
+            recipe.num_ahead > 1 or recipe.num_joined > 1,
+        )
         changes = ["prefetch=1"] if is_ahead else []
         if batch_size > 1:
             changes = [f"a smaller batch_size, {batch_size // 2} or less", *changes]
-        change = f"use {', or '.join(changes)}" if changes else "have the ops make smaller images"
+        if changes:
+            change = f"use {', or '.join(changes)}"
+        else:
+            change = "have the ops make smaller images"
         if step.card is not None and step.card.has_rows:
             change = f"write a smaller memory= in cache(device=True), so that more is left for batches; or {change}"
         problem = DeviceError(
@@ -550,7 +587,9 @@ def explain(error: Exception, step: Step) -> Exception:
     return add_note(problem, note)
 
 
-def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:
+def side_by_side(
+    fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False
+) -> dict[str, Any]:
     """Return the named fields as frameworks take them from a GPU: in C order, a copy only where they are not.
 
     ``copy``: also of arrays that are a small part of a memory, which a consumer that keeps them would keep, too.
@@ -563,7 +602,9 @@ def _in_c_order(values: Any, *, copy: bool) -> Any:
     if isinstance(values, (np.ndarray, *VARYING)):
         return values
     is_part = copy and 2 * values.nbytes < devices.memory_bytes(values)
-    return values.copy(order="C") if is_part or not values.flags.c_contiguous else values
+    if is_part or not values.flags.c_contiguous:
+        return values.copy(order="C")
+    return values
 
 
 def upload_step(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict[str, Any]:
@@ -595,7 +636,9 @@ def _upload_slot(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict
                 continue
             if not rawdecode.makes_views(layouts[route.group][1]):
                 bundle.settle()
-            fields |= _decode_on_device(step.arrays[region], fields.pop(region), *layouts[route.group])
+            fields |= _decode_on_device(
+                step.arrays[region], fields.pop(region), *layouts[route.group]
+            )
     for name, values in step.varying.items():
         field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
@@ -609,7 +652,9 @@ def _upload_slot(step: Step, bundle: devices.Bundle, lane: devices.Lane) -> dict
     return fields
 
 
-def _decode_on_device(raw: Any, on_device: Any, host_layout: Layout, layout: Layout) -> dict[str, Any]:
+def _decode_on_device(
+    raw: Any, on_device: Any, host_layout: Layout, layout: Layout
+) -> dict[str, Any]:
     """Decode the fields of raw records on the GPU; host-only fields on the host, of the same records there."""
     fields: dict[str, Any] = {}
     if host_layout.parts:

@@ -44,7 +44,10 @@ class Cursor:
     def __init__(self, position: Position, origin: object | None = None) -> None:
         self.start = position
         self.now = (position, position)
-        self.origin = object() if origin is None else origin
+        if origin is None:
+            self.origin = object()
+        else:
+            self.origin = origin
         self.is_over = False
 
     @property
@@ -115,7 +118,9 @@ class _Run:
         num_batches, loop_s = max(self.num_untimed, 1), end_s - self.end_s
         # The estimate is bounded: one slow hand-over of 64 would make training look shorter than nothing.
         counters.loop(min(num_batches * (end_s - ready_s), loop_s), loop_s)
-        self.timed_every = max(1, min(MOST_UNTIMED, int(CLOCK_EVERY_S * num_batches / max(loop_s, 1e-9))))
+        self.timed_every = max(
+            1, min(MOST_UNTIMED, int(CLOCK_EVERY_S * num_batches / max(loop_s, 1e-9)))
+        )
         self.end_s, self.num_untimed = end_s, 0
 
 
@@ -200,7 +205,10 @@ class Epoch:
             if outcome is None:  # another thread was faster
                 continue
             pieces = outcome.step.pieces
-            after = pieces[step - outcome.step.position.step].after if pieces else self._behind(cursor.start, step)
+            if pieces:
+                after = pieces[step - outcome.step.position.step].after
+            else:
+                after = self._behind(cursor.start, step)
             if outcome.error is not None:
                 error, after_error = raisable(outcome.error), (after, before[1])
                 if cursor.now is before:
@@ -209,19 +217,30 @@ class Epoch:
                     outcome.error = outcome.step.error = None
                     raise trim_frames(error)
                 continue
-            if cursor.now is not before:  # another thread was faster, and may have taken the error away
+            if (
+                cursor.now is not before
+            ):  # another thread was faster, and may have taken the error away
                 continue
             run.num_untimed += 1
             is_timed = trace is not None or run.num_untimed >= run.timed_every
-            ready_s = perf_counter() if is_timed else 0.0
+            if is_timed:
+                ready_s = perf_counter()
+            else:
+                ready_s = 0.0
             try:
-                batch, after_delivery = to_batch(self._session, outcome, step, self._output), (after, after)
+                batch, after_delivery = (
+                    to_batch(self._session, outcome, step, self._output),
+                    (after, after),
+                )
             except Exception as error:
                 raise raisable(explain(error, outcome.step))  # noqa: B904  it is the same error, or has it as its cause
             if self._finish is not None:
                 batch = self._call_finish(self._finish, batch, before, after)
             # Computed here, because nothing may be called once `cursor.now` has changed.
-            arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
+            if place is None or self._moves == "each":
+                arrived = None
+            else:
+                arrived = self._arrived(place, run, step + 1)
             if is_timed:
                 before_s, end_s = run.end_s, perf_counter()
                 run.count_times(self._session.counters, ready_s, end_s)
@@ -244,7 +263,11 @@ class Epoch:
         run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
         run.latest = (-1, None, None)
         run.batches.close()
-        if place is not None and self._moves in ("first", "second") and self._num_between is not None:
+        if (
+            place is not None
+            and self._moves in ("first", "second")
+            and self._num_between is not None
+        ):
             self._end(place, run)
         cursor.is_over = True
         if trace is not None:
@@ -285,11 +308,16 @@ class Epoch:
     def _is_where_it_left(self, place: Place) -> bool:
         """Return True if the loader stands where this iterator moved it last: nothing else has moved it since."""
         normalize = self._session.recipe.plan.normalize
-        return normalize(place.cursor.state_position) == normalize(self._run.loader_cursor.state_position)
+        return normalize(place.cursor.state_position) == normalize(
+            self._run.loader_cursor.state_position
+        )
 
     def _error_of_move(self, place: Place) -> SpecError:
         normalize = self._session.recipe.plan.normalize
-        current, left = normalize(place.cursor.state_position), normalize(self._run.loader_cursor.state_position)
+        current, left = (
+            normalize(place.cursor.state_position),
+            normalize(self._run.loader_cursor.state_position),
+        )
         return SpecError(
             f"the loader is at epoch {current.epoch}, step {current.step}, and this pipeline left it at epoch "
             f"{left.epoch}, step {left.step}",
@@ -307,12 +335,18 @@ class Epoch:
                 return
             raise self._error_of_move(place)
         run.batches.close()
-        while self._session.successor is not None:  # images are decoded elsewhere from that state on
+        while (
+            self._session.successor is not None
+        ):  # images are decoded elsewhere from that state on
             self._session = self._session.successor
         self._run = _Run(self._session, place.begin(self._session.recipe.plan))
 
     def _call_finish(
-        self, finish: Callable[[Batch], Any], batch: Batch, before: tuple[Position, Position], after: Position
+        self,
+        finish: Callable[[Batch], Any],
+        batch: Batch,
+        before: tuple[Position, Position],
+        after: Position,
     ) -> Batch:
         """Return what ``finish`` makes of a batch; if it raises an error, the loop goes on behind the batch."""
         cursor = self._run.cursor
@@ -323,7 +357,9 @@ class Epoch:
                 cursor.now = after, before[1]
             raise raisable(error)  # noqa: B904  it is the same error, or has it as its cause
 
-    def _is_error_of_finish(self, finish: Callable[[Batch], Any], batch: Batch, error: Exception) -> bool:
+    def _is_error_of_finish(
+        self, finish: Callable[[Batch], Any], batch: Batch, error: Exception
+    ) -> bool:
         """Return True if ``finish`` itself raised an error, False if a signal handler did while it was called.
 
         The traceback shows the frame of a handler, unless the handler is no Python function or has deleted its
@@ -358,7 +394,9 @@ class Epoch:
     def _counts(self, run: _Run, num_batches: int) -> bool:
         """Return whether the loader moves with so many batches: a single one may be to look at, if it is no epoch."""
         start = run.cursor.start.step
-        return num_batches > 1 or (num_batches == 1 and (self._moves == "first" or (start, run.end) == (0, 1)))
+        return num_batches > 1 or (
+            num_batches == 1 and (self._moves == "first" or (start, run.end) == (0, 1))
+        )
 
     def _end(self, place: Place, run: _Run) -> None:
         """Move the loader to the next epoch, unless it is there, or another iterator has moved it since."""
@@ -373,7 +411,9 @@ class Epoch:
         if place.cursor.origin is run.loader_cursor.origin:
             place.cursor = run.loader_cursor
 
-    def _arrived(self, place: Place, run: _Run, step: int) -> tuple[Cursor, tuple[Position, Position]] | None:
+    def _arrived(
+        self, place: Place, run: _Run, step: int
+    ) -> tuple[Cursor, tuple[Position, Position]] | None:
         """Return where the loader is when the batch before a step is delivered, as a cursor and its position.
 
         None if that batch does not move it.
@@ -387,7 +427,9 @@ class Epoch:
                 return cursor, cursor.now
         elif self._moves in ("first", "second") and num_between is not None:
             behind = step - num_between
-            if place.cursor.origin is run.loader_cursor.origin and self._counts(run, behind - start.step):
+            if place.cursor.origin is run.loader_cursor.origin and self._counts(
+                run, behind - start.step
+            ):
                 position = self._session.recipe.plan.at(start, behind)
                 return run.loader_cursor, (position, position)
         return None
@@ -410,7 +452,10 @@ class Epoch:
             if item is None:
                 return None
             self._count_ready(run, number, num_ready)
-            outcome = item if isinstance(item, Outcome) else outcome_of(item)
+            if isinstance(item, Outcome):
+                outcome = item
+            else:
+                outcome = outcome_of(item)
             copies = outcome.step.copies
             run.latest = number, outcome, copies
         if outcome is not None and outcome.singles:
@@ -422,7 +467,11 @@ class Epoch:
             group = outcome.step
             return outcome_of(signalsafe.call(lambda: group.redo_single(step)))
         if copies.num_done == outcome.step.num_steps and step > outcome.step.position.step:
-            run.latest = number, outcome, None  # the later steps are copied, too: nothing to wait for or to begin
+            run.latest = (
+                number,
+                outcome,
+                None,
+            )  # the later steps are copied, too: nothing to wait for or to begin
         return outcome
 
     def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
@@ -433,7 +482,9 @@ class Epoch:
         """
         first, size = run.joining.steps(number)
         last, num_last = run.joining.steps(number + self._session.num_ahead - 1)
-        ahead = min(last + num_last, run.end - run.cursor.start.step) - first  # for the first batch, itself included
+        ahead = (
+            min(last + num_last, run.end - run.cursor.start.step) - first
+        )  # for the first batch, itself included
         now, rest = run.batches.num_ready(), size - 1
         behind = rest * (rest + 1) // 2
         self._session.counters.add(
@@ -452,12 +503,14 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
     if group.pieces and names is session.recipe.names:
         return _of_piece(session, group, step)
     rows = None if group.is_batch else group.rows(step)
-    records, valid = (group.records, group.valid) if rows is None else (group.records[rows], group.valid[rows])
-    fields = (
-        outcome.fields_of_steps[step - group.position.step]
-        if outcome.fields_of_steps
-        else {name: outcome.fields[name] for name in names}
-    )
+    if rows is None:
+        records, valid = (group.records, group.valid)
+    else:
+        records, valid = (group.records[rows], group.valid[rows])
+    if outcome.fields_of_steps:
+        fields = outcome.fields_of_steps[step - group.position.step]
+    else:
+        fields = {name: outcome.fields[name] for name in names}
     if session.lane is not None:
         # Before the arrays are touched: from here on the caller's stream waits for the event, and slices are queued
         # there.
@@ -467,17 +520,30 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
         fields = {name: values[rows] for name, values in fields.items()}
         arrays = {name: values for name, values in fields.items() if _is_numeric(values)}
         # A slice begins anywhere in the slot, and TensorFlow ends the process below 64 bytes (`ring.ALIGN_BYTES`).
-        fields |= _copy_unaligned(session, arrays, [name for name, values in arrays.items() if not is_aligned(values)])
+        fields |= _copy_unaligned(
+            session, arrays, [name for name, values in arrays.items() if not is_aligned(values)]
+        )
     session.counters.deliver((int(np.count_nonzero(valid)), sum(map(num_bytes, fields.values()))))
     if group.attempts:
-        first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
+        if rows is not None:
+            first, after = (rows.start, rows.stop)
+        else:
+            first, after = (0, records.size)
         num_bad = sum(first <= row < after for row in group.attempts)
         session.counters.add(**{"records_skipped" if group.skips else "records_replaced": num_bad})
     event = outcome.event
     draws = group.draws_of_records(slice(None) if rows is None else rows)
     epoch, spec = group.position.epoch, session.recipe.graph.spec_out
     return Batch(
-        fields, output, records=records, valid=valid, epoch=epoch, step=step, event=event, drawn=draws, spec=spec
+        fields,
+        output,
+        records=records,
+        valid=valid,
+        epoch=epoch,
+        step=step,
+        event=event,
+        drawn=draws,
+        spec=spec,
     )
 
 
@@ -490,7 +556,9 @@ def _of_piece(session: Session, group: Step, step: int) -> Batch:
         return batch
     fields = _copy_unaligned(session, dict(batch.items()), unaligned)
     output, epoch, spec = session.recipe.output, after.epoch, session.recipe.graph.spec_out
-    return Batch(fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step, spec=spec)
+    return Batch(
+        fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step, spec=spec
+    )
 
 
 def _is_numeric(values: Any) -> bool:
@@ -498,7 +566,9 @@ def _is_numeric(values: Any) -> bool:
     return isinstance(values, np.ndarray) and not values.dtype.hasobject
 
 
-def _copy_unaligned(session: Session, fields: dict[str, Any], unaligned: Collection[str]) -> dict[str, Any]:
+def _copy_unaligned(
+    session: Session, fields: dict[str, Any], unaligned: Collection[str]
+) -> dict[str, Any]:
     """Return the fields of one of some steps that were done together, as they are or as copies.
 
     Those are copied that do not begin where frameworks need it; all of them if the caller keeps so much that each batch
@@ -507,7 +577,9 @@ def _copy_unaligned(session: Session, fields: dict[str, Any], unaligned: Collect
     if session.ring.crowded:
         session.counters.add(batches_copied=1)
         unaligned = fields
-    return {**fields, **{name: aligned_copy(fields[name]) for name in unaligned}} if unaligned else fields
+    if unaligned:
+        return {**fields, **{name: aligned_copy(fields[name]) for name in unaligned}}
+    return fields
 
 
 def lend(lane: devices.Lane, values: Any) -> Any:
@@ -515,9 +587,13 @@ def lend(lane: devices.Lane, values: Any) -> Any:
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, Ragged):
-        return values if isinstance(values.payload, np.ndarray) else values.with_payload(lane.lend(values.flat))
+        if isinstance(values.payload, np.ndarray):
+            return values
+        return values.with_payload(lane.lend(values.flat))
     if isinstance(values, list):
         return [lend(lane, array) for array in values]
-    if isinstance(values, devices.Views):  # they are parts of one memory, which comes back when the last is gone
+    if isinstance(
+        values, devices.Views
+    ):  # they are parts of one memory, which comes back when the last is gone
         return list(values.move(lane.lend(values.memory)))
     return lane.lend(values)

@@ -46,18 +46,26 @@ class Joining:
 
     def __init__(self, num_steps: int, max_size: int, num_first: int) -> None:
         self._num_steps, self._max_size = num_steps, max_size
-        self.num_first = num_first if max_size > 1 else 0
+        if max_size > 1:
+            self.num_first = num_first
+        else:
+            self.num_first = 0
         self._size = 1 if self.num_first else max_size
 
     @property
     def most_groups(self) -> int:
         """How many groups there are; until the size is settled, how many there may be."""
-        return min(self.num_first, self._num_steps) + -(-max(self._num_steps - self.num_first, 0) // self._size)
+        return min(self.num_first, self._num_steps) + -(
+            -max(self._num_steps - self.num_first, 0) // self._size
+        )
 
     def settle(self, step_s: float = inf) -> None:
         """Choose the size of the groups behind the first steps; the ops of one of them took ``step_s`` seconds."""
         # Infinity: no first step had a time (all of them failed, say), so nothing is known and nothing is joined.
-        self._size = max(1, min(self._max_size, int(GROUP_S / max(step_s, 1e-9)))) if step_s < inf else 1
+        if step_s < inf:
+            self._size = max(1, min(self._max_size, int(GROUP_S / max(step_s, 1e-9))))
+        else:
+            self._size = 1
 
     def group(self, step: int) -> int:
         """Return the number of the group that holds a step."""
@@ -66,5 +74,8 @@ class Joining:
     def steps(self, group: int) -> tuple[int, int]:
         """Return the first step of a group, and how many steps it has: 0 behind the last group."""
         behind = group - self.num_first
-        first, size = (group, 1) if behind < 0 else (self.num_first + behind * self._size, self._size)
+        if behind < 0:
+            first, size = (group, 1)
+        else:
+            first, size = (self.num_first + behind * self._size, self._size)
         return first, max(0, min(size, self._num_steps - first))

@@ -46,7 +46,9 @@ class OpsSource(SameRecords):
         DeviceError, MissingPackageError: the array executor does not run an op.
     """
 
-    def __init__(self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0) -> None:
+    def __init__(
+        self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0
+    ) -> None:
         graph = with_checks(compile_ops(source.spec, list(ops), before=source.ops))
         for op in graph.ops:
             if op.mixes:
@@ -119,9 +121,14 @@ class OpsLeaf(Leaf):
     def value_bytes(self, numbers: Indices) -> Indices:
         """Return about how many bytes are read for each record, and made where shapes vary, int64 ``[n]``."""
         total = np.zeros(numbers.size, np.int64)
-        times = 1 if all(field.uniform for field in self.spec) else EXPANSION
+        if all(field.uniform for field in self.spec):
+            times = 1
+        else:
+            times = EXPANSION
         group_numbers = {
-            n for n, group in enumerate(self.source.groups) if not self._input_names.isdisjoint(group.spec.names)
+            n
+            for n, group in enumerate(self.source.groups)
+            if not self._input_names.isdisjoint(group.spec.names)
         }
         for share in self.source.resolve(numbers):
             if share.group in group_numbers:
@@ -136,15 +143,25 @@ class OpsLeaf(Leaf):
         """Return the fields of records after all ops, as they are stored."""
         graph, fields = self.graph, self.source.read_groups(numbers, self._input_names)
         try:
-            sizes = {name: image_sizes(graph.spec_in[name], fields[name], numbers.size) for name in graph.touched}
+            sizes = {
+                name: image_sizes(graph.spec_in[name], fields[name], numbers.size)
+                for name in graph.touched
+            }
             boxes = {name: fields[name] for name in graph.fields_to_draw}
-            draws = graph.draw(seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes, values=boxes)
+            draws = graph.draw(
+                seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes, values=boxes
+            )
             if self._executor is not None:
-                fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
+                fields |= self._executor.run(
+                    {name: fields[name] for name in graph.touched}, draws, {}
+                )
         except RowError as error:
             # The row of a batch means nothing to the reader: the source says which record of which file it is.
             raise self.source.record_error(int(numbers[error.row]), error) from None
-        return [strings.pack(field, fields[field.name]) if field.text else fields[field.name] for field in self.spec]
+        return [
+            strings.pack(field, fields[field.name]) if field.text else fields[field.name]
+            for field in self.spec
+        ]
 
 
 def _executor(graph: Graph) -> RowExecutor | None:
@@ -152,7 +169,9 @@ def _executor(graph: Graph) -> RowExecutor | None:
         return None
     choose.choose(graph, "cpu", choose.ExecutorRequest(executor="array"))
     executor = choose.make("array", graph, device="cpu", batch_size=1, num_threads=1)
-    return executor if executor.kind == "rows" else None
+    if executor.kind == "rows":
+        return executor
+    return None
 
 
 def _text_of_code(function: Any) -> str:
@@ -164,11 +183,18 @@ def _text_of_code(function: Any) -> str:
     return repr(
         # The compiled code, not the source text: a function typed into a console has no file. A Python that compiles
         # otherwise gives another digest, so records that were kept are made anew.
-        (_code(code), state.canonical_text(cells), state.canonical_text(getattr(function, "__defaults__", None)))
+        (
+            _code(code),
+            state.canonical_text(cells),
+            state.canonical_text(getattr(function, "__defaults__", None)),
+        )
     )
 
 
 def _code(code: CodeType) -> Any:
     # The repr of a nested function's code holds its address, which differs in each process.
-    constants = [_code(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts]
+    constants = [
+        _code(constant) if isinstance(constant, CodeType) else repr(constant)
+        for constant in code.co_consts
+    ]
     return code.co_code, constants, code.co_names

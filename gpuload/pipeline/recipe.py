@@ -38,16 +38,27 @@ from gpuload.sources.leaf import Group
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage.direct import DirectReader
 
-JOINED_BYTES, MAX_JOINED_STEPS = 13 << 19, 16  # short steps are done together up to this size and number
-RESULT_BYTES = 4  # of results on a GPU, for a byte that is uploaded there: steps done together have no more
+JOINED_BYTES, MAX_JOINED_STEPS = (
+    13 << 19,
+    16,
+)  # short steps are done together up to this size and number
+RESULT_BYTES = (
+    4  # of results on a GPU, for a byte that is uploaded there: steps done together have no more
+)
 # Steps that are only copied: twice as much is in memory, which should stay in the cache until it is taken.
 COPIED_BYTES, MAX_COPIED_STEPS, COPIED_AHEAD = 8 << 20, 64, 1
 PIECE_BYTES = 1 << 18  # of these that a thread copies at a time
 COPIED_RECORDS = 1 << 14  # of these it is found out at once where they lie; others have draws, too
-STRETCH_RECORDS = 4096  # the records of a stretch: their numbers, places and draws are computed at once
-SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
+STRETCH_RECORDS = (
+    4096  # the records of a stretch: their numbers, places and draws are computed at once
+)
+SMALL_BYTES = (
+    4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
+)
 SMALL_PART = 16  # a field of at most this part of a record is small
-SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory at once
+SHARED_BYTES = (
+    8 << 20
+)  # a step of more is shared by all threads, so that few of them are in memory at once
 
 
 @dataclass(frozen=True)
@@ -170,7 +181,9 @@ class Recipe:
                 parts = [part for part in route.layout.parts if part.field.name in names]
                 host_parts = tuple(part for part in parts if part.field.host_only)
                 device_parts = tuple(part for part in parts if not part.field.host_only)
-                host_layout, layout = (replace(route.layout, parts=group) for group in (host_parts, device_parts))
+                host_layout, layout = (
+                    replace(route.layout, parts=group) for group in (host_parts, device_parts)
+                )
                 layouts[route.group] = host_layout, layout
         return layouts
 
@@ -182,7 +195,9 @@ class Recipe:
     @cached_property
     def piece_rows(self) -> int:
         """How many rows a thread of the core copies at a time: what it reads is bounded as what it writes is."""
-        read_bytes = self.num_rows * sum(route.layout.record_bytes for route in self.routes if route.layout is not None)
+        read_bytes = self.num_rows * sum(
+            route.layout.record_bytes for route in self.routes if route.layout is not None
+        )
         return max(1, PIECE_BYTES * self.num_rows // max(self.slot_bytes, read_bytes, 1))
 
     @cached_property
@@ -225,7 +240,9 @@ class Recipe:
     def goes_up(self, field: Field) -> bool:
         """Return True if the values of a field of the source are uploaded as they are read."""
         is_wanted = field.name in self.names or field.name in self.rest.touched
-        return is_wanted and not (field.encoded or field.host_only or field.name in self.host.touched)
+        return is_wanted and not (
+            field.encoded or field.host_only or field.name in self.host.touched
+        )
 
     @cached_property
     def decodes(self) -> bool:
@@ -236,7 +253,10 @@ class Recipe:
         """Return the recipe for another number of threads and of steps ahead; batches are the same."""
         whole = self.is_copied or _hands_out_ragged(self)
         # With fewer steps ahead than threads, several threads share a step, so that none is idle.
-        parts = num_threads if self.is_shared else -(-num_threads // num_ahead)
+        if self.is_shared:
+            parts = num_threads
+        else:
+            parts = -(-num_threads // num_ahead)
         return replace(self, num_parts=1 if whole else parts, num_ahead=num_ahead)
 
     def numbered(self, records: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
@@ -268,7 +288,9 @@ class Recipe:
         groups = {raw_region(route.group) for route in self.routes if route.on_card}
         return frozenset(groups.union(self.on_card).intersection(self.regions))
 
-    def arrays(self, slot: Slot, count: int, num_uploads: int | None = None) -> dict[str, NDArray[Any]]:
+    def arrays(
+        self, slot: Slot, count: int, num_uploads: int | None = None
+    ) -> dict[str, NDArray[Any]]:
         """Return the arrays of a slot, ``[count, ...]`` each, every one aligned.
 
         Args:
@@ -278,9 +300,13 @@ class Recipe:
         """
         begins = self.begins(count, num_uploads)
         shapes = {
-            name: (self._rows_of(name, count, num_uploads), *region.shape) for name, region in self.regions.items()
+            name: (self._rows_of(name, count, num_uploads), *region.shape)
+            for name, region in self.regions.items()
         }
-        return {name: slot.array(begins[name], region.dtype, shapes[name]) for name, region in self.regions.items()}
+        return {
+            name: slot.array(begins[name], region.dtype, shapes[name])
+            for name, region in self.regions.items()
+        }
 
     def begins(self, count: int, num_uploads: int | None = None) -> dict[str, int]:
         """Return the byte of a slot where each region begins, one behind the other; see `arrays`."""
@@ -302,7 +328,9 @@ class Recipe:
 
     def _region_bytes(self, count: int, num_uploads: int | None) -> list[int]:
         regions = self.regions.items()
-        return [region.num_bytes(self._rows_of(name, count, num_uploads)) for name, region in regions]
+        return [
+            region.num_bytes(self._rows_of(name, count, num_uploads)) for name, region in regions
+        ]
 
     def _rows_of(self, name: str, count: int, num_uploads: int | None) -> int:
         """Return how many rows a region has; see `arrays`."""
@@ -340,8 +368,13 @@ def make_recipe(
     """
     needed_fields = frozenset(names) | graph.touched
     host = graph.part(on_host)
-    rest = graph.part([place for place in range(len(graph.ops)) if place not in on_host], host.spec_out)
-    regions = {} if reader else _regions(source, host, rest, names, device)
+    rest = graph.part(
+        [place for place in range(len(graph.ops)) if place not in on_host], host.spec_out
+    )
+    if reader:
+        regions = {}
+    else:
+        regions = _regions(source, host, rest, names, device)
     routes = tuple(
         _direct_route(number, group, needed_fields, host)
         if reader
@@ -352,12 +385,16 @@ def make_recipe(
     if device != "cpu":
         groups, on_host_fields = card_groups_of(source), host.touched.union(graph.fields_to_draw)
         cards = [_on_card(route, groups, needed_fields, on_host_fields) for route in routes]
-        routes = tuple(replace(route, on_card=card) for route, card in zip(routes, cards, strict=True))
+        routes = tuple(
+            replace(route, on_card=card) for route, card in zip(routes, cards, strict=True)
+        )
     recipe = Recipe(
         source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length,
         reader=reader,
     )  # fmt: skip
-    recipe = replace(recipe, is_copied=not mends and labels is None and _is_copied(recipe), labels=labels)
+    recipe = replace(
+        recipe, is_copied=not mends and labels is None and _is_copied(recipe), labels=labels
+    )
     return _divided(recipe, num_threads, prefetch)
 
 
@@ -368,7 +405,9 @@ def _on_card(
 
     All or none: a record of which one field is needed on the host is read as a whole.
     """
-    fields = [(field, place) for place, field in enumerate(route.spec) if field.name in needed_fields]
+    fields = [
+        (field, place) for place, field in enumerate(route.spec) if field.name in needed_fields
+    ]
     may_stay = all(stays_on_card(field) and field.name not in on_host for field, _ in fields)
     if route.group not in groups or not may_stay:
         return ()
@@ -388,11 +427,14 @@ def _regions(
     if device != "cpu":
         raw, field_names = {}, later_names & host.results
         for number, group in enumerate(source.groups):
-            parts = (
-                [part for part in group.layout.parts if part.field.name in later_names - host.touched]
-                if group.layout
-                else []
-            )
+            if group.layout:
+                parts = [
+                    part
+                    for part in group.layout.parts
+                    if part.field.name in later_names - host.touched
+                ]
+            else:
+                parts = []
             if parts and group.layout is not None:
                 raw[raw_region(number)] = Region(np.dtype(np.uint8), (group.layout.record_bytes,))
                 field_names |= _beside(group.layout, parts)
@@ -400,7 +442,9 @@ def _regions(
         fields.sort(key=lambda field: field.host_only)  # those behind are not uploaded
     else:
         raw, fields = {}, [field for field in host.spec_out if field.name in later_names]
-    return raw | {field.name: Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows}
+    return raw | {
+        field.name: Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows
+    }
 
 
 def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
@@ -408,7 +452,11 @@ def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
 
     They cost the host next to nothing there, and on a GPU a kernel each.
     """
-    small = {p.field.name for p in parts if p.num_bytes * SMALL_PART <= layout.record_bytes and not p.field.host_only}
+    small = {
+        p.field.name
+        for p in parts
+        if p.num_bytes * SMALL_PART <= layout.record_bytes and not p.field.host_only
+    }
     return small if len(small) < len(parts) else set()
 
 
@@ -426,20 +474,35 @@ def _route(
         beside = tuple(part for part in parts if part.field.name in regions and part not in to_ops)
         slot_parts, op_parts = replace(layout, parts=beside), replace(layout, parts=to_ops)
         return Route(number, spec, layout, raw_region(number), slot_parts, op_parts)
-    to_slot = tuple(part for part in parts if part.field.name not in host.touched and part.field.name in regions)
-    direct = to_slot[0].field.name if layout.is_direct and to_slot else None
+    to_slot = tuple(
+        part for part in parts if part.field.name not in host.touched and part.field.name in regions
+    )
+    if layout.is_direct and to_slot:
+        direct = to_slot[0].field.name
+    else:
+        direct = None
     if direct is not None:
         to_slot = ()
-    return Route(number, spec, layout, direct, replace(layout, parts=to_slot), replace(layout, parts=to_ops))
+    return Route(
+        number, spec, layout, direct, replace(layout, parts=to_slot), replace(layout, parts=to_ops)
+    )
 
 
 def _direct_route(number: int, group: Group, needed_fields: frozenset[str], host: Graph) -> Route:
     """Return the way of a group of the source straight to a GPU; SpecError if some of its fields cannot go there."""
     fields = [field for field in group.spec if field.name in needed_fields]
     problems = [
-        *(f"{field.name} comes from Python, or varies in size" for field in fields if group.layout is None),
+        *(
+            f"{field.name} comes from Python, or varies in size"
+            for field in fields
+            if group.layout is None
+        ),
         *(f"{field.name} stays on the host: {field}" for field in fields if field.host_only),
-        *(f"an op on {field.name} runs on NumPy alone" for field in fields if field.name in host.touched),
+        *(
+            f"an op on {field.name} runs on NumPy alone"
+            for field in fields
+            if field.name in host.touched
+        ),
     ]
     if group.layout is None or problems:
         raise SpecError(
@@ -461,7 +524,9 @@ def _is_copied(recipe: Recipe) -> bool:
     names = {name for parts in recipe.copied_parts.values() for _, _, name in parts}
     if not all(_is_plain(route) for route in recipe.routes) or names != recipe.regions.keys():
         return False
-    if recipe.graph.ops and not (recipe.draws_ahead and recipe.executor is not None and recipe.executor.has_makers):
+    if recipe.graph.ops and not (
+        recipe.draws_ahead and recipe.executor is not None and recipe.executor.has_makers
+    ):
         return False
     return all(share.leaf.is_mapped for share in recipe.source.resolve(np.zeros(1, np.int64)))
 
@@ -481,21 +546,38 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     Of large ones a single step is ahead: it takes so long that no thread waits for the next. Steps of some hundred
     kilobytes are done by one thread each. Steps that take no longer than waking a thread are done several at a time.
     """
-    most_bytes, max_steps = (COPIED_BYTES, MAX_COPIED_STEPS) if recipe.is_copied else (JOINED_BYTES, MAX_JOINED_STEPS)
+    if recipe.is_copied:
+        most_bytes, max_steps = (COPIED_BYTES, MAX_COPIED_STEPS)
+    else:
+        most_bytes, max_steps = (JOINED_BYTES, MAX_JOINED_STEPS)
     # On a GPU a launch and an upload serve all steps of a group, also where their images were decoded on the host.
     can_be_joined = not recipe.is_shared or (recipe.decodes and not recipe.on_rows)
-    num_joined = _num_joined(recipe, most_bytes, max_steps, prefetch) if can_be_joined else 1
-    stretch_records = COPIED_RECORDS if recipe.is_copied and not recipe.graph.ops else STRETCH_RECORDS
-    stretched = 1 if recipe.is_shared else max(1, stretch_records // (num_joined * recipe.plan.batch_size))
+    if can_be_joined:
+        num_joined = _num_joined(recipe, most_bytes, max_steps, prefetch)
+    else:
+        num_joined = 1
+    if recipe.is_copied and not recipe.graph.ops:
+        stretch_records = COPIED_RECORDS
+    else:
+        stretch_records = STRETCH_RECORDS
+    if recipe.is_shared:
+        stretched = 1
+    else:
+        stretched = max(1, stretch_records // (num_joined * recipe.plan.batch_size))
     if prefetch:
         ahead = max(1, prefetch // num_joined)
     elif recipe.is_copied:
         ahead = COPIED_AHEAD
     elif recipe.is_shared:
-        ahead = 1 if recipe.on_rows and recipe.slot_bytes > SHARED_BYTES else 2
+        if recipe.on_rows and recipe.slot_bytes > SHARED_BYTES:
+            ahead = 1
+        else:
+            ahead = 2
     else:
         ahead = num_threads + 1
-    return replace(recipe, num_joined=num_joined, num_stretched=stretched).divided(num_threads, ahead)
+    return replace(recipe, num_joined=num_joined, num_stretched=stretched).divided(
+        num_threads, ahead
+    )
 
 
 def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int | None) -> int:
@@ -503,8 +585,13 @@ def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int |
     if not _can_be_joined(recipe):
         return 1
     # At least two groups of the steps that the user wants ahead: one is made while the other is taken.
-    max_steps = max_steps if prefetch is None else max(1, prefetch // 2)
-    step_bytes = max(recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1)
+    if prefetch is None:
+        max_steps = max_steps
+    else:
+        max_steps = max(1, prefetch // 2)
+    step_bytes = max(
+        recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1
+    )
     return max(1, min(most_bytes // step_bytes, max_steps, recipe.plan.end()))
 
 
@@ -523,7 +610,9 @@ def _can_be_joined(recipe: Recipe) -> bool:
         fields += [recipe.graph.spec_out[name] for name in recipe.names]
         return quick and recipe.any_length and all(field.has_rows for field in fields)
     needed_fields = recipe.graph.touched.union(recipe.names)
-    fixed = all(field.has_rows for group in groups for field in group.spec if field.name in needed_fields)
+    fixed = all(
+        field.has_rows for group in groups for field in group.spec if field.name in needed_fields
+    )
     uniform = fixed and all(recipe.graph.spec_out[name].has_rows for name in recipe.names)
     sizes = [region.num_bytes(recipe.plan.most_records) for region in recipe.regions.values()]
     return quick and uniform and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
@@ -534,4 +623,7 @@ def _hands_out_ragged(recipe: Recipe) -> bool:
     names = frozenset(recipe.names)
     fields = [field for route in recipe.routes for field in route.spec]
     outputs = [field for field in fields if field.name in names or not recipe.on_rows]
-    return any(field.ragged and not field.text and field.name not in recipe.host.touched for field in outputs)
+    return any(
+        field.ragged and not field.text and field.name not in recipe.host.touched
+        for field in outputs
+    )

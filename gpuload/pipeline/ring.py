@@ -48,7 +48,9 @@ class Margin:
 
     def num_bytes(self, num_rows: int) -> int:
         """Return how many a step of so many rows may need."""
-        return aligned(int(self._row_bytes * num_rows) + 1) if self._row_bytes else 0
+        if self._row_bytes:
+            return aligned(int(self._row_bytes * num_rows) + 1)
+        return 0
 
 
 class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
@@ -159,7 +161,9 @@ class Ring:
             self._is_resting = True
             self._sort()
             for slots in self._idle.values():
-                slots[:] = [memory for memory in slots if self._offer is not None and self._offer(memory)]
+                slots[:] = [
+                    memory for memory in slots if self._offer is not None and self._offer(memory)
+                ]
             self._num_idle_bytes = sum(size * len(slots) for size, slots in self._idle.items())
             # What is lent yet is freed when it is dropped: no step waits for it.
             for loan in self._loans.values():
@@ -171,9 +175,17 @@ class Ring:
         with self._lock:
             self._sort()
             if not self._idle[size]:  # one that is larger, but not twice as large
-                sizes = [larger for larger, slots in self._idle.items() if slots and size < larger < 2 * size]
+                sizes = [
+                    larger
+                    for larger, slots in self._idle.items()
+                    if slots and size < larger < 2 * size
+                ]
                 size = min(sizes, default=size)
-            memory = self._idle[size].pop() if self._idle[size] else None  # the last one: it is still in the cache
+            # the last one: it is still in the cache
+            if self._idle[size]:
+                memory = self._idle[size].pop()
+            else:
+                memory = None
             if memory is not None:
                 self._num_idle_bytes -= size
                 slot = self._lend(size, memory)
@@ -214,7 +226,10 @@ class Ring:
 
     def _sort(self, idle_bytes: int | None = None) -> None:
         """Take in the memory that came back and free the excess; the caller holds the lock."""
-        limit = self.idle_bytes + self._varying_bytes if idle_bytes is None else idle_bytes
+        if idle_bytes is None:
+            limit = self.idle_bytes + self._varying_bytes
+        else:
+            limit = idle_bytes
         while self._returns:
             loan = self._returns.popleft()
             if self._loans.pop(id(loan), None) is not None:

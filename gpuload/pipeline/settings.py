@@ -30,10 +30,15 @@ SMALL_WAIT = 0.1  # of the loop: a faster loader gains no more
 MOSTLY = 0.5  # of the threads' work
 HARDLY = 0.25
 IDLE = 0.1  # of the threads' time
-LEAST_GAIN, WAIT_GAIN = 0.05, 0.15  # a setting is clearly faster: by so much of a batch's time, and of its waiting
+LEAST_GAIN, WAIT_GAIN = (
+    0.05,
+    0.15,
+)  # a setting is clearly faster: by so much of a batch's time, and of its waiting
 SLOWER = 1.05  # times a batch's time: fewer threads that are no slower than that are preferred
 MOST_REST = 64  # windows
-MOST_REFUSALS = 10  # one after another: 319 windows of rest, some minutes in which nothing was gained
+MOST_REFUSALS = (
+    10  # one after another: 319 windows of rest, some minutes in which nothing was gained
+)
 MOST_TRIALS = 100
 NUM_WINDOWS = 2  # with each of the two settings, in turns, before the new one stays
 MOST_DEPTH = 8  # times as many steps ahead as at first, and no more by chance on a machine on which nothing is steady
@@ -157,7 +162,9 @@ class Chooser:
             return self._stay()
         # Behind a trial that stayed, too: its window is measured with the setting that is compared with next.
         self._later, self._without = self._trials(window), [window]
-        return self._begin() if self._later else self._stay()
+        if self._later:
+            return self._begin()
+        return self._stay()
 
     @property
     def _base(self) -> Setting:
@@ -167,7 +174,9 @@ class Chooser:
     def _stay(self) -> Setting:
         """Go on with the same setting; with fewer steps ahead, if these take more memory than any did before."""
         if self.setting != self._base:
-            self.event = f"{self._words(self._base)} from now on: a step takes more memory than those before"
+            self.event = (
+                f"{self._words(self._base)} from now on: a step takes more memory than those before"
+            )
         self.setting = self._base
         return self.setting
 
@@ -184,13 +193,18 @@ class Chooser:
 
     def _is_better(self, trial: _Trial) -> bool:
         """Return True if each window with a trial's setting is as fast as it has to be, beside each without it."""
-        return max(window.step_s for window in self._with) <= min(map(trial.slowest_s, self._without))
+        return max(window.step_s for window in self._with) <= min(
+            map(trial.slowest_s, self._without)
+        )
 
     def _take_turns(self, trial: _Trial) -> Setting:
         """Go on with the other setting of the two that are compared."""
         self._is_control = not self._is_control
         before = self.setting
-        self.setting = self._base if self._is_control else self._setting_of(trial.num_threads, trial.depth)
+        if self._is_control:
+            self.setting = self._base
+        else:
+            self.setting = self._setting_of(trial.num_threads, trial.depth)
         latest = (self._with if self._is_control else self._without)[-1]
         self.event = (
             f"{self._words(self.setting)} once more, to compare: with {self._words(before)} a batch came in "
@@ -206,7 +220,10 @@ class Chooser:
             self._next_rest, self._num_refusals = 1, 0
             self._past.add(self.setting)
         is_first = self.setting == self._first
-        before = "again" if is_first else f"where the first setting was {self._words(self._first)}"
+        if is_first:
+            before = "again"
+        else:
+            before = f"where the first setting was {self._words(self._first)}"
         self.finding = (
             f"{self._words(self.setting)}, {before}: {trial.reason}; {NUM_WINDOWS} times in turns a batch came in "
             f"{_range(self._with)} in place of {_range(self._without)}"
@@ -219,13 +236,18 @@ class Chooser:
             return self._begin()
         tried = self._words(self._setting_of(trial.num_threads, trial.depth))
         self._trial, self._rest = None, self._next_rest
-        self._next_rest, self._num_refusals = min(2 * self._next_rest, MOST_REST), self._num_refusals + 1
+        self._next_rest, self._num_refusals = (
+            min(2 * self._next_rest, MOST_REST),
+            self._num_refusals + 1,
+        )
         self.setting = self._base
         self.event = (
             f"{self._words(self.setting)} again: with {tried} a batch came in {_range(self._with)}, "
             f"without in {_range(self._without)}"
         )
-        return self.setting if self._num_refusals < MOST_REFUSALS else self._end()
+        if self._num_refusals < MOST_REFUSALS:
+            return self.setting
+        return self._end()
 
     def _end(self) -> Setting:
         """Stay with the setting for good."""
@@ -259,9 +281,15 @@ class Chooser:
         if is_slow and window.lock_share >= MOSTLY:
             reason = f"{window.lock_share:.0%} of the threads' work is waiting for Python's lock"
             trials.append(_Trial(fewer, depth, True, reason))
-        elif is_slow and self._bounds.reads_in_python and num_threads <= cores and window.read_share >= MOSTLY:
+        elif (
+            is_slow
+            and self._bounds.reads_in_python
+            and num_threads <= cores
+            and window.read_share >= MOSTLY
+        ):
             reason = (
-                f"{window.read_share:.0%} of the threads' work is waiting in a Python reader, maybe for Python's lock"
+                f"{window.read_share:.0%} of the threads' work is waiting in a Python reader, "
+                "maybe for Python's lock"
             )
             trials.append(_Trial(fewer, depth, True, reason))
         return [trial for trial in map(self._bounded, trials) if self._is_new(trial)]
@@ -269,7 +297,9 @@ class Chooser:
     def _bounded(self, trial: _Trial) -> _Trial:
         """Return a trial with no more threads than are allowed."""
         limit = self._bounds.most_threads
-        return trial._replace(num_threads=min(trial.num_threads, limit) if limit else self._num_threads)
+        return trial._replace(
+            num_threads=min(trial.num_threads, limit) if limit else self._num_threads
+        )
 
     def _is_new(self, trial: _Trial) -> bool:
         return self._setting_of(trial.num_threads, trial.depth) != self._base
@@ -280,7 +310,10 @@ class Chooser:
         if not bounds.most_bytes:
             return Setting(num_threads, first.num_ahead)
         # A thread that does whole steps needs one of its own to work on, and one more waits to be taken.
-        natural = first.num_ahead if bounds.is_shared else num_threads + 1
+        if bounds.is_shared:
+            natural = first.num_ahead
+        else:
+            natural = num_threads + 1
         most_ahead = max(first.num_ahead, int(bounds.most_bytes / max(self._ahead_bytes, 1.0)))
         return Setting(num_threads, min(depth * natural, most_ahead))
 
@@ -295,7 +328,9 @@ def _range(windows: list[Window]) -> str:
         _milliseconds(min(window.step_s for window in windows)),
         _milliseconds(max(window.step_s for window in windows)),
     ]
-    return times[0] if times[0] == times[1] else " to ".join(times)
+    if times[0] == times[1]:
+        return times[0]
+    return " to ".join(times)
 
 
 def _milliseconds(seconds: float) -> str:

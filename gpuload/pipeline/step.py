@@ -120,22 +120,32 @@ class Step:
         self.card: CardPlaces | None = None
         self.attempts = dict(attempts or {})
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
-        self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
+        self._varying: dict[
+            str, list[Any]
+        ] = {}  # values of fields that are in no region, a list entry a part
         self._taken_bytes = [0] * recipe.num_parts  # beside the slot
-        self._value_bytes = [0] * recipe.num_parts  # of values that go to a GPU with the slot, behind its arrays
+        self._value_bytes = [
+            0
+        ] * recipe.num_parts  # of values that go to a GPU with the slot, behind its arrays
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
-        self._draws_of_images: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]  # whole ones, for ``drawn``
+        self._draws_of_images: list[list[Draw]] = [
+            [] for _ in range(recipe.num_parts)
+        ]  # whole ones, for ``drawn``
         self._errors: dict[int, BaseException] = {}
         self.copies: Copies | None = None
         self._queue = queue
         self._prepared = False
         self._preparing = threading.Lock()
-        self._num_done = itertools.count(1)  # next() is one call of C: each part gets a number of its own
+        self._num_done = itertools.count(
+            1
+        )  # next() is one call of C: each part gets a number of its own
 
     @property
     def num_done(self) -> int:
         """How many of the steps are done."""
-        return self.num_steps if self.copies is None else self.copies.num_done
+        if self.copies is None:
+            return self.num_steps
+        return self.copies.num_done
 
     @property
     def num_bytes(self) -> int:
@@ -155,7 +165,9 @@ class Step:
     def work(self, part: int) -> bool:
         """Do a part; return True to the thread that did the last one. An error is kept in ``error``."""
         try:
-            with self._preparing:  # parts run in several threads: the first prepares the step, the others wait for it
+            with (
+                self._preparing
+            ):  # parts run in several threads: the first prepares the step, the others wait for it
                 if not self._prepared and not self._errors:
                     self.prepare()
                     self._prepared = True
@@ -170,7 +182,9 @@ class Step:
             self._join_values(part)
         if any(self._taken_bytes) or any(self._value_bytes):
             self._ring.expect(sum(self._taken_bytes) + sum(self._value_bytes))
-            if not self.attempts:  # with other records in place of damaged ones, some values were made several times
+            if (
+                not self.attempts
+            ):  # with other records in place of damaged ones, some values were made several times
                 self._ring.values.note(sum(self._value_bytes), self.records.size)
         if self._errors:
             errors, self._errors = self._errors, {}
@@ -184,7 +198,10 @@ class Step:
         """Copy the values of all parts to one piece of memory, from which a GPU gets them; an error is kept."""
         try:
             for name, parts in self._varying.items():
-                field, values = self.recipe.rest.spec_in[name], [values for values in parts if values is not None]
+                field, values = (
+                    self.recipe.rest.spec_in[name],
+                    [values for values in parts if values is not None],
+                )
                 if not field.encoded and not field.host_only:
                     self._varying[name] = self._packing(part, self.records.size).join(values)
         except Exception as error:
@@ -192,7 +209,12 @@ class Step:
 
     def _make_pieces(self) -> list[Piece]:
         """Return the batch of each of the steps."""
-        recipe, stretch, first, epoch = self.recipe, self._ready_stretch, self._first, self.position.epoch
+        recipe, stretch, first, epoch = (
+            self.recipe,
+            self._ready_stretch,
+            self._first,
+            self.position.epoch,
+        )
         arrays, later = [(name, self.arrays[name]) for name in recipe.names], recipe.plan.later
         row_bytes = sum(num_bytes for _, num_bytes in recipe.row_bytes)
         all_valid = np.count_nonzero(self.valid) == self.valid.size
@@ -201,13 +223,33 @@ class Step:
             begin, end = stretch.batch(step)
             begin, count, rows = begin - first, end - begin, slice(begin - first, end - first)
             fields, valid = {name: values[rows] for name, values in arrays}, self.valid[rows]
-            unaligned = [name for name, num_bytes in recipe.row_bytes if num_bytes * begin % ALIGN_BYTES]
+            unaligned = [
+                name for name, num_bytes in recipe.row_bytes if num_bytes * begin % ALIGN_BYTES
+            ]
             if self.copies is None:  # the values are there, and a copy costs the caller no time
                 fields |= {name: aligned_copy(fields[name]) for name in unaligned}
                 unaligned = []
-            batch = Batch(fields, output, records=self.records[rows], valid=valid, epoch=epoch, step=step, spec=spec)
-            num_records = count if all_valid else int(np.count_nonzero(valid))
-            pieces.append(Piece(batch, (num_records, count * row_bytes), later(self.position, step + 1), unaligned))
+            batch = Batch(
+                fields,
+                output,
+                records=self.records[rows],
+                valid=valid,
+                epoch=epoch,
+                step=step,
+                spec=spec,
+            )
+            if all_valid:
+                num_records = count
+            else:
+                num_records = int(np.count_nonzero(valid))
+            pieces.append(
+                Piece(
+                    batch,
+                    (num_records, count * row_bytes),
+                    later(self.position, step + 1),
+                    unaligned,
+                )
+            )
         return pieces
 
     def run(self) -> Step:
@@ -230,27 +272,48 @@ class Step:
 
     def _step(self, position: Position, attempts: Mapping[int, int] | None = None) -> Step:
         """Return one step, not done yet, that shares everything with this one."""
-        return Step(self.recipe, self._ring, self._counters, position, damage=self._damage, attempts=attempts)
+        return Step(
+            self.recipe,
+            self._ring,
+            self._counters,
+            position,
+            damage=self._damage,
+            attempts=attempts,
+        )
 
     def prepare(self) -> None:
         """Find out the records and take memory for them."""
         self.recipe.source.check_open()
         self._stretch = self._stretch or Stretch(self.recipe, self.position, self.num_steps)
         self._first, end = self._stretch.rows(self.position.step, self.num_steps)
-        self.records, self.valid = self._stretch.records[self._first : end], self._stretch.valid[self._first : end]
+        self.records, self.valid = (
+            self._stretch.records[self._first : end],
+            self._stretch.valid[self._first : end],
+        )
         if self._damage is not None:
             # Copies: mending writes to them, and those of the stretch belong to other steps, too.
-            self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
+            self._planned_records, self.records, self.valid = (
+                self.records,
+                self.records.copy(),
+                self.valid.copy(),
+            )
         recipe, num_rows, num_uploads = self.recipe, self.records.size, None
         slot_bytes, self._room_bytes, self._end = recipe.slot_bytes, 0, 0
         if recipe.on_card:
             shares = self._stretch.shares(self._first, self._first + num_rows)
             # Rows of damaged records get others, which may lie anywhere.
-            streams = [] if self._damage is None else self._suspect_rows(self._damage, 0, num_rows)
-            self.card = find_rows(recipe.routes, shares, num_rows, np.array(streams, np.int64), recipe.device)
+            if self._damage is None:
+                streams = []
+            else:
+                streams = self._suspect_rows(self._damage, 0, num_rows)
+            self.card = find_rows(
+                recipe.routes, shares, num_rows, np.array(streams, np.int64), recipe.device
+            )
             num_uploads = self.card.uploads.size
             slot_bytes = recipe.end(num_rows, num_uploads)
-        if recipe.device != "cpu":  # with room behind the arrays, for what goes to the GPU in the same upload
+        if (
+            recipe.device != "cpu"
+        ):  # with room behind the arrays, for what goes to the GPU in the same upload
             self._end = recipe.end(num_rows, num_uploads)
             self._room_bytes = self._ring.parameters.num_bytes(num_rows)
             slot_bytes += self._ring.values.num_bytes(num_rows) + self._room_bytes
@@ -260,7 +323,10 @@ class Step:
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""
         begins = self.recipe.begins(self.records.size)
-        blocks = [self._slot.array(begins[name], UINT8, (array.nbytes,)) for name, array in self.arrays.items()]
+        blocks = [
+            self._slot.array(begins[name], UINT8, (array.nbytes,))
+            for name, array in self.arrays.items()
+        ]
         self.copies = self._ready_stretch.copies(queue, self.position.step, self.num_steps, blocks)
         return self.copies is not None
 
@@ -298,7 +364,8 @@ class Step:
         if partners is not None:
             begin, end = (
                 # Partners of its first row may stand before it: a part begins where they do.
-                row + (0 < row < self.records.size and min(0, int(partners[self._first + row].min())))
+                row
+                + (0 < row < self.records.size and min(0, int(partners[self._first + row].min())))
                 for row in (begin, end)
             )
         return begin, end
@@ -315,12 +382,17 @@ class Step:
             shares, draws = stretch.shares(first, after), stretch.draws(first, after)
             fields = self._read(part, begin, end, shares, watch)
             begin_s = time.perf_counter()
-            partners = None if stretch.partners is None else stretch.partners[first:after]
+            if stretch.partners is None:
+                partners = None
+            else:
+                partners = stretch.partners[first:after]
             self._run(part, begin, end, fields, draws, partners, watch)
             self.ops_s += time.perf_counter() - begin_s
         if watch.spans:
             place = self.position
-            self._counters.trace_watch(watch, epoch=place.epoch, step=place.step, num_steps=self.num_steps)
+            self._counters.trace_watch(
+                watch, epoch=place.epoch, step=place.step, num_steps=self.num_steps
+            )
 
     # Damaged records
 
@@ -351,9 +423,16 @@ class Step:
     def refused_rows(self) -> list[int]:
         """Return the rows whose records an executor of whole batches refused before."""
         damage = self._damage
-        if damage is None or self.is_failed or not damage.refusals or damage.refusals.isdisjoint(self.records.tolist()):
+        if (
+            damage is None
+            or self.is_failed
+            or not damage.refusals
+            or damage.refusals.isdisjoint(self.records.tolist())
+        ):
             return []
-        return [row for row, record in enumerate(self.records.tolist()) if record in damage.refusals]
+        return [
+            row for row, record in enumerate(self.records.tolist()) if record in damage.refusals
+        ]
 
     def _suspect_rows(self, damage: Damage, begin: int, end: int) -> list[int]:
         """Return the rows of a part to try by themselves first: those that failed before, here or in another step."""
@@ -362,7 +441,11 @@ class Step:
         records = self.records[begin:end].tolist()
         if not self.attempts and damage.suspects.isdisjoint(records):
             return []
-        return [row for row, record in enumerate(records, begin) if row in self.attempts or record in damage.suspects]
+        return [
+            row
+            for row, record in enumerate(records, begin)
+            if row in self.attempts or record in damage.suspects
+        ]
 
     def _mend(
         self,
@@ -390,7 +473,9 @@ class Step:
             bad = self._find_bad_rows(part, begin, end, error)
             if not bad:
                 # Each row is sound by itself: the fault is not that of one record, too little memory for all say.
-                raise self.record_error(error, begin) if isinstance(error, RowError) else error
+                if isinstance(error, RowError):
+                    raise self.record_error(error, begin)
+                raise error
             for row, row_error in bad:
                 self._note(damage, row, row_error)
                 self._replace(damage, row)
@@ -416,12 +501,16 @@ class Step:
             raise CardRowError
         planned_record, attempt = int(self._planned_records[row]), self.attempts[row] - 1
         # By the record that the plan has there, not by the last attempt: all runs and shards agree then.
-        number = np.array([damage.substitute(planned_record, self.position.epoch, attempt)], np.int64)
+        number = np.array(
+            [damage.substitute(planned_record, self.position.epoch, attempt)], np.int64
+        )
         (self.records[row],) = self.recipe.numbered(number, self.position.epoch)
         if damage.skips:
             self.valid[row] = False
 
-    def _find_bad_rows(self, part: int, begin: int, end: int, error: RowError | RecordError) -> list[tuple[int, Any]]:
+    def _find_bad_rows(
+        self, part: int, begin: int, end: int, error: RowError | RecordError
+    ) -> list[tuple[int, Any]]:
         """Return the rows that cannot be used by themselves, each with its error; ``error`` is that of all together."""
         bad: list[tuple[int, Any]] = []
         ranges = [(begin, end, error)]
@@ -430,21 +519,33 @@ class Step:
             if end - begin == 1:
                 bad.append((begin, error))
                 continue
-            middle = begin + error.row if isinstance(error, RowError) else end  # the row that it names is tried alone
-            if begin <= middle < end and (row_error := self._try_rows(part, middle, middle + 1)) is not None:
+            # the row that it names is tried alone
+            if isinstance(error, RowError):
+                middle = begin + error.row
+            else:
+                middle = end
+            if (
+                begin <= middle < end
+                and (row_error := self._try_rows(part, middle, middle + 1)) is not None
+            ):
                 bad.append((middle, row_error))
                 pieces = [(begin, middle), (middle + 1, end)]
             else:
                 pieces = [(begin, (begin + end) // 2), ((begin + end) // 2, end)]
             for first, after in pieces:
-                if first < after and (range_error := self._try_rows(part, first, after)) is not None:
+                if (
+                    first < after
+                    and (range_error := self._try_rows(part, first, after)) is not None
+                ):
                     ranges.append((first, after, range_error))
         return sorted(bad, key=lambda entry: entry[0])
 
     def _try_rows(self, part: int, begin: int, end: int) -> RowError | RecordError | None:
         """Do some rows of a part, with the records that stand in them now; returns their error."""
         partners = self._ready_stretch.partners
-        if partners is not None:  # a row by itself is tried without its partner, which has an error of its own
+        if (
+            partners is not None
+        ):  # a row by itself is tried without its partner, which has an error of its own
             is_part = (begin, end) == self._bounds(part)
             partners = partners[self._first + begin : self._first + end] * is_part
         stretch = Stretch.of(self.recipe, self.position, self.records[begin:end], partners)
@@ -452,17 +553,29 @@ class Step:
             self._make(part, begin, end, stretch, 0)
         except (RowError, RecordError) as error:
             if not is_damage(error):
-                raise self.record_error(error, begin) if isinstance(error, RowError) else error from None
+                raise (
+                    self.record_error(error, begin) if isinstance(error, RowError) else error
+                ) from None
             return error
         return None
 
-    def _note(self, damage: Damage, row: int, error: RowError | RecordError, *, by_executor: bool = False) -> None:
+    def _note(
+        self, damage: Damage, row: int, error: RowError | RecordError, *, by_executor: bool = False
+    ) -> None:
         step = self.position.step
         while self.num_steps > 1 and row >= self._ready_stretch.rows(step)[1] - self._first:
             step += 1
-        damage.note(int(self.records[row]), error, epoch=self.position.epoch, step=step, by_executor=by_executor)
+        damage.note(
+            int(self.records[row]),
+            error,
+            epoch=self.position.epoch,
+            step=step,
+            by_executor=by_executor,
+        )
 
-    def _read(self, part: int, begin: int, end: int, shares: list[Share], watch: Watch) -> dict[str, Any]:
+    def _read(
+        self, part: int, begin: int, end: int, shares: list[Share], watch: Watch
+    ) -> dict[str, Any]:
         """Put the fields that stay as they are in their places, and return those that the ops are run on here."""
         fields: dict[str, Any] = {}
         for route in self.recipe.routes:
@@ -478,7 +591,13 @@ class Step:
         return fields
 
     def _read_missing(
-        self, route: Route, uploads: NDArray[np.int64], part: int, begin: int, end: int, watch: Watch
+        self,
+        route: Route,
+        uploads: NDArray[np.int64],
+        part: int,
+        begin: int,
+        end: int,
+        watch: Watch,
     ) -> None:
         """Read the rows of a part that do not lie on the GPU, to where they stand among all that do not."""
         first, after = np.searchsorted(uploads, [begin, end]).tolist()
@@ -504,7 +623,9 @@ class Step:
         if route.direct is not None:
             raw = _as_raw(self.arrays[route.direct][begin:end], record_bytes)
         else:
-            raw = _scratch(route.group, (end - begin) * record_bytes).reshape(end - begin, record_bytes)
+            raw = _scratch(route.group, (end - begin) * record_bytes).reshape(
+                end - begin, record_bytes
+            )
         fill(shares, route.group, layout, raw)
         watch.count("read.bytes", raw.nbytes)
         if route.to_slot.parts or route.to_ops.parts:
@@ -512,14 +633,22 @@ class Step:
             watch.count("decode_raw.bytes", raw.nbytes)
         if route.to_slot.parts:
             names = [part.field.name for part in route.to_slot.parts]
-            rawdecode.decode_into(raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names})
-        return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
+            rawdecode.decode_into(
+                raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names}
+            )
+        if route.to_ops.parts:
+            return rawdecode.decode(np, raw, route.to_ops)
+        return {}
 
-    def _read_varying(self, route: Route, shares: list[Share], part: int, begin: int, end: int) -> dict[str, Any]:
+    def _read_varying(
+        self, route: Route, shares: list[Share], part: int, begin: int, end: int
+    ) -> dict[str, Any]:
         recipe, fields, memory = self.recipe, {}, None
         if recipe.device != "cpu":
             # Values of several parts are copied when all are there.
-            goes_up = self.num_parts == 1 and all(field.text or recipe.goes_up(field) for field in route.spec)
+            goes_up = self.num_parts == 1 and all(
+                field.text or recipe.goes_up(field) for field in route.spec
+            )
             memory = partial(self._beside_arrays if goes_up else self._payload, part)
         with lending(partial(self._payload, part)):
             read = values(shares, route.group, route.spec, end - begin, memory=memory)
@@ -554,22 +683,29 @@ class Step:
         if draws is None or recipe.labels is not None:
             watch.enter("draw")
             field_values = {
-                name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from
+                name: fields[name] if name in fields else self._varying[name][part]
+                for name in self._drawn_from
             }
             words = recipe, self.position.epoch, self.records[begin:end], field_values, partners
-            draws = draw(graph, *words) if draws is None else draws
+            if draws is None:
+                draws = draw(graph, *words)
             if recipe.labels is not None:
                 self._draws_of_images[part] = draw(graph.without_regions, *words)
         host = recipe.host
         if recipe.rest.ops:
-            self._draws[part] = [op_draw for place, op_draw in enumerate(draws) if place not in recipe.on_host]
+            self._draws[part] = [
+                op_draw for place, op_draw in enumerate(draws) if place not in recipe.on_host
+            ]
             draws = [draws[place] for place in recipe.on_host]
         if recipe.executor is None:
             return
         watch.enter("ops")
         out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
         names = (host.results - out.keys()).intersection((*recipe.names, *recipe.rest.touched))
-        packing = None if recipe.device == "cpu" else self._packing(part, end - begin)
+        if recipe.device == "cpu":
+            packing = None
+        else:
+            packing = self._packing(part, end - begin)
         results = recipe.executor.run(fields, draws, out, names, packing)
         watch.count(f"{watch.stage}.bytes", sum(array.nbytes for array in out.values()))
         for name in names:
@@ -588,7 +724,11 @@ class Step:
     def _drawn_from(self) -> list[str]:
         """The fields whose values must be looked at before anything is drawn: their sizes vary, or draws need them."""
         graph = self.recipe.graph
-        return [name for name in graph.touched if not graph.spec_in[name].uniform or name in graph.fields_to_draw]
+        return [
+            name
+            for name in graph.touched
+            if not graph.spec_in[name].uniform or name in graph.fields_to_draw
+        ]
 
     def _keep(self, part: int, name: str, value: Any) -> None:
         # `setdefault` is one step of the interpreter: threads of several parts get the same list without a lock.
@@ -647,7 +787,10 @@ class Step:
         names = [name for name in self.arrays if name not in spec or not spec[name].host_only]
         if not names:
             return {}
-        num_uploads = None if self.card is None else self.card.uploads.size
+        if self.card is None:
+            num_uploads = None
+        else:
+            num_uploads = self.card.uploads.size
         begins = recipe.begins(self.records.size, num_uploads)
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
         memory = bundle.upload(self._slot.array(0, UINT8, (end,)))
@@ -663,7 +806,9 @@ class Step:
         if num_bytes:
             self._ring.parameters.note(num_bytes, self.records.size)
 
-    def read_on_device(self, reader: DirectReader, route: Route, layout: Layout, empty: Callable[[int], Any]) -> Any:
+    def read_on_device(
+        self, reader: DirectReader, route: Route, layout: Layout, empty: Callable[[int], Any]
+    ) -> Any:
         """Return the raw records of a route, uint8 ``[n, record_bytes]`` on a GPU, read straight from their files.
 
         Args:
@@ -714,19 +859,33 @@ class Step:
             return None
         parts = [draws for draws in self._draws_of_images if draws]
         result: dict[str, Draw] = {}
-        for place, (op, stream) in enumerate(zip(recipe.graph.ops, recipe.graph.streams, strict=True)):
+        for place, (op, stream) in enumerate(
+            zip(recipe.graph.ops, recipe.graph.streams, strict=True)
+        ):
             if op.leader is op:
                 draw_parts = [draws[place] for draws in parts]
-                names = [name for name in (draw_parts[0] if parts else ()) if name not in (HEADS, PARTNER)]
-                draw_rows = {name: np.concatenate([part[name] for part in draw_parts])[rows] for name in names}
-                result |= {recipe.labels[stream]: draw_rows} if draw_rows else {}
+                names = [
+                    name
+                    for name in (draw_parts[0] if parts else ())
+                    if name not in (HEADS, PARTNER)
+                ]
+                draw_rows = {
+                    name: np.concatenate([part[name] for part in draw_parts])[rows]
+                    for name in names
+                }
+                if draw_rows:
+                    result |= {recipe.labels[stream]: draw_rows}
+                else:
+                    result |= {}
         return result
 
     @property
     def partners(self) -> NDArray[np.int32] | None:
         """How many rows further the partners of each row are, int32 ``[n, ...]``; None where no op mixes records."""
         partners, first = self._ready_stretch.partners, self._first
-        return None if partners is None else partners[first : first + self.records.size]
+        if partners is None:
+            return None
+        return partners[first : first + self.records.size]
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps that its batch has."""
@@ -751,9 +910,13 @@ class _Packing:
         num_rows: how many values there may be.
     """
 
-    def __init__(self, behind: Callable[[int], tuple[Bytes, int] | None], memory: Memory, num_rows: int) -> None:
+    def __init__(
+        self, behind: Callable[[int], tuple[Bytes, int] | None], memory: Memory, num_rows: int
+    ) -> None:
         self._behind, self._memory, self._num_rows = behind, memory, num_rows
-        self._places: dict[int, tuple[Bytes, int, int]] = {}  # of arrays, by their address: piece, first byte, bytes
+        self._places: dict[
+            int, tuple[Bytes, int, int]
+        ] = {}  # of arrays, by their address: piece, first byte, bytes
         self._piece: Bytes = np.empty(0, np.uint8)
         self._end = 0  # of what is in use there
 
@@ -775,7 +938,10 @@ class _Packing:
     def pack(self, values: Values) -> Values:
         """Return values in such memory; those that were made there are not copied."""
         if isinstance(values, list):
-            arrays, places = zip(*map(self._in_place, values), strict=True) if values else ((), ())
+            if values:
+                arrays, places = zip(*map(self._in_place, values), strict=True)
+            else:
+                arrays, places = ((), ())
             return ArrayPack(arrays, places)
         if isinstance(values, Ragged):
             return values.with_payload(self._copy(values.flat))
@@ -784,7 +950,9 @@ class _Packing:
     def join(self, parts: list[Any]) -> list[Values]:
         """Return the values of several parts as one, copied to such memory; lists of arrays as they are."""
         ragged = [values for values in parts if isinstance(values, Ragged)]
-        arrays = [values.flat for values in ragged] or [values for values in parts if isinstance(values, np.ndarray)]
+        arrays = [values.flat for values in ragged] or [
+            values for values in parts if isinstance(values, np.ndarray)
+        ]
         if not arrays or len(arrays) < len(parts):
             return parts
         copy = self((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
@@ -818,7 +986,10 @@ class ArrayPack(list[Array]):
     def __init__(self, arrays: Iterable[Array], places: Iterable[tuple[Bytes, int]]) -> None:
         super().__init__(arrays)
         entries = list(places)
-        self._pieces, self._begins = [piece for piece, _ in entries], [begin for _, begin in entries]
+        self._pieces, self._begins = (
+            [piece for piece, _ in entries],
+            [begin for _, begin in entries],
+        )
 
     @classmethod
     def concatenate(cls, parts: list[ArrayPack]) -> ArrayPack:
@@ -868,7 +1039,9 @@ def _join_parts(parts: list[Values | None]) -> Values:
     packs = [part for part in present if isinstance(part, ArrayPack)]
     if len(packs) == len(present):
         return ArrayPack.concatenate(packs)
-    return concatenate(ragged) if len(ragged) == len(present) else [value for part in present for value in part]
+    if len(ragged) == len(present):
+        return concatenate(ragged)
+    return [value for part in present for value in part]
 
 
 _local = threading.local()

@@ -67,11 +67,15 @@ class Tray(Generic[Item]):
 
     def check(self) -> None:
         """Raise the error of a thread that broke down, or ``ClosedError`` if the threads were stopped."""
-        is_stopped = self.is_stopped  # before the error, which `stop` sets first: so it is not taken for a close()
+        is_stopped = (
+            self.is_stopped
+        )  # before the error, which `stop` sets first: so it is not taken for a close()
         if self._error is not None:
             raise raisable(self._error)
         if is_stopped:
-            raise ClosedError("the loader was closed", cause="close() was called", remedy="make a new one")
+            raise ClosedError(
+                "the loader was closed", cause="close() was called", remedy="make a new one"
+            )
 
     def __len__(self) -> int:
         """How many things lie on it."""
@@ -103,4 +107,6 @@ class Tray(Generic[Item]):
 
 def raisable(error: BaseException) -> BaseException:
     """Return an error as it may leave ``next``, in which StopIteration would end the epoch; see `device.failure`."""
-    return of_function(error) if isinstance(error, StopIteration) else devices.failure(error)
+    if isinstance(error, StopIteration):
+        return of_function(error)
+    return devices.failure(error)

@@ -75,9 +75,14 @@ class Workers:
     ) -> None:
         look = look or (lambda: setting)
         has_waiter = queue is not None
-        self._board = board = _Board(make, num_steps, setting, look, counters, on_end, queue or Calls(), has_waiter)
+        self._board = board = _Board(
+            make, num_steps, setting, look, counters, on_end, queue or Calls(), has_waiter
+        )
         self._horizon, self._queue, board.hands_out = board.num_ahead, queue, hands_out
-        self._counters = counters if hands_out else None
+        if hands_out:
+            self._counters = counters
+        else:
+            self._counters = None
         # Before the threads start: if an exception of a signal handler comes right behind that, this object is dropped,
         # and the reference ends the threads.
         # The board holds the reference, not this object: a weak reference that goes with its object calls nothing.
@@ -146,7 +151,9 @@ class Workers:
         self._board.stop()
         threads.join(self._threads)
         previous: list[threads.Thread] = []
-        while (later := self._board.later) is not previous:  # a worker that starts others replaces it before it ends
+        while (
+            later := self._board.later
+        ) is not previous:  # a worker that starts others replaces it before it ends
             threads.join(later)
             previous = later
 
@@ -160,7 +167,9 @@ class Calls:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[object] = SimpleQueue()
-        self._waits: deque[float] = deque()  # seconds; an operation on it is one step of the interpreter
+        self._waits: deque[float] = (
+            deque()
+        )  # seconds; an operation on it is one step of the interpreter
         self.end = self._calls.put
 
     def serve(self) -> int:
@@ -218,10 +227,16 @@ class _Board:
         self._look, self._setting, self._has_waiter = look, setting, has_waiter
         self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
         # Threads that have not ended; those of them that should go on, and those that should end and have not seen it.
-        self._num_alive, self._num_staying, self._num_surplus = self.num_threads, self.num_threads, 0
+        self._num_alive, self._num_staying, self._num_surplus = (
+            self.num_threads,
+            self.num_threads,
+            0,
+        )
         self.calls = calls
         self.owner_ref: object = None
-        self._lock = threading.Lock()  # taken by workers alone, where no signal handler runs that could leave it locked
+        self._lock = (
+            threading.Lock()
+        )  # taken by workers alone, where no signal handler runs that could leave it locked
         self._step: Step | None = None  # the latest that was begun and of which parts are left,
         self._number = self._part = 0  # its number, and which part is the next
         self._next = self._allowed = 0
@@ -285,7 +300,12 @@ class _Board:
                 new_threads += threads.start(1, _serve, self, stop=self.stop)
         except (GpuloadError, MemoryError) as error:  # the threads that there are do the work
             if not threads.is_ending():
-                log.warning("%d of %d threads more were started; cause: %s", len(new_threads), num_new, error)
+                log.warning(
+                    "%d of %d threads more were started; cause: %s",
+                    len(new_threads),
+                    num_new,
+                    error,
+                )
         num_failures = num_new - len(new_threads)
         with self._lock:
             self._num_alive -= num_failures
@@ -312,11 +332,16 @@ class _Board:
                 if step.copies is not None:
                     times = dict(zip(TIMES, step.copies.times(), strict=True))
                     self._count_times(step, times, amounts)
-                    amounts["wait_s"] += step.copies.wait_s if self.hands_out else 0.0
+                    if self.hands_out:
+                        amounts["wait_s"] += step.copies.wait_s
+                    else:
+                        amounts["wait_s"] += 0.0
                     self._trace_copies(step, step.copies)
         self._counters.add(**amounts)
 
-    def _count_times(self, step: Step, times: Mapping[str, float], amounts: dict[str, float]) -> None:
+    def _count_times(
+        self, step: Step, times: Mapping[str, float], amounts: dict[str, float]
+    ) -> None:
         """Add the times of threads of the core, and bytes, to those of stages.
 
         Where ops are done while records are read, waiting for storage is reading, and the rest is ops.
@@ -331,7 +356,10 @@ class _Board:
         self._sampled_s += times["sampled"]
         self._waited_s += sum(waits.values())
         # The share of all samples so far: most groups of steps have none.
-        share = min(1.0, self._waited_s / self._sampled_s) if self._sampled_s else 0.0
+        if self._sampled_s:
+            share = min(1.0, self._waited_s / self._sampled_s)
+        else:
+            share = 0.0
         amounts["read.seconds"] += share * times["seconds"]
         amounts["ops.seconds"] += (1 - share) * times["seconds"]
         amounts["read.sampled"] += sum(waits.values())
@@ -345,8 +373,13 @@ class _Board:
         trace, first = None if self._counters is None else self._counters.trace, step.position
         if trace is not None:
             for place, begin_s, end_s, thread in copies.spans():
-                name = "ops" if step.recipe.graph.ops else "read"
-                trace.add(name, begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread)
+                if step.recipe.graph.ops:
+                    name = "ops"
+                else:
+                    name = "read"
+                trace.add(
+                    name, begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread
+                )
 
     def end(self) -> None:
         """Be the end of a worker."""

@@ -41,9 +41,15 @@ from gpuload.progress import Progress
 from gpuload.spec import INSTANCES, NUMBERS, is_whole
 
 MAX_TEXT = 200  # characters of a value beside a picture
-TITLE_SCALE, LEAST_TITLE = 2, 120  # of letters above columns, in a picture, and pixels that they may take
+TITLE_SCALE, LEAST_TITLE = (
+    2,
+    120,
+)  # of letters above columns, in a picture, and pixels that they may take
 TEXT_WIDTH = 320  # pixels of a cell without pictures, in a picture
-MOST_WEIGHTS, LEAST_CLASSES = 4, 8  # a vector with no more numbers other than 0 is shown as these, if it is so long
+MOST_WEIGHTS, LEAST_CLASSES = (
+    4,
+    8,
+)  # a vector with no more numbers other than 0 is shown as these, if it is so long
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,13 @@ class Cell:
         parts = []
         for name, pixels, note in self.pictures:
             caption = markup.escape(f"{name}: {note}")
-            parts.append(f"<figure>{markup.image(pixels, name)}<figcaption>{caption}</figcaption></figure>")
-        texts, draws = ("".join(f"{markup.escape(line)}<br>" for line in lines) for lines in (self.texts, self.draws))
+            parts.append(
+                f"<figure>{markup.image(pixels, name)}<figcaption>{caption}</figcaption></figure>"
+            )
+        texts, draws = (
+            "".join(f"{markup.escape(line)}<br>" for line in lines)
+            for lines in (self.texts, self.draws)
+        )
         return f'{"".join(parts)}<div>{texts}</div><div class="notes">{draws}</div>'
 
     def to_pixels(self) -> Pixels:
@@ -77,7 +88,13 @@ class Cell:
         ]
         picture = wrap(figures) if figures else empty()
         lines = (*self.texts, *self.draws)
-        return grid([[picture], [text_pixels(lines, max(picture.shape[1], TEXT_WIDTH if not figures else 0))]], gap=2)
+        return grid(
+            [
+                [picture],
+                [text_pixels(lines, max(picture.shape[1], TEXT_WIDTH if not figures else 0))],
+            ],
+            gap=2,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +121,10 @@ class Preview:
             FileError: the file cannot be written; one of this name stays as it was.
         """
         suffix = check_page_name(path)
-        content = self.to_html().encode() if suffix == ".html" else png(self.to_pixels())
+        if suffix == ".html":
+            content = self.to_html().encode()
+        else:
+            content = png(self.to_pixels())
         write_file(path, content)
 
     def __repr__(self) -> str:
@@ -135,10 +155,14 @@ class Preview:
             (str(record), *(cell.to_html() for cell in row))
             for record, row in zip(self.records, self.rows, strict=True)
         ]
-        return markup.block(markup.numbered_list(self.ops), markup.table(("record", *self.titles), rows))
+        return markup.block(
+            markup.numbered_list(self.ops), markup.table(("record", *self.titles), rows)
+        )
 
 
-def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iterable[int] = 2) -> Preview:
+def preview(
+    loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iterable[int] = 2
+) -> Preview:
     """Return records of a loader before and behind its ops, to be looked at.
 
     The array executor makes them on the CPU; the pixels of every other executor are equal, to the tolerance of the op.
@@ -193,10 +217,23 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
         columns = [[cell(raw, step, 0, "") for step in raw.steps_of(numbers)]]
         for epoch in epoch_numbers:
             steps = changed.steps_of(numbers, epoch)
-            partners = [_partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else "" for step in steps]
-            columns.append([cell(changed, step, epoch, text) for step, text in zip(steps, partners, strict=True)])
-    titles = ("as stored", *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers))
-    return Preview(titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops)))
+            partners = [
+                _partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else ""
+                for step in steps
+            ]
+            columns.append(
+                [
+                    cell(changed, step, epoch, text)
+                    for step, text in zip(steps, partners, strict=True)
+                ]
+            )
+    titles = (
+        "as stored",
+        *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers),
+    )
+    return Preview(
+        titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops))
+    )
 
 
 def check_page_name(path: str | os.PathLike[str]) -> str:
@@ -240,7 +277,11 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 def _numbers(value: object, name: str, length: int | None) -> list[int]:
     """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is the number of records there are."""
-    if isinstance(value, (list, tuple, range, np.ndarray)) and len(value) and all(map(is_whole, value)):
+    if (
+        isinstance(value, (list, tuple, range, np.ndarray))
+        and len(value)
+        and all(map(is_whole, value))
+    ):
         return [int(number) for number in value]
     count = check_count(name, value)  # type: ignore[arg-type]  # check_count refuses all but numbers
     return list(range(count if length is None else min(count, length)))
@@ -249,14 +290,18 @@ def _numbers(value: object, name: str, length: int | None) -> list[int]:
 def _decode_files(loader: Loader) -> Loader:
     """Return the loader with an op behind its own that decodes the fields of image files."""
     files = [Decode(on=field.name) for field in loader.spec_out if field.encoded]
-    return loader.replace(ops=[*loader.ops, *files]) if files else loader
+    if files:
+        return loader.replace(ops=[*loader.ops, *files])
+    return loader
 
 
 def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
     """Return a line about the partners of the record at a step of an epoch, as ``order.Groups`` has them."""
     steps = [step ^ number for number in range(1, group) if step ^ number < len(raw)]
     numbers = [str(raw.batch_at(partner, epoch).records[0]) for partner in steps]
-    return f"partner: record{'s' * (len(numbers) > 1)} {', '.join(numbers)}" if numbers else "no partner"
+    if numbers:
+        return f"partner: record{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+    return "no partner"
 
 
 def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
@@ -266,13 +311,19 @@ def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     pictures, texts = [], []
     for field in spec:
         value = values[field.name]
-        has_pixels = 0 not in value.shape[field.kind == INSTANCES :]  # there may be no masks of objects
+        has_pixels = (
+            0 not in value.shape[field.kind == INSTANCES :]
+        )  # there may be no masks of objects
         if has_pixels and value.dtype.kind in NUMBERS and image_axes(value, field):
-            pictures.append((field.name, *image_pixels(spec, values, field, normalized.get(field.name))))
+            pictures.append(
+                (field.name, *image_pixels(spec, values, field, normalized.get(field.name)))
+            )
         else:
             texts.append(f"{field.name}: {_text(values[field.name])[:MAX_TEXT]}")
     draws = [
-        f"{label}: {', '.join(f'{name} {_numbers_text(rows[0])}' for name, rows in draw.items())}"[:MAX_TEXT]
+        f"{label}: {', '.join(f'{name} {_numbers_text(rows[0])}' for name, rows in draw.items())}"[
+            :MAX_TEXT
+        ]
         for label, draw in batch.drawn.items()
     ]
     return Cell(tuple(pictures), tuple(texts), (*([note] if note else []), *draws))
@@ -297,8 +348,12 @@ def _text(value: NDArray[Any]) -> str:
         if 0 < places.size <= MOST_WEIGHTS:
             weights = ", ".join(f"{value[place]:.4g} of {place}" for place in places.tolist())
             return f"{weights} ({value.size} classes)"
-    return str(value[()]) if value.ndim == 0 else _numbers_text(value)
+    if value.ndim == 0:
+        return str(value[()])
+    return _numbers_text(value)
 
 
 def _numbers_text(value: NDArray[Any]) -> str:
-    return " ".join(np.array2string(np.asarray(value), precision=4, separator=", ", threshold=40).split())
+    return " ".join(
+        np.array2string(np.asarray(value), precision=4, separator=", ", threshold=40).split()
+    )

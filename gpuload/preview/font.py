@@ -27,7 +27,9 @@ TABLE = (
 
 def draw_line(text: str, scale: int = 1) -> NDArray[np.bool_]:
     """Return where a line of text has ink, bool ``[HEIGHT * scale, WIDTH * scale * len(text)]``."""
-    codes = np.array([ord(letter) if FIRST <= ord(letter) <= LAST else ord("?") for letter in text], np.int64)
+    codes = np.array(
+        [ord(letter) if FIRST <= ord(letter) <= LAST else ord("?") for letter in text], np.int64
+    )
     columns = np.frombuffer(bytes.fromhex(TABLE), np.uint8).reshape(-1, 5, 1)
     bits = np.unpackbits(columns, axis=2, bitorder="little")  # [character, column, row]
     ink = np.zeros((len(codes), WIDTH, HEIGHT), np.bool_)

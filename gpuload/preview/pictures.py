@@ -36,9 +36,15 @@ def image_pixels(
     value = np.asarray(values[field.name])
     axes = image_axes(value, field)
     if field.kind == INSTANCES:
-        image, note = object_labels(value), f"{len(value)} masks, {' x '.join(map(str, value.shape[1:]))}"
+        image, note = (
+            object_labels(value),
+            f"{len(value)} masks, {' x '.join(map(str, value.shape[1:]))}",
+        )
     else:
-        image, note = middle_plane(value, axes), f"{value.dtype} {' x '.join(map(str, value.shape))}"
+        image, note = (
+            middle_plane(value, axes),
+            f"{value.dtype} {' x '.join(map(str, value.shape))}",
+        )
     if axes.startswith("D"):
         note += f", slice {middle_slice(len(value))}"
     step = max(1, -(-max(image.shape[:2]) // LARGEST_SIDE))
@@ -70,11 +76,17 @@ def _draw_annotations(
         sizes = np.broadcast_to(np.array(size, np.int32), (len(numbers), 2))
         if field.holds_boxes:
             labels = _labels_of_boxes(spec, values, field.name, len(numbers))
-            for corners, label in zip(boxes.to_corners(numbers, field.kind, sizes) * scale, labels, strict=True):
+            for corners, label in zip(
+                boxes.to_corners(numbers, field.kind, sizes) * scale, labels, strict=True
+            ):
                 _draw_box(pixels, corners, label)
         else:
             for x, y in boxes.to_pixels(numbers, field.kind, sizes) * scale:
-                if np.isfinite([x, y]).all() and 0 <= x <= pixels.shape[1] and 0 <= y <= pixels.shape[0]:
+                if (
+                    np.isfinite([x, y]).all()
+                    and 0 <= x <= pixels.shape[1]
+                    and 0 <= y <= pixels.shape[0]
+                ):
                     _fill(pixels, x - 3, y - 3, x + 3, y + 3, INK)
                     _fill(pixels, x - 2, y - 2, x + 2, y + 2, POINT_COLOUR)
 
@@ -105,7 +117,9 @@ def _draw_box(pixels: Pixels, corners: NDArray[np.float64], label: str) -> None:
         place[:] = np.where(ink[: place.shape[0], : place.shape[1], None], PAPER, BOX_COLOUR)
 
 
-def _fill(pixels: Pixels, left: float, top: float, right: float, bottom: float, colour: Colour) -> None:
+def _fill(
+    pixels: Pixels, left: float, top: float, right: float, bottom: float, colour: Colour
+) -> None:
     x, y, end_x, end_y = (max(0, round(float(side))) for side in (left, top, right, bottom))
     pixels[y:end_y, x:end_x] = colour
 
@@ -114,11 +128,15 @@ def text_pixels(lines: Iterable[str], width: int, scale: int = 1) -> Pixels:
     """Return lines of text as a picture, each broken where it is wider than ``width`` pixels."""
     num_letters = max(width // (font.WIDTH * scale), 8)
     parts = [part for line in lines for part in textwrap.wrap(line, num_letters)]
-    return grid([[_ink(part, scale)] for part in parts], gap=0) if parts else empty()
+    if parts:
+        return grid([[_ink(part, scale)] for part in parts], gap=0)
+    return empty()
 
 
 def _ink(text: str, scale: int) -> Pixels:
-    return np.where(font.draw_line(text, scale)[..., None], np.array(INK, np.uint8), np.array(PAPER, np.uint8))
+    return np.where(
+        font.draw_line(text, scale)[..., None], np.array(INK, np.uint8), np.array(PAPER, np.uint8)
+    )
 
 
 def empty() -> Pixels:
@@ -130,7 +148,11 @@ def wrap(pictures: Sequence[Pixels]) -> Pixels:
     """Return pictures side by side, in as many lines as they need."""
     lines: list[list[Pixels]] = [[]]
     for picture in pictures:
-        if lines[-1] and sum(neighbour.shape[1] + GAP for neighbour in lines[-1]) + picture.shape[1] > LINE_WIDTH:
+        if (
+            lines[-1]
+            and sum(neighbour.shape[1] + GAP for neighbour in lines[-1]) + picture.shape[1]
+            > LINE_WIDTH
+        ):
             lines.append([])
         lines[-1].append(picture)
     return grid([[grid([line]) if line else empty()] for line in lines], gap=0)
@@ -139,7 +161,9 @@ def wrap(pictures: Sequence[Pixels]) -> Pixels:
 def grid(rows: Sequence[Sequence[Pixels]], gap: int = GAP) -> Pixels:
     """Return pictures in rows and columns, each at the upper left of its place, with a gap behind and below it."""
     heights = [max(picture.shape[0] for picture in row) + gap for row in rows]
-    widths = [max(picture.shape[1] for picture in column) + gap for column in zip(*rows, strict=True)]
+    widths = [
+        max(picture.shape[1] for picture in column) + gap for column in zip(*rows, strict=True)
+    ]
     result = np.full((sum(heights), sum(widths), 3), PAPER, np.uint8)
     for row, top in zip(rows, accumulate(heights, initial=0), strict=False):
         for picture, left in zip(row, accumulate(widths, initial=0), strict=False):

@@ -38,7 +38,15 @@ __all__ = [
 lazy.attach(
     __name__,
     {
-        "classification": ("cifar10", "deit", "resnet50", "resnet50_a1", "resnet50_a2", "resnet50_a3", "resnet50_v2"),
+        "classification": (
+            "cifar10",
+            "deit",
+            "resnet50",
+            "resnet50_a1",
+            "resnet50_a2",
+            "resnet50_a3",
+            "resnet50_v2",
+        ),
         "code": ("Ops",),
         "dense": ("lsj", "segmentation", "ssd", "ssdlite"),
         "views": ("dino", "mae", "simclr"),

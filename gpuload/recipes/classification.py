@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from gpuload import ops
 from gpuload.ops import Op
 from gpuload.recipes.code import Ops
-from gpuload.recipes.form import IMAGE, IMAGENET_FILL, IMAGENET_MEAN, IMAGENET_STD, LABEL, Form, Numbers
+from gpuload.recipes.form import (
+    IMAGE,
+    IMAGENET_FILL,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    LABEL,
+    Form,
+    Numbers,
+)
 
 CIFAR_MEAN, CIFAR_STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # those of Wide Residual Networks
 NUM_CLASSES = 1000  # of ImageNet
@@ -78,7 +86,10 @@ def resnet50(
     if not train:
         return form.evaluation(size, resize, "linear")
     steps: list[Op] = [ops.RandomResizedCrop(size, antialias=antialias), ops.RandomFlip()]
-    behind = [ops.Erasing(p=erasing)] if erasing else []
+    if erasing:
+        behind = [ops.Erasing(p=erasing)]
+    else:
+        behind = []
     labels = _Labels(form, label, num_classes, smoothing, mixup, cutmix)
     return labels.whole([*steps, *([policy] if policy else [])], behind, repeats)
 
@@ -335,7 +346,8 @@ def cifar10(
         return form.whole([])
     steps: list[Op] = [ops.RandomCrop(32, pad=4), ops.RandomFlip()]
     return form.whole(
-        [*steps, *([ops.AutoAugment("cifar10")] if policy else [])], [ops.Cutout(cutout)] if cutout else []
+        [*steps, *([ops.AutoAugment("cifar10")] if policy else [])],
+        [ops.Cutout(cutout)] if cutout else [],
     )
 
 
@@ -394,18 +406,33 @@ class _Labels:
             raise form.refuse("repeats", repeats, "a whole number of at least 1")
         if repeats == 1:
             return form.whole(steps, last, self._steps(self.label, form.image))
-        views, labels = (tuple(f"{name}_{n}" for n in range(repeats)) for name in (form.image, self.label))
-        mixes = [op for view, label in zip(views, labels, strict=True) for op in self._steps(label, view)]
+        views, labels = (
+            tuple(f"{name}_{n}" for n in range(repeats)) for name in (form.image, self.label)
+        )
+        mixes = [
+            op for view, label in zip(views, labels, strict=True) for op in self._steps(label, view)
+        ]
         copies = [ops.Copy(form.image, to=views), ops.Copy(self.label, to=labels)]
-        return Ops([*form.decode(), *copies, *form.on_views(views, steps, last), *mixes, *form.cast(views)])
+        return Ops(
+            [*form.decode(), *copies, *form.on_views(views, steps, last), *mixes, *form.cast(views)]
+        )
 
     def _steps(self, label: str, image: str) -> list[Op]:
         """Return the ops for the labels of a field, and those for labels and images together."""
         if self.num_classes is None:
             return []
-        on = None if (image, label) == (IMAGE, LABEL) else (image, label)
-        mixes: list[Op] = [ops.MixUp(self.mixup, on=on)] if self.mixup else []
-        mixes += [ops.CutMix(self.cutmix, on=on)] if self.cutmix else []
+        if (image, label) == (IMAGE, LABEL):
+            on = None
+        else:
+            on = (image, label)
+        if self.mixup:
+            mixes: list[Op] = [ops.MixUp(self.mixup, on=on)]
+        else:
+            mixes = []
+        if self.cutmix:
+            mixes += [ops.CutMix(self.cutmix, on=on)]
+        else:
+            mixes += []
         if len(mixes) > 1:
             mixes = [ops.OneOf([ops.MixUp(self.mixup), ops.CutMix(self.cutmix)], on=on)]
         return [ops.OneHot(self.num_classes, smoothing=self.smoothing, on=label), *mixes]

@@ -88,7 +88,9 @@ def ssdlite(
     """
     form = Form("ssdlite", images, image, mean, std, dtype, layout, antialias)
     resize = ops.Resize(size, size, antialias=antialias)
-    return _detection(form, [ops.RandomIoUCrop(), ops.RandomFlip()], [resize]) if train else form.whole([resize])
+    if train:
+        return _detection(form, [ops.RandomIoUCrop(), ops.RandomFlip()], [resize])
+    return form.whole([resize])
 
 
 def lsj(
@@ -123,9 +125,13 @@ def lsj(
     form = Form("lsj", images, image, mean, std, dtype, layout, antialias)
     if not train:
         # min_size and max_size of torchvision's GeneralizedRCNNTransform.
-        return form.whole([ops.Resize(shorter=800, longer=1333, antialias=antialias, rounding="down")])
+        return form.whole(
+            [ops.Resize(shorter=800, longer=1333, antialias=antialias, rounding="down")]
+        )
     crop = ops.RandomCrop(size, pad_if_needed=True, fill=CAFFE_MEAN)
-    return _detection(form, [ops.ScaleJitter(size, antialias=antialias), crop, ops.RandomFlip()], [])
+    return _detection(
+        form, [ops.ScaleJitter(size, antialias=antialias), crop, ops.RandomFlip()], []
+    )
 
 
 def segmentation(
@@ -167,7 +173,10 @@ def segmentation(
     """
     form = Form("segmentation", images, image, mean, std, dtype, layout, antialias)
     fields, by_field = (image, mask), {mask: "nearest"}
-    decode: dict[str, list[Op]] = {"encoded": [ops.Decode("LABELS", on=mask)], "CHW": [ops.Transpose("HWC", on=mask)]}
+    decode: dict[str, list[Op]] = {
+        "encoded": [ops.Decode("LABELS", on=mask)],
+        "CHW": [ops.Transpose("HWC", on=mask)],
+    }
     resize: dict[str, Any] = {"interpolation": by_field, "antialias": antialias, "on": fields}
     if train:
         steps: list[Op] = [
@@ -188,13 +197,24 @@ def _detection(form: Form, steps: list[Op], behind: list[Op]) -> Ops:
         steps: ops that cut images; boxes outside of the cut are dropped behind them.
         behind: ops behind that.
     """
-    return Ops([*form.decode(), *form.on_image(steps), ops.CleanBoxes(), *form.on_image(behind), *form.finish()])
+    return Ops(
+        [
+            *form.decode(),
+            *form.on_image(steps),
+            ops.CleanBoxes(),
+            *form.on_image(behind),
+            *form.finish(),
+        ]
+    )
 
 
 def _distort() -> list[Op]:
     """Return torchvision's ``RandomPhotometricDistort``: the contrast changes before or behind saturation and hue."""
     contrast = ops.Sometimes(0.5, [ops.Contrast(0.5, 1.5)])
-    rest = [ops.Sometimes(0.5, [ops.Saturation(0.5, 1.5)]), ops.Sometimes(0.5, [ops.Hue(-0.05, 0.05)])]
+    rest = [
+        ops.Sometimes(0.5, [ops.Saturation(0.5, 1.5)]),
+        ops.Sometimes(0.5, [ops.Hue(-0.05, 0.05)]),
+    ]
     return [
         ops.Sometimes(0.5, [ops.Brightness(0.875, 1.125)]),
         ops.OneOf([[contrast, *rest], [*rest, contrast]]),

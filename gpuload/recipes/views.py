@@ -179,7 +179,9 @@ def mae(
         return form.evaluation(size, int(size / (224 / 256)) if size <= 224 else size, "cubic")
     return form.whole(
         [
-            ops.RandomResizedCrop(size, scale=(0.2, 1.0), interpolation="cubic", antialias=antialias),
+            ops.RandomResizedCrop(
+                size, scale=(0.2, 1.0), interpolation="cubic", antialias=antialias
+            ),
             ops.RandomFlip(),
         ]
     )

@@ -41,7 +41,11 @@ def arrays(**fields: ArrayLike) -> ArraysSource:
             files.
     """
     if not fields:
-        raise SpecError("gl.arrays() without arrays", cause="a record needs a field", remedy="gl.arrays(image=images)")
+        raise SpecError(
+            "gl.arrays() without arrays",
+            cause="a record needs a field",
+            remedy="gl.arrays(image=images)",
+        )
     columns = {name: as_array(name, value, is_field=True) for name, value in fields.items()}
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -60,7 +64,8 @@ class ArraysSource(LeafSource):
 
     def __init__(self, fields: dict[str, Array]) -> None:
         self._leaves = tuple(
-            TextLeaf(name, array) if array.dtype.hasobject else ArrayLeaf(name, array) for name, array in fields.items()
+            TextLeaf(name, array) if array.dtype.hasobject else ArrayLeaf(name, array)
+            for name, array in fields.items()
         )
         self._names, self._length = tuple(fields), self._leaves[0].num_records
         super().__init__(tuple(leaf.group for leaf in self._leaves))
@@ -70,7 +75,9 @@ class ArraysSource(LeafSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
-        return type(self), ({name: leaf.array for name, leaf in zip(self._names, self._leaves, strict=True)},)
+        return type(self), (
+            {name: leaf.array for name, leaf in zip(self._names, self._leaves, strict=True)},
+        )
 
     def _where(self, number: int) -> str:
         return f"arrays, record {number}"
@@ -89,9 +96,12 @@ class ArraysSource(LeafSource):
         """
         self.check_open()
         about = [
-            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else [])) for field in self.spec
+            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
+            for field in self.spec
         ]
-        text = hashlib.blake2b(repr((self._length, about)).encode("utf-8", "surrogateescape"), digest_size=8)
+        text = hashlib.blake2b(
+            repr((self._length, about)).encode("utf-8", "surrogateescape"), digest_size=8
+        )
         for leaf in self._leaves:
             for sample in leaf.samples():
                 text.update(sample)
@@ -111,7 +121,9 @@ class ArrayLeaf(Leaf):
         self.layout: Layout = layout_of(array.dtype, array.shape[1:], field=name)
         self.spec, self.array, self.num_records = self.layout.spec, array, len(array)
         self.group = Group.of(self.layout)
-        self._bytes = _as_bytes(array, self.layout.record_bytes) if array.flags.c_contiguous else None
+        self._bytes = (
+            _as_bytes(array, self.layout.record_bytes) if array.flags.c_contiguous else None
+        )
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         if not self.layout.record_bytes:
@@ -125,7 +137,11 @@ class ArrayLeaf(Leaf):
     def values(self, numbers: Indices) -> list[Array]:
         """Return the fields of records, in the order of ``spec``."""
         raw = np.empty((numbers.size, self.layout.record_bytes), np.uint8)
-        self.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * self.layout.record_bytes)
+        self.read(
+            numbers,
+            raw.reshape(-1),
+            np.arange(numbers.size, dtype=np.int64) * self.layout.record_bytes,
+        )
         return list(rawdecode.decode(np, raw, self.layout).values())
 
     def samples(self) -> Iterator[bytes]:
@@ -147,13 +163,18 @@ class TextLeaf(Leaf):
 
     def __init__(self, name: str, array: Array) -> None:
         check_name(name)
-        kind = "bytes" if len(array) and isinstance(array[0], bytes) else "str"
+        if len(array) and isinstance(array[0], bytes):
+            kind = "bytes"
+        else:
+            kind = "str"
         field = Field(name, np.dtype(object), (), text=kind)
         try:
             texts = strings.pack(field, array)
         except RowError as error:
             raise SpecError(
-                f"{name}[{error.row}]: {error.reason}", cause=error.cause or "it is no text", remedy=error.remedy
+                f"{name}[{error.row}]: {error.reason}",
+                cause=error.cause or "it is no text",
+                remedy=error.remedy,
             ) from None
         self.spec, self.num_records, self._texts = Spec((field,)), len(array), texts
         self.group = Group(self.spec, None, is_quick=True)
@@ -168,7 +189,9 @@ class TextLeaf(Leaf):
         return self._texts.offsets[numbers + 1] - self._texts.offsets[numbers]
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        gather_pieces(self._texts.payload, self._texts.offsets[numbers], self.num_bytes(numbers), out, begins)
+        gather_pieces(
+            self._texts.payload, self._texts.offsets[numbers], self.num_bytes(numbers), out, begins
+        )
 
     def samples(self) -> Iterator[bytes]:
         """Yield lengths and texts of the beginning, the middle and the end, for a fingerprint."""
@@ -191,7 +214,9 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
     """
     if isinstance(value, signalsafe.import_package("numpy.ma").MaskedArray):
         raise SpecError(
-            f"{name} is a masked array", cause="a record has no place for a mask", remedy=f"pass {name}.filled(0), say"
+            f"{name} is a masked array",
+            cause="a record has no place for a mask",
+            remedy=f"pass {name}.filled(0), say",
         )
     try:
         array = np.asarray(value)
@@ -202,7 +227,11 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
             remedy=_ragged_remedy(name, value) if is_field else "pass a NumPy array",
         ) from None
     if array.ndim == 0:
-        raise SpecError(f"{name} is one value without axes", cause="it has no records", remedy="pass an array of them")
+        raise SpecError(
+            f"{name} is one value without axes",
+            cause="it has no records",
+            remedy="pass an array of them",
+        )
     if not isinstance(value, np.ndarray):
         _check_conversion(name, value, array)
     if _is_of_file(array):
@@ -267,7 +296,10 @@ def _with_ends(value: list[Any] | tuple[Any, ...], array: Array) -> Array:
 
     NumPy cuts zeros off the ends of texts, and makes texts of numbers beside texts: "nan" of a missing value.
     """
-    zero: Any = "\0" if array.dtype.kind == "U" else b"\0"
+    if array.dtype.kind == "U":
+        zero: Any = "\0"
+    else:
+        zero = b"\0"
     if all(isinstance(item, type(zero)) and not item.endswith(zero) for item in value):
         return array
     return np.array(value, dtype=object)
@@ -281,11 +313,19 @@ def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Arra
     """
     if array.dtype.kind == "T":
         array = array.astype(object)  # NumPy's texts of any length
-    items = array.reshape(-1).tolist() if array.dtype.names is None else [None]
+    if array.dtype.names is None:
+        items = array.reshape(-1).tolist()
+    else:
+        items = [None]
     kinds = {type(item) for item in items}
     is_text = array.ndim == 1 and array.dtype.names is None
-    if is_text and (all(issubclass(kind, str) for kind in kinds) or all(issubclass(kind, bytes) for kind in kinds)):
-        return array if is_field else np.array(items, dtype=str if str in kinds else None)
+    if is_text and (
+        all(issubclass(kind, str) for kind in kinds)
+        or all(issubclass(kind, bytes) for kind in kinds)
+    ):
+        if is_field:
+            return array
+        return np.array(items, dtype=str if str in kinds else None)
     number = next((number for number, item in enumerate(items) if not isinstance(item, str)), 0)
     if is_text and any(issubclass(kind, str) for kind in kinds):
         raise SpecError(
@@ -314,7 +354,9 @@ def _objects_remedy(name: str, items: list[Any]) -> str:
         return f'pass the times in UTC: numpy.array({times}, dtype="datetime64[us]")'
     if isinstance(first, datetime.date):
         return f'pass numpy.array({name}, dtype="datetime64[us]")'
-    return "pass numbers, numpy.array(values, dtype=float) say, or text: numpy.array(texts, dtype=str)"
+    return (
+        "pass numbers, numpy.array(values, dtype=float) say, or text: numpy.array(texts, dtype=str)"
+    )
 
 
 def _is_gap(value: Any) -> bool:

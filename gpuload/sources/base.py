@@ -33,7 +33,17 @@ from gpuload.redaction import printable, redact
 from gpuload.sources import cache, card, filtering
 from gpuload.sources.classes import check_fractions, split_by_class
 from gpuload.sources.layouts import compact_layout
-from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, values
+from gpuload.sources.leaf import (
+    Fields,
+    Group,
+    Indices,
+    Leaf,
+    Share,
+    check_numbers,
+    fill,
+    plain,
+    values,
+)
 from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.memory import room
 from gpuload.sources.sampling import Weights
@@ -73,7 +83,9 @@ class Source(ABC):
     classes: tuple[str, ...] = ()
     ops: tuple[Op, ...] = ()
     endless: bool = False
-    _has_card: bool = False  # True if rows of it, or of a source that it is made of, may stay on a GPU
+    _has_card: bool = (
+        False  # True if rows of it, or of a source that it is made of, may stay on a GPU
+    )
     _closed: bool = False
     _fingerprint: str = ""
 
@@ -85,7 +97,9 @@ class Source(ABC):
 
         def __getattr__(self, name: str) -> Any:
             synonyms.answer("source", name, synonyms.SOURCE)
-            return object.__getattribute__(self, name)  # raises Python's own error, or that of a property
+            return object.__getattribute__(
+                self, name
+            )  # raises Python's own error, or that of a property
 
     @property
     def raw(self) -> Source:
@@ -161,14 +175,21 @@ class Source(ABC):
         Raises:
             RecordIndexError: there is no such record.
         """
-        origins = [share.leaf.origin(int(share.numbers[0])) for share in self.resolve(self._numbers([index]))]
+        origins = [
+            share.leaf.origin(int(share.numbers[0]))
+            for share in self.resolve(self._numbers([index]))
+        ]
         places = [place for place in origins if place is not None]
-        return min(places) if len({file for file, _ in places}) == 1 else None
+        if len({file for file, _ in places}) == 1:
+            return min(places)
+        return None
 
     def record_error(self, index: int, error: RowError) -> RecordError:
         """Return the error for a record that cannot be used: it names the record, and the byte where it begins."""
         location, origin = self.where(index), self.origin(index)
-        return error.of_record(f"{location}, byte {origin[1]}" if origin is not None and origin[1] else location)
+        return error.of_record(
+            f"{location}, byte {origin[1]}" if origin is not None and origin[1] else location
+        )
 
     def read(self, indices: ArrayLike, fields: str | Sequence[str] | None = None) -> Fields:
         """Return the records as a dict of values, the records along the first axis.
@@ -190,9 +211,14 @@ class Source(ABC):
             UnknownFieldError: there is no such field.
             RecordError, FileError: a record or its file cannot be read.
         """
-        names = self.spec.names if fields is None else self._checked_names(fields)
+        if fields is None:
+            names = self.spec.names
+        else:
+            names = self._checked_names(fields)
         values = self.read_groups(self.check_indices(indices), names)
-        return values if fields is None else {name: values[name] for name in names}
+        if fields is None:
+            return values
+        return {name: values[name] for name in names}
 
     def _checked_names(self, fields: object) -> tuple[str, ...]:
         """Return the names of some fields.
@@ -202,7 +228,11 @@ class Source(ABC):
             SpecError: these are no names.
         """
         names = (fields,) if isinstance(fields, str) else fields
-        if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+        if (
+            not isinstance(names, Sequence)
+            or not names
+            or not all(isinstance(name, str) for name in names)
+        ):
             raise SpecError(
                 f"fields = {fields!r}"[:200],
                 cause=f"it is the name of a field, or a list of names; there are {list(self.spec.names)}",
@@ -246,10 +276,15 @@ class Source(ABC):
         except (TypeError, ValueError) as error:
             signalsafe.pass_on(error)
             raise SpecError(
-                "indices that are no array", cause=str(error), remedy="pass a list or a 1-d integer array"
+                "indices that are no array",
+                cause=str(error),
+                remedy="pass a list or a 1-d integer array",
             ) from None
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            mask = "; source.filter(mask) takes a mask" if array.dtype.kind == "b" else ""
+            if array.dtype.kind == "b":
+                mask = "; source.filter(mask) takes a mask"
+            else:
+                mask = ""
             raise SpecError(
                 f"indices of shape {array.shape} and dtype {array.dtype}",
                 cause="records are chosen by one axis of whole numbers",
@@ -261,7 +296,9 @@ class Source(ABC):
 
     def _num_numbers(self) -> int:
         """Return how many numbers name a record."""
-        return MAX_LENGTH if self.endless else len(self)
+        if self.endless:
+            return MAX_LENGTH
+        return len(self)
 
     def check_open(self) -> None:
         """Raise ``ClosedError`` if the source was closed."""
@@ -284,7 +321,10 @@ class Source(ABC):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -328,13 +368,17 @@ class Source(ABC):
         else:
             remedy = "write source[0], source[-1] or source[10:20]"
         return SpecError(
-            f"source[{key!r}]", cause=f"a record is named by its number, or several by a slice: {error}", remedy=remedy
+            f"source[{key!r}]",
+            cause=f"a record is named by its number, or several by a slice: {error}",
+            remedy=remedy,
         )
 
     def __repr__(self) -> str:
         closed = "" if self._is_open() else "closed"
         place = printable(redact(self._place()))
-        return outline(f"{self._title()}: {self._size()}", map(str, self.spec), place, closed, separator=",")
+        return outline(
+            f"{self._title()}: {self._size()}", map(str, self.spec), place, closed, separator=","
+        )
 
     def _line(self) -> str:
         """Return the source in one line, without its fields, for errors."""
@@ -345,7 +389,10 @@ class Source(ABC):
         tables = signalsafe.import_package("gpuload.display.tables")
         notes = {"records": printable(redact(self._place()))}
         if self._is_open():
-            notes |= {"read": self.describe(), "values": "none was read for this table; source[0] reads the first"}
+            notes |= {
+                "read": self.describe(),
+                "values": "none was read for this table; source[0] reads the first",
+            }
         else:
             notes |= {"closed": "close() was called, and no record can be read"}
         html: str = tables.spec_table(f"{self._title()}: {self._size()}", self.spec, notes)
@@ -389,7 +436,9 @@ class Source(ABC):
         return Selected(self, self.check_indices(indices))
 
     def filter(
-        self, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: str | Sequence[str] | None = None
+        self,
+        keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike,
+        fields: str | Sequence[str] | None = None,
     ) -> Source:
         """Return the source of the records that are to be kept, in their order.
 
@@ -411,7 +460,9 @@ class Source(ABC):
         return Selected(self, filtering.matching_records(self, keep, fields))
 
     @overload
-    def split(self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None) -> tuple[Source, Source]: ...
+    def split(
+        self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None
+    ) -> tuple[Source, Source]: ...
 
     @overload
     def split(
@@ -448,7 +499,9 @@ class Source(ABC):
         """
         return partition(self, fraction, seed, by)
 
-    def sample(self, weights: ArrayLike, *, seed: int = 0, num_records: int | None = None) -> Source:
+    def sample(
+        self, weights: ArrayLike, *, seed: int = 0, num_records: int | None = None
+    ) -> Source:
         """Return a source of records that are drawn with replacement, each in proportion to its weight.
 
             labels = source.read(range(len(source)), fields="label")["label"]
@@ -623,7 +676,9 @@ class Composed(Source):
 
     def _titles(self) -> str:
         parts = self._parts
-        return " and ".join(part._title() for part in parts) if len(parts) < 3 else f"{len(parts)} sources"
+        if len(parts) < 3:
+            return " and ".join(part._title() for part in parts)
+        return f"{len(parts)} sources"
 
     def _digest_with(self, *details: object) -> str:
         about = (type(self).__name__, [part.fingerprint() for part in self._parts], details)
@@ -664,7 +719,9 @@ class Selected(Composed):
         if isinstance(subset, np.ndarray):
             return self._inner(subset)
         if isinstance(selection, range) and isinstance(subset, range):
-            first, after = (selection.start + selection.step * number for number in (subset.start, subset.stop))
+            first, after = (
+                selection.start + selection.step * number for number in (subset.start, subset.stop)
+            )
             return range(first, after, selection.step * subset.step)
         if isinstance(selection, np.ndarray) and isinstance(subset, range):
             # Not as a slice: the end of a range backwards may be -1, which a slice counts from the end.
@@ -676,7 +733,9 @@ class Selected(Composed):
         selection = self._selection
         if isinstance(selection, range):
             return selection.start + selection.step * numbers
-        return selection.at(numbers) if isinstance(selection, Split) else selection[numbers]
+        if isinstance(selection, Split):
+            return selection.at(numbers)
+        return selection[numbers]
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(self._inner(numbers))
@@ -698,15 +757,26 @@ class Selected(Composed):
                 len(selection), *(selection[:1] or [0]), selection.step if len(selection) > 1 else 1
             )
         if isinstance(selection, Split):
-            number = [selection.number] * (selection.number > 0)  # so that saved states of two parts stay valid
+            number = [selection.number] * (
+                selection.number > 0
+            )  # so that saved states of two parts stay valid
             return self._digest_with(
-                "split", selection.length, selection.count, selection.seed, selection.second, *number
+                "split",
+                selection.length,
+                selection.count,
+                selection.seed,
+                selection.second,
+                *number,
             )
         # In one byte order, so that the digest is the same on each machine.
-        return self._digest_with(hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest())
+        return self._digest_with(
+            hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest()
+        )
 
 
-def partition(source: Source, fraction: Any, seed: int, by: str | ArrayLike | None) -> tuple[Source, ...]:
+def partition(
+    source: Source, fraction: Any, seed: int, by: str | ArrayLike | None
+) -> tuple[Source, ...]:
     """Return the parts of a source; see ``Source.split``."""
     fractions = check_fractions(fraction, seed, by)
     ends = [round(share * len(source)) for share in np.cumsum(fractions).tolist()]
@@ -714,13 +784,16 @@ def partition(source: Source, fraction: Any, seed: int, by: str | ArrayLike | No
         parts, rest, begin = list[Source](), source, 0
         for number, end in enumerate(ends[: max(1, len(ends) - 1)]):
             first, second = (
-                Split(len(rest), end - begin, seed, is_second, number=number) for is_second in (False, True)
+                Split(len(rest), end - begin, seed, is_second, number=number)
+                for is_second in (False, True)
             )
             parts.append(Selected(rest, first))
             rest, begin = Selected(rest, second), end
         return (*parts, rest)
     source.check_open()
-    return tuple(Selected(source, numbers) for numbers in split_by_class(source, fractions, ends, seed, by))
+    return tuple(
+        Selected(source, numbers) for numbers in split_by_class(source, fractions, ends, seed, by)
+    )
 
 
 class SameRecords(Composed):
@@ -761,7 +834,11 @@ class Renamed(SameRecords):
         self._names = {field.name: field.name for field in source.spec}
         for old, new in names.items():
             if not isinstance(new, str) or not new:
-                raise SpecError(f"rename({old}={new!r})", cause="a name is a text", remedy="pass the new name as text")
+                raise SpecError(
+                    f"rename({old}={new!r})",
+                    cause="a name is a text",
+                    remedy="pass the new name as text",
+                )
             self._names[source.spec[old].name] = new
         super().__init__(tuple(self._rename_group(group) for group in source.groups), source)
 
@@ -773,12 +850,17 @@ class Renamed(SameRecords):
 
     def _rename_group(self, group: Group) -> Group:
         def rename_field(field: Field) -> Field:
-            return field.with_(name=self._names[field.name], rows_of=self._names.get(field.rows_of, field.rows_of))
+            return field.with_(
+                name=self._names[field.name], rows_of=self._names.get(field.rows_of, field.rows_of)
+            )
 
         if group.layout is None:
             return replace(group, spec=Spec(tuple(map(rename_field, group.spec))))
         return Group.of(
-            replace(group.layout, parts=tuple(replace(p, field=rename_field(p.field)) for p in group.layout.parts))
+            replace(
+                group.layout,
+                parts=tuple(replace(p, field=rename_field(p.field)) for p in group.layout.parts),
+            )
         )
 
     def _resolve(self, numbers: Indices) -> list[Share]:
@@ -801,9 +883,13 @@ class Marked(SameRecords):
     def __init__(self, source: Source, marks: Mapping[str, str]) -> None:
         self._source, self._marks = source, dict(marks)
         self._fields = {field.name: field for field in source.spec}
-        self._fields.update({name: mark_field(source.spec[name], mark) for name, mark in marks.items()})
+        self._fields.update(
+            {name: mark_field(source.spec[name], mark) for name, mark in marks.items()}
+        )
         groups: list[Group] = []
-        self._routes: list[list[tuple[int, list[int]]]] = []  # of each group of the source: ours, and the fields
+        self._routes: list[
+            list[tuple[int, list[int]]]
+        ] = []  # of each group of the source: ours, and the fields
         check_rows(Spec(tuple(self._fields[name] for name in source.spec.names)))
         for group in source.groups:
             runs = self._runs(group)
@@ -836,30 +922,45 @@ class Marked(SameRecords):
         if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
             return Group(Spec(tuple(fields)), None, group.is_quick)
         group_parts = [group.layout.parts[pick] for pick in picks]
-        parts = tuple(replace(part, field=field) for part, field in zip(group_parts, fields, strict=True))
+        parts = tuple(
+            replace(part, field=field) for part, field in zip(group_parts, fields, strict=True)
+        )
         layout = Layout(group.layout.record_bytes, parts)
         return Group.of(layout if len(picks) == len(group.spec) else compact_layout(layout))
 
     def _resolve(self, numbers: Indices) -> list[Share]:
-        return [group_share for share in self._source.resolve(numbers) for group_share in self._shares(share)]
+        return [
+            group_share
+            for share in self._source.resolve(numbers)
+            for group_share in self._shares(share)
+        ]
 
     def _shares(self, share: Share) -> list[Share]:
         """Return the shares of our groups that a share of the source becomes."""
         fields, shares = self._source.groups[share.group].spec.fields, list[Share]()
         for group, group_picks in self._routes[share.group]:
-            picks = tuple(group_picks if share.picks is None else (share.picks[pick] for pick in group_picks))
+            picks = tuple(
+                group_picks if share.picks is None else (share.picks[pick] for pick in group_picks)
+            )
             if self._is_cut(fields[group_picks[0]]):
                 leaf = PaddedLeaf(share.leaf, picks[0], self._fields[fields[group_picks[0]].name])
                 shares.append(replace(share, leaf=leaf, group=group, picks=None))
             else:
                 shares.append(
-                    replace(share, group=group, picks=share.picks if len(group_picks) == len(fields) else picks)
+                    replace(
+                        share,
+                        group=group,
+                        picks=share.picks if len(group_picks) == len(fields) else picks,
+                    )
                 )
         return shares
 
     def _digest(self) -> str:
         marks = sorted((name, mark) for name, mark in self._marks.items() if changes_bytes(mark))
-        return self._digest_with(marks) if marks else self._source.fingerprint()  # the records are the same then
+        # the records are the same then
+        if marks:
+            return self._digest_with(marks)
+        return self._source.fingerprint()
 
 
 class CacheSource(LeafSource, SameRecords):
@@ -889,7 +990,9 @@ class Cached(CacheSource):
         SpecError, TooLargeError, FileError, RecordError: see ``Source.cache``.
     """
 
-    def __init__(self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None) -> None:
+    def __init__(
+        self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None
+    ) -> None:
         source.check_open()
         if (memory is None) == (path is None):
             raise SpecError(
@@ -899,18 +1002,21 @@ class Cached(CacheSource):
             )
         _check_end(source)
         self._source, self._memory, self._path = source, memory, path
-        content = (
-            cache.in_memory(source, memory)
-            if memory is not None
-            else cache.in_files(source, "" if path is None else path)
-        )
+        if memory is not None:
+            content = cache.in_memory(source, memory)
+        else:
+            content = cache.in_files(source, "" if path is None else path)
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
         self._has_card = False
 
     def _made_of(self) -> tuple[Any, ...]:
         # The process that makes it once more may be in another folder.
-        return self._source, self._memory, None if self._path is None else os.path.abspath(self._path)
+        return (
+            self._source,
+            self._memory,
+            None if self._path is None else os.path.abspath(self._path),
+        )
 
     def _title(self) -> str:
         return f"{self._source._title()} cached"
@@ -940,7 +1046,9 @@ class OnCard(CacheSource):
         SpecError: there is a path, the budget says no number of bytes, or the source is a mix.
     """
 
-    def __init__(self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None = None
+    ) -> None:
         source.check_open()
         if path is not None:
             raise SpecError(
@@ -951,7 +1059,9 @@ class OnCard(CacheSource):
         _check_end(source)
         self._source, self._memory = source, memory
         self._leaves = card.card_leaves(source, card.checked_budget(memory))
-        super().__init__(tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves), source)
+        super().__init__(
+            tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves), source
+        )
         self._has_card = True
 
     def _made_of(self) -> tuple[Any, ...]:

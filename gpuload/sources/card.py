@@ -47,7 +47,9 @@ log = logging.getLogger("gpuload")
 
 def stays_on_card(field: Field) -> bool:
     """Return True if the values of a field can lie in a GPU's memory, a row of one size for each record."""
-    return field.has_rows and not field.host_only and not field.encoded and prod(field.fixed_shape) > 0
+    return (
+        field.has_rows and not field.host_only and not field.encoded and prod(field.fixed_shape) > 0
+    )
 
 
 def checked_budget(memory: int | str | None) -> int | None:
@@ -57,7 +59,9 @@ def checked_budget(memory: int | str | None) -> int | None:
         SpecError: it says no number of bytes.
     """
     try:
-        return None if memory is None else num_bytes_of(memory)
+        if memory is None:
+            return None
+        return num_bytes_of(memory)
     except SpecError as error:
         raise SpecError(
             f"cache(device=True, memory={memory!r})"[:200],
@@ -103,11 +107,16 @@ class CardCache:
         TooLargeError: the GPU has not so much memory that is free.
     """
 
-    def __init__(self, title: str, device: str, budget: int | None, num_records: int, record_bytes: int) -> None:
+    def __init__(
+        self, title: str, device: str, budget: int | None, num_records: int, record_bytes: int
+    ) -> None:
         self.device, self.lock, self.events = device, threading.Lock(), dict[Any, Any]()
         devices.empty_pool(device)  # of batches of before, which were larger maybe
         free, total = devices.card_bytes(device)
-        self.budget_bytes = int(free * FREE_PART) if budget is None else budget
+        if budget is None:
+            self.budget_bytes = int(free * FREE_PART)
+        else:
+            self.budget_bytes = budget
         if self.budget_bytes > free:
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
@@ -119,7 +128,9 @@ class CardCache:
         self.most_records = self._budget_records = budget_records
         if num_records and not self.most_records:
             most_bytes = min(num_records * record_bytes, free)
-            change = f"write cache(device=True, memory={most_bytes}); other records are read each time"
+            change = (
+                f"write cache(device=True, memory={most_bytes}); other records are read each time"
+            )
             if most_bytes < record_bytes:
                 change = 'have the memory of the host keep them: cache(memory="8GB")'
             raise TooLargeError(
@@ -127,7 +138,11 @@ class CardCache:
                 cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are free",
                 remedy=change,
             )
-        self._title, self._num_records, self._record_bytes = title, num_records, max(record_bytes, 1)
+        self._title, self._num_records, self._record_bytes = (
+            title,
+            num_records,
+            max(record_bytes, 1),
+        )
         self._piece_rows: list[int] = []  # of each piece of all columns
         self._in_use_before = 0  # bytes of CuPy's pool, when the first user came
         self._columns: dict[tuple[int, int], CardColumn] = {}
@@ -168,7 +183,10 @@ class CardCache:
         self._tell(f"{self.device} has no memory left")
 
     def _tell(self, cause: str = "") -> None:
-        level = logging.WARNING if self.most_records < self._num_records else logging.INFO
+        if self.most_records < self._num_records:
+            level = logging.WARNING
+        else:
+            level = logging.INFO
         log.log(level, "%s: %s", cause or self._title, self.describe())
 
     @property
@@ -240,7 +258,9 @@ class CardColumn:
             self._next += num_rows * self.row_bytes
             self.num_rows += num_rows
             count -= num_rows
-        return np.concatenate(addresses) if addresses else np.empty(0, np.int64)
+        if addresses:
+            return np.concatenate(addresses)
+        return np.empty(0, np.int64)
 
     def _take_piece(self) -> bool:
         """Take memory for more rows; False if there is none."""
@@ -298,8 +318,12 @@ class CardLeaf(Leaf):
         """
         if device not in self._caches:
             record_bytes = row_bytes(filter(stays_on_card, self.source.spec))
-            cache = CardCache(self.source._line(), device, self._budget, self.num_records, record_bytes)
-            self._caches.setdefault(device, cache)  # of two threads that come here at once, the first one's
+            cache = CardCache(
+                self.source._line(), device, self._budget, self.num_records, record_bytes
+            )
+            self._caches.setdefault(
+                device, cache
+            )  # of two threads that come here at once, the first one's
         return self._caches[device]
 
     @property
@@ -326,7 +350,10 @@ class CardLeaf(Leaf):
         """Return about how many bytes the values of each record take, int64 ``[n]``."""
         total: Indices = np.zeros(numbers.size, np.int64)
         for share in self._shares(numbers):
-            rows = slice(None) if share.rows is None else share.rows
+            if share.rows is None:
+                rows = slice(None)
+            else:
+                rows = share.rows
             total[rows] += share.leaf.value_bytes(share.numbers)
         return total
 
@@ -339,7 +366,10 @@ class CardLeaf(Leaf):
         size, rows = self.layout.record_bytes, np.arange(numbers.size, dtype=np.int64)
         layout = replace(self.layout, parts=self._group_parts)
         is_whole = numbers.size * size == out.size and np.array_equal(begins, size * rows)
-        memory = out if is_whole else np.empty(numbers.size * size, np.uint8)
+        if is_whole:
+            memory = out
+        else:
+            memory = np.empty(numbers.size * size, np.uint8)
         raw = memory.reshape(numbers.size, size)
         fill(self._shares(numbers), self.group, layout, raw)
         if not is_whole:
@@ -365,7 +395,10 @@ def card_leaves(source: Readable, budget: int | None) -> tuple[CardLeaf, ...]:
     """Return a leaf for each of `_cut_groups`; they share their caches."""
     caches: dict[str, CardCache] = {}
     groups = enumerate(_cut_groups(source))
-    return tuple(CardLeaf(source, group, fields, number, budget, caches) for number, (group, fields) in groups)
+    return tuple(
+        CardLeaf(source, group, fields, number, budget, caches)
+        for number, (group, fields) in groups
+    )
 
 
 def row_bytes(fields: Iterable[Field]) -> int:

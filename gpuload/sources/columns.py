@@ -53,11 +53,16 @@ class ColumnSource(FileSource):
         about: object = None,
     ) -> None:
         # A column in blocks is not quick: to read one record decodes the whole block that holds it.
-        groups = tuple(Group(leaf.spec, leaf.layout, is_quick=not leaf.block_records) for leaf in leaves)
+        groups = tuple(
+            Group(leaf.spec, leaf.layout, is_quick=not leaf.block_records) for leaf in leaves
+        )
         super().__init__(files, opening, groups, storage)
         self._leaves, self._counts, self._starts = tuple(leaves), tuple(counts), starts_of(counts)
         self._length, self.classes, self._about = int(self._starts[-1]), classes, about
-        self._paths, self._names = (paths, names_of(paths)) if paths else (files.paths, files.names)
+        if paths:
+            self._paths, self._names = (paths, names_of(paths))
+        else:
+            self._paths, self._names = (files.paths, files.names)
         self._access = "; ".join(
             f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: {how}"
             for how in dict.fromkeys(leaf.how for leaf in leaves)

@@ -66,7 +66,10 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
     joins.check_arguments(by, missing)
     by_file = check_flag("by_file", by_file)
     is_by_place = by == joins.PLACE or (by is None and missing == joins.RAISE and not by_file)
-    selections = sources if is_by_place else joins.by_name(sources, by, missing)
+    if is_by_place:
+        selections = sources
+    else:
+        selections = joins.by_name(sources, by, missing)
     lengths = [len(source) for source in selections]
     if len(set(lengths)) > 1:
         raise SpecError(
@@ -89,16 +92,22 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
 
 def _check_files(sources: Sequence[Source]) -> None:
     """Raise ``SpecError`` if two sources of as many files have other records, or other names, in these."""
-    first: dict[int, tuple[Sequence[str], Sequence[int]]] = {}  # of each number of files the first source
+    first: dict[
+        int, tuple[Sequence[str], Sequence[int]]
+    ] = {}  # of each number of files the first source
     for source in sources:
         paths, counts = source.file_counts() or ((), ())
         # One file against one: the lengths, which are equal here, say all.
         if len(paths) < 2:
             continue
         other_paths, first_counts = first.setdefault(len(paths), (paths, counts))
-        for first_count, count, other_path, path in builtins.zip(first_counts, counts, other_paths, paths, strict=True):
+        for first_count, count, other_path, path in builtins.zip(
+            first_counts, counts, other_paths, paths, strict=True
+        ):
             if first_count != count:
-                raise _file_error(len(paths), f"{other_path} has {first_count} records, {path} has {count}")
+                raise _file_error(
+                    len(paths), f"{other_path} has {first_count} records, {path} has {count}"
+                )
         # Files that are a record each were compared before.
         if set(counts) != {1}:
             check_files("gl.zip", other_paths, paths)
@@ -130,12 +139,16 @@ class Zipped(Composed):
     def _resolve(self, numbers: Indices) -> list[Share]:
         shares, before = list[Share](), 0
         for part in self._parts:
-            shares += [replace(share, group=share.group + before) for share in part.resolve(numbers)]
+            shares += [
+                replace(share, group=share.group + before) for share in part.resolve(numbers)
+            ]
             before += len(part.groups)
         return shares
 
     def _record_names(self) -> RecordNames | None:
-        return next((names for part in self._parts if (names := part._record_names()) is not None), None)
+        return next(
+            (names for part in self._parts if (names := part._record_names()) is not None), None
+        )
 
     def _where(self, number: int) -> str:
         return " | ".join(part.where(number) for part in self._parts)
@@ -197,7 +210,10 @@ class Concatenated(Composed):
             for share in part.resolve(inside):
                 # A part numbers the rows of its own records; here they are rows of the whole batch.
                 part_share = replace(share, rows=_rows_within(rows, share.rows))
-                shares += [part_share] if self._alike else _by_field(part_share, part)
+                if self._alike:
+                    shares += [part_share]
+                else:
+                    shares += _by_field(part_share, part)
         return shares
 
     def _by_part(self, numbers: Indices) -> Iterator[tuple[Source, Indices | None, Indices]]:
@@ -215,7 +231,9 @@ class Concatenated(Composed):
     def _record_names(self) -> RecordNames | None:
         names = [part._record_names() for part in self._parts]
         present = [part_names for part_names in names if part_names is not None]
-        return names_module().RecordNames.concatenate(present) if len(present) == len(names) else None
+        return (
+            names_module().RecordNames.concatenate(present) if len(present) == len(names) else None
+        )
 
     def _where(self, number: int) -> str:
         owner = int(np.searchsorted(self._starts, number, side="right")) - 1
@@ -234,8 +252,14 @@ def _single(source: Source) -> list[Group]:
     single = []
     for group in source.groups:
         for number, field in enumerate(group.spec):
-            part = None if group.layout is None else group.layout.parts[number]
-            layout = None if part is None else compact_layout(Layout(part.num_bytes, (part,)))
+            if group.layout is None:
+                part = None
+            else:
+                part = group.layout.parts[number]
+            if part is None:
+                layout = None
+            else:
+                layout = compact_layout(Layout(part.num_bytes, (part,)))
             single.append(Group(Spec((field,)), layout, group.is_quick))
     return single
 
@@ -245,22 +269,34 @@ def _common(groups: Sequence[Group]) -> Group:
     spec, layouts = groups[0].spec, [group.layout for group in groups if group.layout is not None]
     is_same = all(group.spec == spec for group in groups)
     if not is_same:  # a dtype that holds the values of all
-        dtypes = [common_dtype([group.spec.fields[i].dtype for group in groups]) for i in range(len(spec))]
+        dtypes = [
+            common_dtype([group.spec.fields[i].dtype for group in groups]) for i in range(len(spec))
+        ]
         fields = builtins.zip(spec, dtypes, strict=True)
-        spec = Spec(tuple(field if dtype is None else field.with_(dtype=dtype) for field, dtype in fields))
+        spec = Spec(
+            tuple(field if dtype is None else field.with_(dtype=dtype) for field, dtype in fields)
+        )
     if len(layouts) < len(groups):
-        return Group(spec, None, all(group.layout is not None or group.is_quick for group in groups))
+        return Group(
+            spec, None, all(group.layout is not None or group.is_quick for group in groups)
+        )
     if not is_same:
-        return Group.of(compact_layout(Layout(0, tuple(Part(field, field.dtype) for field in spec))))
+        return Group.of(
+            compact_layout(Layout(0, tuple(Part(field, field.dtype) for field in spec)))
+        )
     first = layouts[0]
-    return Group.of(first if all(layout.same_bytes(first) for layout in layouts) else compact_layout(first))
+    return Group.of(
+        first if all(layout.same_bytes(first) for layout in layouts) else compact_layout(first)
+    )
 
 
 def _by_field(share: Share, part: Source) -> list[Share]:
     """Return a share of a part as one for each of its fields, which are groups of their own."""
     before = sum(len(group.spec) for group in part.groups[: share.group])
     picks = range(len(part.groups[share.group].spec)) if share.picks is None else share.picks
-    return [replace(share, group=before + number, picks=(pick,)) for number, pick in enumerate(picks)]
+    return [
+        replace(share, group=before + number, picks=(pick,)) for number, pick in enumerate(picks)
+    ]
 
 
 def _rows_within(rows: Indices | None, inner: Indices | None) -> Indices | None:
@@ -272,7 +308,11 @@ def _rows_within(rows: Indices | None, inner: Indices | None) -> Indices | None:
 
 def _check_sources(name: str, sources: Sequence[Any]) -> None:
     if not sources:
-        raise SpecError(f"gl.{name}() without sources", cause="there is nothing to join", remedy=f"gl.{name}(a, b)")
+        raise SpecError(
+            f"gl.{name}() without sources",
+            cause="there is nothing to join",
+            remedy=f"gl.{name}(a, b)",
+        )
     for source in sources:
         if not isinstance(source, Source):
             raise SpecError(

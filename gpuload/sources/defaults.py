@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 
 from gpuload.sources.dtypes import are_same
 
-KINDS = {"M": "M", "m": "m"}  # of dtypes, and which kinds of values they take; others take numbers and booleans
+KINDS = {
+    "M": "M",
+    "m": "m",
+}  # of dtypes, and which kinds of values they take; others take numbers and booleans
 
 
 class UnfitDefault(ValueError):
@@ -46,7 +49,9 @@ def plain_default(value: Any) -> Any:
         time_of_day = datetime.datetime.combine(datetime.date.min, value) - datetime.datetime.min
         return np.timedelta64(time_of_day)
     if isinstance(value, (list, tuple)):
-        return type(value)(map(plain_default, value)) if type(value) in (list, tuple) else value
+        if type(value) in (list, tuple):
+            return type(value)(map(plain_default, value))
+        return value
     return value
 
 

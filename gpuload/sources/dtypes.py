@@ -66,7 +66,11 @@ def joining_call(call: str, first: str, second: str, *, promote: bool) -> str:
 
 
 def rewriting(
-    call: str, sources: tuple[str, str], name: str, dtypes: tuple[np.dtype[Any], np.dtype[Any]], suffix: str
+    call: str,
+    sources: tuple[str, str],
+    name: str,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    suffix: str,
 ) -> str:
     """Return what to do about two sources of which no dtype holds a field; "" for nothing.
 
@@ -118,7 +122,10 @@ def _target(dtype: np.dtype[Any], rival: np.dtype[Any]) -> tuple[np.dtype[Any], 
         with contextlib.suppress(TypeError):  # months have no number of days
             finer = np.promote_types(dtype, rival)
             unit = np.datetime_data(finer)[0]
-            limits = {"MM": ", if all are within 292 years of 1970", "mm": ", if none is beyond 292 years"}
+            limits = {
+                "MM": ", if all are within 292 years of 1970",
+                "mm": ", if none is beyond 292 years",
+            }
             if finer == rival and unit not in ("ps", "fs", "as"):
                 return finer, limits[kinds] * (unit == "ns")
     return None
@@ -160,7 +167,10 @@ def are_same(values: NDArray[Any], result: NDArray[Any]) -> NDArray[np.bool_]:
     kinds = values.dtype.kind, result.dtype.kind
     if kinds[0] in "iu" and kinds[1] in "iu":
         return np.asarray(is_same & ((result < 0) == (values < 0)))
-    numbers, whole = (result, values.dtype) if kinds[1] == "f" else (values, result.dtype)
+    if kinds[1] == "f":
+        numbers, whole = (result, values.dtype)
+    else:
+        numbers, whole = (values, result.dtype)
     if numbers.dtype.kind == "f" and whole.kind in "iu":
         # What becomes of a number outside of these limits differs between processors. The upper limit plus 1 is a power
         # of two, which a floating-point number holds; the limit itself need not be one.

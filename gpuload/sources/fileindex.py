@@ -73,21 +73,31 @@ def load_or_walk(
             walk_errors.append(error)
             raise
         # Each user that may read the file may read an index beside it; the cache folder is closed to others.
-        mode = 0o600 if is_remote(path) else 0o600 | os.stat(path).st_mode & 0o044
+        if is_remote(path):
+            mode = 0o600
+        else:
+            mode = 0o600 | os.stat(path).st_mode & 0o044
         with Writer(to, made_of(files, number), mode) as writer:
             writer.write(head_of(kind))
             writer.write(pack(results[0]))
             writer.end()
 
     folder, name = os.path.split(path)
-    beside = [] if is_remote(path) else [os.path.join(folder, f".{name}.gpuload-index")]
+    if is_remote(path):
+        beside = []
+    else:
+        beside = [os.path.join(folder, f".{name}.gpuload-index")]
     for place in beside:
         if (result_beside := _load(files, number, kind, unpack, place)) is not None:
             return result_beside
-    elsewhere = derivedfiles.cache_path(f"{derivedfiles.key_of(files, number, f'{kind} index', 2)}.gpuload-index")
+    elsewhere = derivedfiles.cache_path(
+        f"{derivedfiles.key_of(files, number, f'{kind} index', 2)}.gpuload-index"
+    )
 
     def load(place: str) -> Result | None:
-        return results[0] if results else _load(files, number, kind, unpack, place)
+        if results:
+            return results[0]
+        return _load(files, number, kind, unpack, place)
 
     try:
         is_ours = partial(_is_index, kind)
@@ -97,7 +107,10 @@ def load_or_walk(
         if walk_errors:
             raise
         log.warning(
-            "%s; cause: %s; remedy: %s; records are looked for anew each time", error.what, error.cause, error.remedy
+            "%s; cause: %s; remedy: %s; records are looked for anew each time",
+            error.what,
+            error.cause,
+            error.remedy,
         )
         return results[0] if results else walk_whole()
 
@@ -122,7 +135,9 @@ def made_of(files: Files, number: int) -> list[int]:
     return [size, mtime_ns, zlib.crc32(read_bytes(files.paths[number], HEAD_BYTES))]
 
 
-def _load(files: Files, number: int, kind: str, unpack: Callable[[bytes], Result | None], place: str) -> Result | None:
+def _load(
+    files: Files, number: int, kind: str, unpack: Callable[[bytes], Result | None], place: str
+) -> Result | None:
     """Return what an index holds; None if it is not there, or is not one of this file as it is now."""
     if not os.path.lexists(place):
         return None

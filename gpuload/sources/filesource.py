@@ -51,7 +51,9 @@ class Opening:
     @property
     def identity(self) -> str:
         """A text that differs for other arguments than paths; "" where no text can."""
-        return calls.digest_of({"function": self.function.__name__, "paths": self.paths, **self.options})
+        return calls.digest_of(
+            {"function": self.function.__name__, "paths": self.paths, **self.options}
+        )
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class Entries:
 class FileSource(LeafSource):
     """Records in files."""
 
-    def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
+    def __init__(
+        self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage
+    ) -> None:
         super().__init__(groups)
         self._files, self._opening, self._access = files, opening, storage.how
         # By the arguments: another dtype or other fields of the same files are other records, with another fingerprint.
@@ -93,7 +97,9 @@ class FileSource(LeafSource):
         if len(paths) == 1:
             return paths[0]
         folder, last = os.path.dirname(path_of(paths[0])), os.path.dirname(path_of(paths[-1]))
-        return f"{len(paths)} files in {folder}" if folder == last else f"{len(paths)} files, the first is {paths[0]}"
+        if folder == last:
+            return f"{len(paths)} files in {folder}"
+        return f"{len(paths)} files, the first is {paths[0]}"
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
@@ -142,7 +148,9 @@ def write_index(
             cause="this file is damaged, and a manifest lists files that can be opened",
             remedy="repair the file, or leave it out of the paths",
         )
-    options = {name: value for name, value in opening.options.items() if name not in entries.inferred}
+    options = {
+        name: value for name, value in opening.options.items() if name not in entries.inferred
+    }
     values, rest = calls.to_json(options)
     return manifest.write(
         path,
@@ -187,7 +195,9 @@ class WholeFiles(Leaf):
         lengths: int64 ``[num_files]``, its bytes.
     """
 
-    def __init__(self, spec: Spec, storage: Storage, offsets: Indices | None, lengths: Indices) -> None:
+    def __init__(
+        self, spec: Spec, storage: Storage, offsets: Indices | None, lengths: Indices
+    ) -> None:
         self.spec, self.how, self.num_records = spec, storage.how, lengths.size
         self._storage, self._offsets, self._lengths = storage, offsets, lengths
 
@@ -199,7 +209,10 @@ class WholeFiles(Leaf):
         self._storage.read(self._extents(numbers), out, begins)
 
     def _extents(self, numbers: Indices) -> Extents:
-        offsets = np.zeros(numbers.size, np.int64) if self._offsets is None else self._offsets[numbers]
+        if self._offsets is None:
+            offsets = np.zeros(numbers.size, np.int64)
+        else:
+            offsets = self._offsets[numbers]
         return Extents(numbers, offsets, self._lengths[numbers])
 
     def origin(self, number: int) -> tuple[str, int] | None:

@@ -36,7 +36,11 @@ log = logging.getLogger("gpuload")
 def check_on_error(on_error: object) -> None:
     """Raise ``SpecError`` if there is no such way."""
     if not isinstance(on_error, str) or on_error not in ON_ERROR:
-        raise SpecError(f"on_error = {on_error!r}"[:200], cause="it is not known", remedy=f"use one of {ON_ERROR}")
+        raise SpecError(
+            f"on_error = {on_error!r}"[:200],
+            cause="it is not known",
+            remedy=f"use one of {ON_ERROR}",
+        )
 
 
 def tolerant(
@@ -75,7 +79,9 @@ def bad_files(files: Files, results: Sequence[object], call: str) -> BadFiles:
     Raises:
         FormatError: no file can be opened.
     """
-    errors = {number: error for number, error in enumerate(results) if isinstance(error, FormatError)}
+    errors = {
+        number: error for number, error in enumerate(results) if isinstance(error, FormatError)
+    }
     bad = BadFiles(files, errors)
     if errors:
         first = next(iter(errors.values()))
@@ -132,9 +138,13 @@ class BadFiles:
 
         def origin(record: int) -> Origin:
             number = file_of.get(record)
-            return leaf.origin(record) if number is None else (self.files.paths[number], 0)
+            if number is None:
+                return leaf.origin(record)
+            return (self.files.paths[number], 0)
 
-        return GapLeaf(leaf, np.array(records, np.int64), lambda record: self.error(file_of[record]), origin)
+        return GapLeaf(
+            leaf, np.array(records, np.int64), lambda record: self.error(file_of[record]), origin
+        )
 
     def error(self, number: int) -> RecordError:
         """Return the error for the record that is a bad file."""
@@ -156,9 +166,18 @@ class GapLeaf(Leaf):
     """
 
     def __init__(
-        self, leaf: Leaf, bad: Indices, error: Callable[[int], RecordError], origin: Callable[[int], Origin]
+        self,
+        leaf: Leaf,
+        bad: Indices,
+        error: Callable[[int], RecordError],
+        origin: Callable[[int], Origin],
     ) -> None:
-        self.spec, self.layout, self.num_records, self.how = leaf.spec, leaf.layout, leaf.num_records, leaf.how
+        self.spec, self.layout, self.num_records, self.how = (
+            leaf.spec,
+            leaf.layout,
+            leaf.num_records,
+            leaf.how,
+        )
         self.is_direct = leaf.is_direct
         self._leaf, self._bad, self._error, self._origin = leaf, bad, error, origin
 
@@ -180,7 +199,8 @@ class GapLeaf(Leaf):
     def _is_bad(self, numbers: Indices) -> NDArray[np.bool_]:
         """Return for each record whether it cannot be read, bool ``[n]``."""
         is_bad: NDArray[np.bool_] = (
-            self._bad[np.minimum(np.searchsorted(self._bad, numbers), self._bad.size - 1)] == numbers
+            self._bad[np.minimum(np.searchsorted(self._bad, numbers), self._bad.size - 1)]
+            == numbers
         )
         return is_bad
 

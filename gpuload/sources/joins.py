@@ -37,7 +37,9 @@ NAME, PLACE = "name", "place"
 RAISE, DROP = "raise", "drop"
 By = str | Callable[[str], Hashable] | None
 PLACE_REMEDY = f"gl.zip(..., by={PLACE!r}) joins record i with record i all the same"
-FUNCTIONS: dict[str, Callable[[str], Hashable]] = {  # of names that often belong together, for a remedy
+FUNCTIONS: dict[
+    str, Callable[[str], Hashable]
+] = {  # of names that often belong together, for a remedy
     'name.split(".")[0].lower()': lambda name: name.split(".")[0].lower(),
     'name.split(".")[0].split("_")[0]': lambda name: name.split(".")[0].split("_")[0],
     'name.split(".")[0].split("_")[-1]': lambda name: name.split(".")[0].split("_")[-1],
@@ -60,7 +62,9 @@ def check_arguments(by: Any, missing: Any) -> None:
         )
     if not isinstance(missing, str) or missing not in (RAISE, DROP):
         raise SpecError(
-            f"missing = {missing!r}"[:200], cause=f"it is {RAISE!r} or {DROP!r}", remedy="pass one of the two"
+            f"missing = {missing!r}"[:200],
+            cause=f"it is {RAISE!r} or {DROP!r}",
+            remedy="pass one of the two",
         )
     if missing == DROP and is_word and by == PLACE:
         raise SpecError(
@@ -123,14 +127,19 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
     if all(result.partners is None for result in matches):
         return sources
     if len(sides) < len(sources) or any(source.endless for source in sources):
-        number = next(number for number, result in enumerate(matches) if result.partners is not None)
+        number = next(
+            number for number, result in enumerate(matches) if result.partners is not None
+        )
         raise _order_error(sources, first, sides[number], matches[number])
     return _in_order(sides, matches)
 
 
 def _tell_of_order(side: Side) -> None:
     """Warn if numbered files, sorted by text, are joined with records without names: 0, 1, 10, 11, 2."""
-    paths = side.names.all_paths if side.names.numbers is None and not side.source.endless else ()
+    if side.names.numbers is None and not side.source.endless:
+        paths = side.names.all_paths
+    else:
+        paths = ()
     number = misnumbered(paths)
     if number and list(paths) == sorted(paths):
         log.warning(
@@ -177,7 +186,8 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
         f"{call}: {first[number]} and {second[number]} stand at one place",
         cause=f"the name of the first is that of {second[int(result.partners[number])]}: the files of both sources "
         "have the same names in another order",
-        remedy="name the files of both in one order, as a list" + f"; {PLACE_REMEDY}" * (call == "gl.zip"),
+        remedy="name the files of both in one order, as a list"
+        + f"; {PLACE_REMEDY}" * (call == "gl.zip"),
     )
 
 
@@ -205,7 +215,9 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
             return single
     if by is not None or not is_of_same_files:
         return match(first.names, side.names)
-    if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(side.names.paths):
+    if len(first.names) != len(side.names) or not set(first.names.paths).isdisjoint(
+        side.names.paths
+    ):
         return NameMatch()
     result = match(first.names, side.names)
     if not result.is_exact:
@@ -260,7 +272,9 @@ def _in_order(sides: Sequence[Side], matches: Sequence[NameMatch]) -> list[Sourc
         if result.partners is not None:
             has_all &= result.partners >= 0
     rows = np.flatnonzero(has_all)
-    selections = [_select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)]
+    selections = [
+        _select(side.source, rows, result) for side, result in zip(sides, matches, strict=True)
+    ]
     if not rows.size:
         number = next(number for number, result in enumerate(matches) if not result.is_exact)
         raise _error(sides[0], sides[number], matches[number], NAME)
@@ -284,9 +298,14 @@ def _in_order(sides: Sequence[Side], matches: Sequence[NameMatch]) -> list[Sourc
 
 def _select(source: Source, rows: Indices, result: NameMatch) -> Source:
     """Return a source with the partners of some records of the first one; the source itself where these are all."""
-    numbers = rows if result.partners is None else result.partners[rows]
+    if result.partners is None:
+        numbers = rows
+    else:
+        numbers = result.partners[rows]
     is_whole = numbers.size == len(source) and np.array_equal(numbers, np.arange(numbers.size))
-    return source if is_whole else Selected(source, numbers)
+    if is_whole:
+        return source
+    return Selected(source, numbers)
 
 
 def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
@@ -310,9 +329,13 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     has_some = result.num_missing < len(first.names)
     return SpecError(
         f"gl.zip: {', and '.join(faults)}",
-        cause="the records are joined by what the function makes of their names" if callable(by) else CAUSE,
+        cause="the records are joined by what the function makes of their names"
+        if callable(by)
+        else CAUSE,
         remedy="; ".join(
-            [DROP_REMEDY] * has_some + _function_remedy(first, side, by) + [PLACE_REMEDY] * is_equal,
+            [DROP_REMEDY] * has_some
+            + _function_remedy(first, side, by)
+            + [PLACE_REMEDY] * is_equal,
         ),
     )
 
@@ -326,7 +349,9 @@ def _function_remedy(first: Side, side: Side, by: By) -> list[str]:
         second_keys = list(map(function, side.names.texts))
         if match_keys(first_keys, second_keys).is_exact:
             return [f"if these records belong together: gl.zip(..., by=lambda name: {text})"]
-    return ["gl.zip(..., by=function) with a function that returns one text for the names that belong together"]
+    return [
+        "gl.zip(..., by=function) with a function that returns one text for the names that belong together"
+    ]
 
 
 def _fault(side: Side, numbers: Indices) -> str:
@@ -337,9 +362,14 @@ def _fault(side: Side, numbers: Indices) -> str:
     return f"{count} without partner: {', '.join(examples)}{rest}"
 
 
-def _order_error(sources: Sequence[Source], first: Side, side: Side, result: NameMatch) -> SpecError:
+def _order_error(
+    sources: Sequence[Source], first: Side, side: Side, result: NameMatch
+) -> SpecError:
     """Return the error for names in another order beside records that cannot be moved with them."""
-    number = 0 if result.partners is None else int((result.partners != np.arange(len(first.names))).argmax())
+    if result.partners is None:
+        number = 0
+    else:
+        number = int((result.partners != np.arange(len(first.names))).argmax())
     if any(source.endless for source in sources):
         cause = "a mix or a sample has no order of its own that could be changed"
         remedy = "gl.zip the parts, and mix or sample these"
@@ -347,4 +377,6 @@ def _order_error(sources: Sequence[Source], first: Side, side: Side, result: Nam
         cause = "another source knows no names, so that it is not clear to which of the two its records belong"
         remedy = "join those with names first: gl.zip(gl.zip(a, b), c)"
     subject = f"gl.zip: record {number} is {first.describe(number)}, and {side.describe(number)}"
-    return SpecError(f"{subject}, which have other names", cause=cause, remedy=f"{remedy}; {PLACE_REMEDY}")
+    return SpecError(
+        f"{subject}, which have other names", cause=cause, remedy=f"{remedy}; {PLACE_REMEDY}"
+    )

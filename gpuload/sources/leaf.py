@@ -38,7 +38,9 @@ Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
 
 INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
-SCRATCH_BYTES = 1 << 18  # records that are converted are read so many bytes at a time, which stay in the cache
+SCRATCH_BYTES = (
+    1 << 18
+)  # records that are converted are read so many bytes at a time, which stay in the cache
 
 
 class Leaf(ABC):
@@ -70,7 +72,9 @@ class Leaf(ABC):
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""
         if self.layout is None:
-            raise NotImplementedError(f"{type(self).__name__} does not say how long its records are")
+            raise NotImplementedError(
+                f"{type(self).__name__} does not say how long its records are"
+            )
         return np.full(numbers.size, self.layout.record_bytes, np.int64)
 
     def value_bytes(self, numbers: Indices) -> Indices:
@@ -107,7 +111,9 @@ class Leaf(ABC):
         """True if threads of the core can copy its records from maps of files just as ``read`` does."""
         return False
 
-    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]) -> bool:
+    def add_to(
+        self, plan: Plan, numbers: Indices, rows: Indices | None, parts: Sequence[PlanPart]
+    ) -> bool:
         """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not mapped, or no more.
 
         A class that defines ``_read`` defines this, too, or its base class does not.
@@ -146,7 +152,9 @@ class Leaf(ABC):
         """
         del numbers
         if not self.is_direct:
-            raise NotImplementedError(f"{type(self).__name__} does not define unpack: its bytes have no meaning")
+            raise NotImplementedError(
+                f"{type(self).__name__} does not define unpack: its bytes have no meaning"
+            )
         return [_of_elements(self.spec.fields[0].stored, raw)]
 
     def origin(self, number: int) -> tuple[str, int] | None:
@@ -216,7 +224,12 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
         RowError: a record holds text that is none.
     """
     group_shares = _shares_of(shares, group, len(out) if out.ndim else 0)
-    if out.dtype != UINT8 or out.ndim != 2 or out.shape[1] != layout.record_bytes or not out.flags.carray:
+    if (
+        out.dtype != UINT8
+        or out.ndim != 2
+        or out.shape[1] != layout.record_bytes
+        or not out.flags.carray
+    ):
         raise SpecError(
             f"rows of {out.dtype} {out.shape}",
             cause=f"the records of this group go into contiguous, writeable uint8 (records, {layout.record_bytes})",
@@ -232,7 +245,12 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
 
 
 def add_to(
-    plan: Plan, shares: Sequence[Share], group: int, layout: Layout, count: int, parts: Sequence[PlanPart]
+    plan: Plan,
+    shares: Sequence[Share],
+    group: int,
+    layout: Layout,
+    count: int,
+    parts: Sequence[PlanPart],
 ) -> bool:
     """Add the work of ``fill`` for ``count`` records to a plan of the core; returns False if only ``fill`` can do it.
 
@@ -251,7 +269,9 @@ def add_to(
     return all(share.leaf.add_to(plan, share.numbers, share.rows, parts) for share in group_shares)
 
 
-def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> list[tuple[Files, Extents, Indices]]:
+def places(
+    shares: Sequence[Share], group: int, layout: Layout, count: int
+) -> list[tuple[Files, Extents, Indices]]:
     """Return where the bytes lie that `fill` would copy: for each leaf the files, the extents, and the row of each.
 
     Args:
@@ -266,7 +286,10 @@ def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> l
     results = list[tuple[Files, Extents, Indices]]()
     for share in _shares_of(shares, group, count):
         check_numbers(share.numbers, share.leaf.num_records)
-        leaf_places = share.leaf.places(plain(share.numbers)) if _is_copied(share, layout) else None
+        if _is_copied(share, layout):
+            leaf_places = share.leaf.places(plain(share.numbers))
+        else:
+            leaf_places = None
         if leaf_places is None:
             raise SpecError(
                 f"the bytes of {', '.join(layout.spec.names)} cannot go straight from files to a GPU",
@@ -278,7 +301,9 @@ def places(shares: Sequence[Share], group: int, layout: Layout, count: int) -> l
     return results
 
 
-def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:
+def values(
+    shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None
+) -> list[Values]:
     """Return the fields of a group whose records vary in length, in the order of ``spec``.
 
     An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a list of arrays. Text
@@ -302,18 +327,27 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
         return [_no_values(field) for field in spec]
     stats.watch().enter("read")
     columns: list[Values]
-    if all(share.leaf.is_direct and _leaf_fields(share)[0].dtype == spec.fields[0].dtype for share in group_shares):
+    if all(
+        share.leaf.is_direct and _leaf_fields(share)[0].dtype == spec.fields[0].dtype
+        for share in group_shares
+    ):
         field = spec.fields[0]
         columns = [
             # Text becomes objects on the host: page-locked memory would be of no use to it.
-            _of_elements(field.stored, _side_by_side(group_shares, count, (not field.text and memory) or step_room))
+            _of_elements(
+                field.stored,
+                _side_by_side(group_shares, count, (not field.text and memory) or step_room),
+            )
         ]
     else:
         columns_of_shares = [_promoted(share, spec, _of_share(share)) for share in group_shares]
         columns = [
             _merge(
                 field.stored,
-                [(share.rows, fields[number]) for share, fields in zip(group_shares, columns_of_shares, strict=True)],
+                [
+                    (share.rows, fields[number])
+                    for share, fields in zip(group_shares, columns_of_shares, strict=True)
+                ],
                 count,
                 None if field.text else memory,
             )
@@ -334,7 +368,9 @@ def plain(numbers: Indices) -> Indices:
         SpecError: they are no array of whole numbers on one axis.
     """
     if isinstance(numbers, np.ndarray) and numbers.ndim == 1:
-        if numbers.dtype == INT64 and numbers.flags.c_contiguous:  # some microseconds less than numpy.require
+        if (
+            numbers.dtype == INT64 and numbers.flags.c_contiguous
+        ):  # some microseconds less than numpy.require
             return numbers
         if numbers.dtype.kind in "iu" or not numbers.size:
             return np.array(numbers, np.int64)
@@ -372,18 +408,24 @@ def gather_rows(rows: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> N
     put_rows(np.take(rows, numbers, axis=0), out, begins)
 
 
-def gather_pieces(raw: Bytes, offsets: Indices, lengths: Indices, out: Bytes, begins: Indices) -> None:
+def gather_pieces(
+    raw: Bytes, offsets: Indices, lengths: Indices, out: Bytes, begins: Indices
+) -> None:
     """Copy ``lengths[i]`` bytes at ``offsets[i]`` of ``raw`` to ``out[begins[i]:]``; all lie inside."""
     if core.native is not None:
         core.native.gather_pieces(raw, offsets, lengths, out, begins)
         return
-    for offset, length, begin in zip(offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True):
+    for offset, length, begin in zip(
+        offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True
+    ):
         out[begin : begin + length] = raw[offset : offset + length]
 
 
 def check_numbers(numbers: Indices, length: int) -> None:
     """Raise ``RecordIndexError`` if one of the numbers lies outside ``0 .. length - 1``."""
-    if numbers.size and int(numbers.view(np.uint64).max()) >= length:  # negative ones are the largest unsigned ones
+    if (
+        numbers.size and int(numbers.view(np.uint64).max()) >= length
+    ):  # negative ones are the largest unsigned ones
         bad = numbers[(numbers < 0) | (numbers >= length)][0]
         raise RecordIndexError(
             f"record {int(bad)} of a source of {length} records",
@@ -400,7 +442,9 @@ def starts_of(counts: Sequence[int]) -> Indices:
     """
     if sum(counts) > MAX_LENGTH:
         raise SpecError(
-            f"{sum(counts)} records", cause=f"a source has at most {MAX_LENGTH}", remedy="use fewer files or sources"
+            f"{sum(counts)} records",
+            cause=f"a source has at most {MAX_LENGTH}",
+            remedy="use fewer files or sources",
         )
     return offsets_of(np.array(counts, np.int64))
 
@@ -409,7 +453,11 @@ def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
     """Return the shares of a group, which together must have ``count`` records."""
     group_shares = [share for share in shares if share.group == group]
     for share in group_shares:
-        if share.rows is not None and share.rows.size and int(plain(share.rows).view(np.uint64).max()) >= count:
+        if (
+            share.rows is not None
+            and share.rows.size
+            and int(plain(share.rows).view(np.uint64).max()) >= count
+        ):
             raise RecordIndexError(
                 f"a record to row {int(share.rows.max())} of {count}",
                 cause="there is no such row",
@@ -427,11 +475,17 @@ def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
 
 def _is_copied(share: Share, layout: Layout) -> bool:
     """Return True if the leaf has the bytes of records just as the layout says."""
-    return share.picks is None and share.leaf.layout is not None and share.leaf.layout.same_bytes(layout)
+    return (
+        share.picks is None
+        and share.leaf.layout is not None
+        and share.leaf.layout.same_bytes(layout)
+    )
 
 
 def _rows(share: Share) -> Indices:
-    return np.arange(share.numbers.size, dtype=np.int64) if share.rows is None else share.rows
+    if share.rows is None:
+        return np.arange(share.numbers.size, dtype=np.int64)
+    return share.rows
 
 
 def _begins(share: Share, record_bytes: int) -> Indices:
@@ -456,7 +510,11 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
     for first in range(0, rows.size, at_once):
         numbers, to = share.numbers[first : first + at_once], rows[first : first + at_once]
         raw = scratch[: numbers.size]
-        leaf.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * stored_layout.record_bytes)
+        leaf.read(
+            numbers,
+            raw.reshape(-1),
+            np.arange(numbers.size, dtype=np.int64) * stored_layout.record_bytes,
+        )
         for target, part in zip(layout.parts, parts, strict=True):
             rawdecode.view_part(out, target)[to] = rawdecode.view_part(raw, part)
 
@@ -485,13 +543,17 @@ def _of_share(share: Share) -> list[Values]:
     except RowError as error:
         # The leaf counts its own records; the caller, all that were asked for.
         raise error.shift_rows(int(_rows(share)[error.row]) - error.row) from None
-    return columns if share.picks is None else [columns[pick] for pick in share.picks]
+    if share.picks is None:
+        return columns
+    return [columns[pick] for pick in share.picks]
 
 
 def _leaf_fields(share: Share) -> Sequence[Field]:
     """Return the fields of a share as its leaf has them, in the order of its group."""
     fields = share.leaf.spec.fields
-    return fields if share.picks is None else [fields[pick] for pick in share.picks]
+    if share.picks is None:
+        return fields
+    return [fields[pick] for pick in share.picks]
 
 
 def _promoted(share: Share, spec: Spec, columns: list[Values]) -> list[Values]:
@@ -526,12 +588,16 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
             remedy="use a smaller batch_size; a record that is too large has to be cut into several",
         ) from None
     for share in shares:
-        share.leaf.read(share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows])
+        share.leaf.read(
+            share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows]
+        )
     stats.watch().count("read.bytes", payload.nbytes)
     return Ragged(payload, offsets)
 
 
-def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None) -> Values:
+def _merge(
+    field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None
+) -> Values:
     """Return the values of a field that several shares have, each at its row; of a single share as they are."""
     rows, part_values = parts[0]
     if rows is None and (memory is None or not field.ragged):
@@ -551,7 +617,9 @@ def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: 
         return array
     by_row: list[Any] = [None] * count
     for rows, part_values in parts:
-        for row, value in zip(range(count) if rows is None else rows.tolist(), part_values, strict=True):
+        for row, value in zip(
+            range(count) if rows is None else rows.tolist(), part_values, strict=True
+        ):
             by_row[row] = value
     if not field.ragged:
         return by_row
@@ -589,4 +657,6 @@ def _no_values(field: Field) -> Values:
         return strings.unpack(field, Ragged.of([], UINT8))
     if field.uniform:
         return np.empty((0, *field.fixed_shape), field.dtype)
-    return Ragged.of([], field.dtype, _element_shape(field)) if field.ragged else []
+    if field.ragged:
+        return Ragged.of([], field.dtype, _element_shape(field))
+    return []

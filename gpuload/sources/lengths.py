@@ -39,7 +39,10 @@ def lengths_of(source: Source, name: str) -> Indices:
     count = len(source)
     sample = np.unique(np.linspace(0, max(count - 1, 0), min(count, LOOKED_AT)).astype(np.int64))
     exact = _read(source, name, sample)
-    row_bytes = 1 if field.text else field.dtype.itemsize * prod(length or 1 for length in (field.shape or ())[1:])
+    if field.text:
+        row_bytes = 1
+    else:
+        row_bytes = field.dtype.itemsize * prod(length or 1 for length in (field.shape or ())[1:])
     num_bytes = _num_bytes(source, field)
     if num_bytes is not None and sample.size:
         # Bytes and values differ by one number in all records that are read, the head of each: it is taken to be so in
@@ -47,7 +50,10 @@ def lengths_of(source: Source, name: str) -> Indices:
         heads = num_bytes[sample] - exact * row_bytes
         if (heads == heads[0]).all() and exact.any():
             return np.asarray((num_bytes - heads[0]) // row_bytes, np.int64)
-    parts = [_read(source, name, numbers) for numbers in np.array_split(np.arange(count), -(-count // READ_RECORDS))]
+    parts = [
+        _read(source, name, numbers)
+        for numbers in np.array_split(np.arange(count), -(-count // READ_RECORDS))
+    ]
     return np.concatenate(parts) if parts else exact
 
 
@@ -67,5 +73,7 @@ def _num_bytes(source: Source, field: Field) -> Indices | None:
     num_bytes = np.zeros(len(source), np.int64)
     for share in source.resolve(np.arange(len(source), dtype=np.int64)):
         if share.group == group:
-            num_bytes[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(share.numbers)
+            num_bytes[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(
+                share.numbers
+            )
     return num_bytes

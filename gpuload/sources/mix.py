@@ -35,7 +35,15 @@ from numpy.typing import NDArray
 
 from gpuload import rng
 from gpuload.errors import SpecError
-from gpuload.order import MAX_LENGTH, MIX_STREAM, TURNS_STREAM, Permutation, check_count, num_rounds, permute
+from gpuload.order import (
+    MAX_LENGTH,
+    MIX_STREAM,
+    TURNS_STREAM,
+    Permutation,
+    check_count,
+    num_rounds,
+    permute,
+)
 from gpuload.sources.base import Composed, Source, names_module
 from gpuload.sources.compose import check_fields, concat
 from gpuload.sources.leaf import Indices, Share, starts_of
@@ -44,7 +52,9 @@ if TYPE_CHECKING:
     from gpuload.sources.names import RecordNames
 
 BLOCK = 32  # numbers whose turns are shuffled
-MOST_EPOCHS = 4  # of a part that are computed one after the other by the core; more at once by NumPy
+MOST_EPOCHS = (
+    4  # of a part that are computed one after the other by the core; more at once by NumPy
+)
 LARGEST_DENOMINATOR = (1 << 31) - 1  # of a share: its products fit into 64 bits
 Parts = Mapping[Source, float] | Sequence[tuple[Source, float]]
 
@@ -74,7 +84,9 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
         if source.endless or not len(source):
             raise SpecError(
                 f"gl.mix: part {number} is {source._line()}",
-                cause="it is a mix or a sample itself" if source.endless else "it has no records to take",
+                cause="it is a mix or a sample itself"
+                if source.endless
+                else "it has no records to take",
                 remedy="give all parts to one gl.mix" if source.endless else "leave it out",
             )
     sources, weights = [source for source, _ in pairs], [weight for _, weight in pairs]
@@ -82,7 +94,10 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
 
 
 def _pairs(parts: Any) -> list[tuple[Source, Fraction]]:
-    pairs = list(parts.items()) if isinstance(parts, Mapping) else parts
+    if isinstance(parts, Mapping):
+        pairs = list(parts.items())
+    else:
+        pairs = parts
     if not isinstance(pairs, Sequence) or not pairs or not all(_is_pair(pair) for pair in pairs):
         raise SpecError(
             f"gl.mix({parts!r})"[:200],
@@ -97,8 +112,12 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _weight(number: int, weight: Any) -> Fraction:
-    is_number = isinstance(weight, (int, float, np.integer, np.floating, Fraction)) and not isinstance(weight, bool)
-    is_huge = isinstance(weight, (int, Fraction)) and weight > sys.float_info.max  # `isfinite` raises
+    is_number = isinstance(
+        weight, (int, float, np.integer, np.floating, Fraction)
+    ) and not isinstance(weight, bool)
+    is_huge = (
+        isinstance(weight, (int, Fraction)) and weight > sys.float_info.max
+    )  # `isfinite` raises
     if not is_number or is_huge or not math.isfinite(weight) or weight <= 0:
         raise SpecError(
             f"gl.mix: part {number} has the weight {weight!r}",
@@ -106,7 +125,9 @@ def _weight(number: int, weight: Any) -> Fraction:
             remedy="leave out a part that should not be there",
         )
     # By its text: 0.1 is meant as one tenth, and Fraction(0.1) is the binary number beside it.
-    return weight if isinstance(weight, Fraction) else Fraction(str(weight))
+    if isinstance(weight, Fraction):
+        return weight
+    return Fraction(str(weight))
 
 
 class Mixed(Composed):
@@ -114,12 +135,16 @@ class Mixed(Composed):
 
     endless = True
 
-    def __init__(self, parts: tuple[Source, ...], weights: tuple[Fraction, ...], seed: int, num_records: int) -> None:
+    def __init__(
+        self, parts: tuple[Source, ...], weights: tuple[Fraction, ...], seed: int, num_records: int
+    ) -> None:
         check_fields("gl.mix", parts, promote=False)
         try:
             self._concatenation = concat(*parts)
         except SpecError as error:
-            raise SpecError(error.what.replace("gl.concat", "gl.mix"), cause=error.cause, remedy=error.remedy) from None
+            raise SpecError(
+                error.what.replace("gl.concat", "gl.mix"), cause=error.cause, remedy=error.remedy
+            ) from None
         super().__init__(self._concatenation.groups, self._concatenation)
         self._mix_parts, self._weights, self._seed, self._length = parts, weights, seed, num_records
         self._turns = Turns(weights, seed)
@@ -154,14 +179,18 @@ class Mixed(Composed):
         for owner in np.unique(owners).tolist():
             rows = np.flatnonzero(owners == owner)
             length = len(self._mix_parts[owner])
-            records[rows] = self._starts[owner] + _in_own_order(turns[rows], length, self._seed, owner)
+            records[rows] = self._starts[owner] + _in_own_order(
+                turns[rows], length, self._seed, owner
+            )
         return records
 
     def _where(self, number: int) -> str:
         return self._concatenation.where(int(self._records(np.array([number], np.int64))[0]))
 
     def _digest(self) -> str:
-        return self._digest_with([str(weight) for weight in self._weights], self._seed, self._length)
+        return self._digest_with(
+            [str(weight) for weight in self._weights], self._seed, self._length
+        )
 
 
 @dataclass(frozen=True)
@@ -209,7 +238,9 @@ class Turns:
             in_order += np.arange(BLOCK) >= end[:, None]
         # Epoch 0 in every epoch: blocks are numbered on, so no two epochs share one.
         words = rng.bits(BLOCK // 2, seed=self.seed, epoch=0, records=blocks, stream=TURNS_STREAM)
-        keys = np.concatenate([words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+        keys = np.concatenate(
+            [words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], axis=1
+        ).astype(np.uint32)
         # Stable: of two equal keys the order must not depend on the version of NumPy.
         owners = np.take_along_axis(in_order, np.argsort(keys, axis=1, kind="stable"), axis=1)
         turns = np.empty_like(owners)
@@ -224,7 +255,9 @@ def _in_own_order(turns: Indices, length: int, seed: int, part: int) -> Indices:
     epochs, places = np.divmod(turns, length)
     different, inverse = np.unique(epochs, return_inverse=True)
     # The words of the generator swap roles here: a part stands for the epoch, and its epoch for the record.
-    words = rng.bits(num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM)
+    words = rng.bits(
+        num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM
+    )
     if different.size > MOST_EPOCHS:
         return permute(places, length, words[inverse])
     records = np.empty(turns.size, np.int64)

@@ -82,7 +82,10 @@ def _values(source: Source, name: str, numbers: Indices) -> dict[int, str]:
         return {}
     texts = dict[int, str]()
     for number, value in zip(numbers.tolist(), values, strict=True):
-        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        if isinstance(value, bytes):
+            text = value.decode(errors="replace")
+        else:
+            text = str(value)
         if len(text) <= LONGEST:
             texts[number] = text.strip().replace("\\", "/")
     return texts
@@ -105,7 +108,9 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
     num_beside = sum(place >= 0 for place in places.values())
     # Records may stand in several rows, if their order is that of the rows.
     if num_beside == len(texts) or len(set(texts)) < len(texts):
-        return places if num_beside >= SHARE * len(texts) else None
+        if num_beside >= SHARE * len(texts):
+            return places
+        return None
     rest = [values[number] for number, place in places.items() if place < 0]
     num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest)
     if num_beside + num_named < SHARE * len(texts):
@@ -124,9 +129,14 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
                 for record in records.get(stem.rpartition("/")[2], ())
                 if _is_name(text, names.stems[record])
             ]
-            places[number] = candidates[0] if candidates else -1
+            if candidates:
+                places[number] = candidates[0]
+            else:
+                places[number] = -1
     num_names = sum(place >= 0 for place in places.values())
-    return places if num_names >= SHARE * len(texts) else None
+    if num_names >= SHARE * len(texts):
+        return places
+    return None
 
 
 def _stems(text: str) -> Sequence[str]:
@@ -137,4 +147,6 @@ def _stems(text: str) -> Sequence[str]:
 def _is_name(text: str, stem: str) -> bool:
     """Return True if a text is a path to a record, from any folder, with or without suffix."""
     paths = _stems(text)
-    return any(path == stem or path.endswith(f"/{stem}") or stem.endswith(f"/{path}") for path in paths)
+    return any(
+        path == stem or path.endswith(f"/{stem}") or stem.endswith(f"/{path}") for path in paths
+    )

@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources.defaults import UnfitDefault, convert_default
-from gpuload.sources.leaf import UINT8, Bytes, Indices, Leaf, check_places, gather_pieces, put_rows, starts_of
+from gpuload.sources.leaf import (
+    UINT8,
+    Bytes,
+    Indices,
+    Leaf,
+    check_places,
+    gather_pieces,
+    put_rows,
+    starts_of,
+)
 from gpuload.sources.names import common_beginning
 from gpuload.spec import Field, Layout, Part, Spec, list_of_names
 
@@ -58,9 +67,13 @@ class Partition:
         if text is None or WHOLE.fullmatch(text) is None:
             return None
         number = int(text)
-        return number if -(2**63) <= number < 2**63 else None
+        if -(2**63) <= number < 2**63:
+            return number
+        return None
 
-    def leaf(self, call: str, paths: Sequence[str], counts: Sequence[int], default: Any) -> PartitionLeaf:
+    def leaf(
+        self, call: str, paths: Sequence[str], counts: Sequence[int], default: Any
+    ) -> PartitionLeaf:
         """Return the column of records; ``counts`` are those of each file.
 
         Raises:
@@ -86,7 +99,12 @@ class Partition:
                     remedy="say what stands for it: "
                     f"{call}(..., defaults={{{self.name!r}: {-1 if dtype == NUMBER else repr('?')}}})",
                 )
-            values[number] = default if text is None else int(text) if dtype == NUMBER else text
+            if text is None:
+                values[number] = default
+            elif dtype == NUMBER:
+                values[number] = int(text)
+            else:
+                values[number] = text
         return PartitionLeaf(self.name, dtype, values, counts)
 
 
@@ -105,11 +123,16 @@ def partitions_of(
         SpecError: a file lies in no folder of such a name.
     """
     if names is not None:
-        pairs = [_pairs(path) for path in paths] if names else []
+        if names:
+            pairs = [_pairs(path) for path in paths]
+        else:
+            pairs = []
     elif any("=" in folder for folder in inner):
         by_folder = {folder: _pairs(folder) for folder in dict.fromkeys(inner)}
         pairs = [by_folder[folder] for folder in inner]
-        names = list(dict.fromkeys(name for folder_pairs in by_folder.values() for name in folder_pairs))
+        names = list(
+            dict.fromkeys(name for folder_pairs in by_folder.values() for name in folder_pairs)
+        )
     result = list[Partition]()
     for name in names or ():
         values = [folder_pairs.get(name) for folder_pairs in pairs]
@@ -126,7 +149,9 @@ def partitions_of(
 
 def _value_of(text: str) -> str | None:
     """Return the value that the name of a folder is; None for a missing one."""
-    return None if text == MISSING else unquote(text, errors="surrogateescape")
+    if text == MISSING:
+        return None
+    return unquote(text, errors="surrogateescape")
 
 
 def _pairs(path: str) -> dict[str, str]:
@@ -146,7 +171,9 @@ def check_partitions(call: str, names: Any) -> tuple[str, ...] | None:
     if isinstance(names, (list, tuple)) and not names:
         return ()
     form = "a list of the names of columns that folders name=value are"
-    return list_of_names(f"{call}: partitions", names, form=form, example='["year"], or [] for none')
+    return list_of_names(
+        f"{call}: partitions", names, form=form, example='["year"], or [] for none'
+    )
 
 
 def names_below(paths: Sequence[str]) -> tuple[str, ...]:
@@ -168,7 +195,9 @@ class PartitionLeaf(Leaf):
 
     how = "by the names of folders"
 
-    def __init__(self, name: str, dtype: np.dtype[Any], values: Sequence[Any], counts: Sequence[int]) -> None:
+    def __init__(
+        self, name: str, dtype: np.dtype[Any], values: Sequence[Any], counts: Sequence[int]
+    ) -> None:
         self._starts = starts_of(counts)
         self.num_records = int(self._starts[-1])
         self._numbers: NDArray[np.int64] | None = None
@@ -180,7 +209,11 @@ class PartitionLeaf(Leaf):
             field, self.is_direct = Field(name, np.dtype(object), (), text="str"), True
             different = list(dict.fromkeys(values))
             self._texts = Ragged.of(
-                [np.frombuffer(text.encode("utf-8", "surrogateescape"), UINT8) for text in different], UINT8
+                [
+                    np.frombuffer(text.encode("utf-8", "surrogateescape"), UINT8)
+                    for text in different
+                ],
+                UINT8,
             )
             places = {text: number for number, text in enumerate(different)}
             self._text_of = np.array([places[text] for text in values], np.int64)
@@ -204,4 +237,10 @@ class PartitionLeaf(Leaf):
             return
         texts = self._text_of[owners]
         check_places(numbers, self._texts.lengths[texts], out.size, begins)
-        gather_pieces(self._texts.payload, self._texts.offsets[:-1][texts], self._texts.lengths[texts], out, begins)
+        gather_pieces(
+            self._texts.payload,
+            self._texts.offsets[:-1][texts],
+            self._texts.lengths[texts],
+            out,
+            begins,
+        )

@@ -83,9 +83,14 @@ def records(
             else "pass one; gl.arrays(x=array) is for arrays in memory",
         )
     if not isinstance(version, str):
-        raise SpecError(f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}")
+        raise SpecError(
+            f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}"
+        )
     return RecordsSource(
-        int(length), read, _infer_spec(int(length), read) if fields is None else _spec_of(fields), version
+        int(length),
+        read,
+        _infer_spec(int(length), read) if fields is None else _spec_of(fields),
+        version,
     )
 
 
@@ -120,7 +125,8 @@ class RecordsSource(LeafSource):
 
     def _digest(self) -> str:
         about = [
-            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else [])) for field in self.spec
+            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
+            for field in self.spec
         ]
         # Not the function: its code may be the same for other data, and another for the same; `version` is the user's
         # word.
@@ -167,7 +173,10 @@ def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
         note=lambda: f"gl.records: the function was asked for {_list_records(numbers)}",
     )
     if not isinstance(result, Mapping) or not result:
-        description = "no field" if isinstance(result, Mapping) else type(result).__name__
+        if isinstance(result, Mapping):
+            description = "no field"
+        else:
+            description = type(result).__name__
         raise SpecError(
             f"gl.records, {_list_records(numbers)}: the function returned {description}",
             cause="it returns a dict with an array, or a list, for each field",
@@ -198,7 +207,10 @@ def _values(field: Field, value: Any, numbers: Indices) -> Values:
         if field.uniform:
             _check_row(field, array.dtype, array.shape[1:], numbers[0])
             # A view may be of memory that the function uses again, or that it changes later.
-            array_copy = array if array.flags.owndata and array.flags.writeable else array.copy()
+            if array.flags.owndata and array.flags.writeable:
+                array_copy = array
+            else:
+                array_copy = array.copy()
             return np.ascontiguousarray(array_copy, field.dtype)
         rows = list(array)
     _check_count(field, len(rows), numbers)
@@ -242,7 +254,9 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
     # NumPy gives numbers of Python int64 or float64; only values that say their own dtype must have the field's.
     while isinstance(number, (list, tuple)) and number:
         number = number[0]
-    if isinstance(number, (np.ndarray, np.generic)) or not isinstance(number, (int, float, list, tuple)):
+    if isinstance(number, (np.ndarray, np.generic)) or not isinstance(
+        number, (int, float, list, tuple)
+    ):
         return array
     if array.dtype.kind not in "iuf" or dtype.kind not in "iuf":
         return array
@@ -253,7 +267,10 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
     # A float64 beyond float32 becomes infinite, which the next line finds; NumPy would warn besides.
     with np.errstate(over="ignore"):
         result = array.astype(dtype)
-    fits = np.isfinite(result) == np.isfinite(array) if array.dtype.kind == "f" else result == array
+    if array.dtype.kind == "f":
+        fits = np.isfinite(result) == np.isfinite(array)
+    else:
+        fits = result == array
     return result if fits.all() else array
 
 
@@ -271,14 +288,17 @@ def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], numbe
     field_dtype = field.dtype
     # Texts of fixed length: NumPy makes each array as long as its longest text, so a shorter dtype is usual.
     is_same = dtype.newbyteorder("=") == field_dtype or (
-        dtype.kind == field_dtype.kind and dtype.kind in "SU" and dtype.itemsize <= field_dtype.itemsize
+        dtype.kind == field_dtype.kind
+        and dtype.kind in "SU"
+        and dtype.itemsize <= field_dtype.itemsize
     )
     if not is_same:
         argument = f"fields={{{field.name!r}: ({dtype.str!r}, {field.shape}), ...}}"
         raise SpecError(
             f"field {field.name!r} of record {int(number)} has dtype {dtype}, the field is {field}",
             cause="nothing is converted: numbers could become others, texts shorter",
-            remedy=f"say {argument}" + ("" if dtype.kind in "SU" else f", or return array.astype({field_dtype.str!r})"),
+            remedy=f"say {argument}"
+            + ("" if dtype.kind in "SU" else f", or return array.astype({field_dtype.str!r})"),
         )
     fits = field.shape is None or (
         len(shape) == len(field.shape)
@@ -310,8 +330,13 @@ def _infer_spec(length: int, read: Reader) -> Spec:
 
 
 def _field(name: Any, value: Any, numbers: Indices) -> Field:
-    is_list = isinstance(value, (list, tuple, Ragged)) and len(value) > 0 and not _is_number(value[0])
-    values = _array(value[0])[None] if is_list else _array(value)
+    is_list = (
+        isinstance(value, (list, tuple, Ragged)) and len(value) > 0 and not _is_number(value[0])
+    )
+    if is_list:
+        values = _array(value[0])[None]
+    else:
+        values = _array(value)
     field = _checked_field(name, values.dtype, values.shape[1:])
     if not is_list:
         _check_count(field, len(values) if values.ndim else None, numbers)
@@ -319,8 +344,14 @@ def _field(name: Any, value: Any, numbers: Indices) -> Field:
     if len(value) != 1:
         _check_count(field, len(value), numbers)
     if field.dtype.kind in "SU":  # those of other records may be longer
-        kind = "str" if field.dtype.kind == "U" else "bytes"
-        shape = (None, *field.fixed_shape[1:]) if field.shape else ()
+        if field.dtype.kind == "U":
+            kind = "str"
+        else:
+            kind = "bytes"
+        if field.shape:
+            shape = (None, *field.fixed_shape[1:])
+        else:
+            shape = ()
         return Field(name, np.dtype(object), shape, text=kind)
     return field.with_(shape=(None,) * (values.ndim - 1))
 
@@ -330,9 +361,16 @@ def _spec_of(fields: Any) -> Spec:
         raise _no_fields(f"fields = {fields!r}")
     spec_fields = []
     for name, about in fields.items():
-        dtype, shape = (about, ()) if isinstance(about, (str, type, np.dtype)) else _dtype_and_shape(name, about)
+        dtype: Any
+        shape: Any
+        if isinstance(about, (str, type, np.dtype)):
+            dtype, shape = about, ()
+        else:
+            dtype, shape = _dtype_and_shape(name, about)
         lengths = (shape,) if is_whole(shape) else shape
-        if not isinstance(lengths, (tuple, list)) or not all(n is None or is_whole(n) for n in lengths):
+        if not isinstance(lengths, (tuple, list)) or not all(
+            n is None or is_whole(n) for n in lengths
+        ):
             raise _no_fields(f"fields: {name!r} is {about!r}")
         try:
             numpy_dtype = dtype_of(dtype)
@@ -344,11 +382,16 @@ def _spec_of(fields: Any) -> Spec:
             ) from None
         if numpy_dtype.kind in "SU" and not numpy_dtype.itemsize:
             check_name(name)
-            kind = "str" if numpy_dtype.kind == "U" else "bytes"
+            if numpy_dtype.kind == "U":
+                kind = "str"
+            else:
+                kind = "bytes"
             spec_fields.append(Field(name, np.dtype(object), tuple(lengths), text=kind))
             continue
         field = _checked_field(name, numpy_dtype, tuple(int(length or 0) for length in lengths))
-        spec_fields.append(field.with_(shape=tuple(None if length is None else int(length) for length in lengths)))
+        spec_fields.append(
+            field.with_(shape=tuple(None if length is None else int(length) for length in lengths))
+        )
     return Spec(tuple(spec_fields))
 
 

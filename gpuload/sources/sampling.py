@@ -47,7 +47,9 @@ class Weights:
         try:
             array = np.asarray(weights)
         except (TypeError, ValueError) as error:
-            raise SpecError("weights that are no array", cause=str(error), remedy="pass one number a record") from None
+            raise SpecError(
+                "weights that are no array", cause=str(error), remedy="pass one number a record"
+            ) from None
         if array.shape != (length,) or array.dtype.kind not in "biuf":
             raise SpecError(
                 f"weights of {array.dtype} {array.shape} for {length} records",
@@ -58,7 +60,9 @@ class Weights:
         wrong = np.flatnonzero(~(np.isfinite(exact) & (exact >= 0)))
         if wrong.size or not exact.any():
             raise SpecError(
-                f"the weight of record {int(wrong[0])} is {array[wrong[0]]}" if wrong.size else "all weights are 0",
+                f"the weight of record {int(wrong[0])} is {array[wrong[0]]}"
+                if wrong.size
+                else "all weights are 0",
                 cause="a weight is a number of at least 0, and one of them is larger",
                 remedy="pass 0 for a record that is never drawn",
             )

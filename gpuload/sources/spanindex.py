@@ -19,7 +19,12 @@ Int64s = NDArray[np.int64]
 
 
 def load_or_walk(
-    files: Files, number: int, kind: str, make: Callable[[], Int64s], waits: Callable[[], None], first: int = 0
+    files: Files,
+    number: int,
+    kind: str,
+    make: Callable[[], Int64s],
+    waits: Callable[[], None],
+    first: int = 0,
 ) -> Int64s:
     """Return the offsets of a file's records and the end of the last, int64 ``[num_records + 1]``, from its index.
 
@@ -41,7 +46,9 @@ def load_or_walk(
         if len(content) % 8:
             return None
         offsets = np.frombuffer(content, "<i8").astype(np.int64, copy=False)
-        return offsets if offsets.size and offsets[0] == first and offsets[-1] == size else None
+        if offsets.size and offsets[0] == first and offsets[-1] == size:
+            return offsets
+        return None
 
     return fileindex.load_or_walk(
         files, number, kind, make, lambda offsets: offsets.astype("<i8").tobytes(), unpack, waits

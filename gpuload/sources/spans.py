@@ -41,7 +41,12 @@ class SpanLeaf(Leaf):
     """
 
     def __init__(
-        self, storage: Storage, bounds: Indices, starts: Indices, paths: Sequence[str], least_bytes: int = 0
+        self,
+        storage: Storage,
+        bounds: Indices,
+        starts: Indices,
+        paths: Sequence[str],
+        least_bytes: int = 0,
     ) -> None:
         self.num_records = int(starts[-1])
         self._storage, self._bounds, self._starts = storage, bounds, starts
@@ -111,7 +116,11 @@ def manifest_bounds(listing: Manifest) -> tuple[Indices, Indices]:
     is_step = np.ones(bounds.size - 1, np.bool_)
     is_step[firsts[1:] - 1] = False  # from the last bound of a file to the first of the next
     descends = (bounds[1:] < bounds[:-1]) & is_step
-    if descends.any() or (bounds[firsts] < 0).any() or (bounds[firsts + counts] > listing.files.sizes).any():
+    if (
+        descends.any()
+        or (bounds[firsts] < 0).any()
+        or (bounds[firsts + counts] > listing.files.sizes).any()
+    ):
         raise listing.error("a record would end before it begins, or behind its file")
     return bounds, starts
 
@@ -142,7 +151,9 @@ def bounds_of(
     return all_bounds, starts
 
 
-def walk_files(files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Result]) -> list[Result]:
+def walk_files(
+    files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Result]
+) -> list[Result]:
     """Return what ``look`` finds in each file, while a line shows the progress.
 
     Args:
@@ -158,7 +169,11 @@ def walk_files(files: Files, title: str, look: Callable[[int, Show, Callable[[],
 
         def go_on() -> None:
             if stop_flags:
-                raise GpuloadError("opening was broken off", cause="Python is ending", remedy="open the files again")
+                raise GpuloadError(
+                    "opening was broken off",
+                    cause="Python is ending",
+                    remedy="open the files again",
+                )
 
         def show(number: int, place: int) -> None:
             go_on()

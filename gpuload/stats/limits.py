@@ -74,10 +74,17 @@ WORDS = {
     "pinned_bytes": "link to the GPU",
 }
 STORAGE = ("random_bytes", "sequential_bytes")
-NAMES = {"read": ("copy_bytes", *STORAGE), "decode_images": ("decode_images",), "upload": ("pinned_bytes",), "draw": ()}
+NAMES = {
+    "read": ("copy_bytes", *STORAGE),
+    "decode_images": ("decode_images",),
+    "upload": ("pinned_bytes",),
+    "draw": (),
+}
 
 
-def stage_limits(stage: Stage, counts: Mapping[str, float], limits: Limits) -> tuple[StageLimit, ...]:
+def stage_limits(
+    stage: Stage, counts: Mapping[str, float], limits: Limits
+) -> tuple[StageLimit, ...]:
     """Return the limits of the machine that stand beside a stage, without those that were not measured.
 
     Args:
@@ -91,7 +98,10 @@ def stage_limits(stage: Stage, counts: Mapping[str, float], limits: Limits) -> t
     }
     results = []
     for name in NAMES.get(stage.name, ("copy_bytes",)):
-        unit = "images" if name == "decode_images" else "bytes"
+        if name == "decode_images":
+            unit = "images"
+        else:
+            unit = "bytes"
         amount, time_s = getattr(stage, unit), seconds.get(name, stage.seconds)
         if amount and time_s and (limit := getattr(limits, name)):
             results.append(StageLimit(name, unit, amount / time_s, limit))

@@ -45,7 +45,9 @@ SAMPLE_EVERY_S = 0.05
 THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux
 SCHEDSTAT = "/proc/thread-self/schedstat"
 
-Usage = tuple[int, int, int]  # of a thread: ns on a core, ns in the queue for one, number of waits; -1: not known
+Usage = tuple[
+    int, int, int
+]  # of a thread: ns on a core, ns in the queue for one, number of waits; -1: not known
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,16 @@ class Stage:
     @property
     def bytes_per_s(self) -> float:
         """Bytes for each second of a thread."""
-        return self.bytes / self.seconds if self.seconds else 0.0
+        if self.seconds:
+            return self.bytes / self.seconds
+        return 0.0
 
     @property
     def images_per_s(self) -> float:
         """Images for each second of a thread."""
-        return self.images / self.seconds if self.seconds else 0.0
+        if self.seconds:
+            return self.images / self.seconds
+        return 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -106,8 +112,14 @@ class Watch:
     __slots__ = "_begin_s", "_outer", "_stage", "_usage", "amounts", "spans"
 
     def __init__(self, amounts: dict[str, float] | None = None, *, traced: bool = False) -> None:
-        self.amounts: dict[str, float] = {} if amounts is None else amounts
-        self.spans: list[tuple[str, float, float]] | None = [] if traced else None
+        if amounts is None:
+            self.amounts: dict[str, float] = {}
+        else:
+            self.amounts = amounts
+        if traced:
+            self.spans: list[tuple[str, float, float]] | None = []
+        else:
+            self.spans = None
         self._stage, self._begin_s = "", 0.0
         self._usage: Usage | None = None
         self._outer: Watch | None = None
@@ -173,7 +185,9 @@ class Watch:
         if before is None:
             return
         self.count(f"{stage}.sampled", seconds)
-        for state, gap_ns in zip(STATES, divide_gap(int(1e9 * seconds), before, self._usage), strict=True):
+        for state, gap_ns in zip(
+            STATES, divide_gap(int(1e9 * seconds), before, self._usage), strict=True
+        ):
             if gap_ns:
                 self.count(f"{stage}.{state}", gap_ns / 1e9)
 
@@ -218,7 +232,10 @@ def usage() -> Usage:
     """Return how long the calling thread ran and waited; what the system does not say is -1."""
     if native is not None:
         return native.thread_usage()
-    num_waits = -1 if THREAD is None else resource.getrusage(THREAD).ru_nvcsw
+    if THREAD is None:
+        num_waits = -1
+    else:
+        num_waits = resource.getrusage(THREAD).ru_nvcsw
     return thread_time_ns(), _queue_ns(), num_waits
 
 
@@ -257,13 +274,18 @@ def divide_gap(time_ns: int, before: Usage, after: Usage) -> tuple[int, int, int
 def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
     """Return the stages that took time, in their order."""
     seconds = {name: counts.get(f"{name}.seconds", 0.0) for name in STAGES}
-    work_s = {name: stage_s * (1 - _part(name, "starved", counts)) for name, stage_s in seconds.items()}
+    work_s = {
+        name: stage_s * (1 - _part(name, "starved", counts)) for name, stage_s in seconds.items()
+    }
     total_s, stages = sum(work_s.values()), []
     for name, stage_s in seconds.items():
         if stage_s > 0:
             parts = (_part(name, state, counts) for state in STATES)
             amounts = counts.get(f"{name}.bytes", 0.0), counts.get(f"{name}.images", 0.0)
-            share = work_s[name] / total_s if total_s > 0 else 0.0
+            if total_s > 0:
+                share = work_s[name] / total_s
+            else:
+                share = 0.0
             stages.append(Stage(name, stage_s, share, _fill_behind(name, counts), *amounts, *parts))
     return tuple(stages)
 
@@ -271,7 +293,9 @@ def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
 def _part(name: str, state: str, counts: Mapping[str, float]) -> float:
     """Return the part of a stage's time in which its threads were in a state, as far as samples say."""
     sample_s = counts.get(f"{name}.sampled", 0.0)
-    return min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0) if sample_s else 0.0
+    if sample_s:
+        return min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0)
+    return 0.0
 
 
 def _fill_behind(name: str, counts: Mapping[str, float]) -> float:
@@ -283,4 +307,6 @@ def _fill_behind(name: str, counts: Mapping[str, float]) -> float:
 
 def fill(counts: Mapping[str, float]) -> float:
     """Return the share of the steps made ahead that were ready when batches were asked for; 0 before the first."""
-    return counts.get("steps_ready", 0.0) / counts["steps_ahead"] if counts.get("steps_ahead") else 0.0
+    if counts.get("steps_ahead"):
+        return counts.get("steps_ready", 0.0) / counts["steps_ahead"]
+    return 0.0

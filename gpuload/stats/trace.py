@@ -33,8 +33,16 @@ class Trace:
     """
 
     def __init__(self, path: object) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
-            raise SpecError(f"trace = {path!r}"[:200], cause="it is no path", remedy="pass trace='trace.json', say")
+        if (
+            not isinstance(path, (str, os.PathLike))
+            or not isinstance(os.fspath(path), str)
+            or not os.fspath(path)
+        ):
+            raise SpecError(
+                f"trace = {path!r}"[:200],
+                cause="it is no path",
+                remedy="pass trace='trace.json', say",
+            )
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         folder = os.path.dirname(self.path)
         if os.path.isdir(self.path) or not os.access(folder, os.W_OK):
@@ -45,7 +53,9 @@ class Trace:
                 else f"nothing can be written to the folder {folder}",
                 remedy="name a file in a folder that is there",
             )
-        self._events: deque[Event] = deque()  # append is one step of the interpreter: there is no lock
+        self._events: deque[Event] = (
+            deque()
+        )  # append is one step of the interpreter: there is no lock
         self._names: dict[int, str] = {}
         self._num_dropped = 0
 
@@ -66,7 +76,13 @@ class Trace:
         """Return the contents of the file."""
         process = os.getpid()
         names = [
-            {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+            {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": process,
+                "tid": thread,
+                "args": {"name": name},
+            }
             for thread, name in list(self._names.items())
         ]
         events = [

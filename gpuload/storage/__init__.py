@@ -18,8 +18,16 @@ __all__ = ["Extents", "Files", "Storage", "open_storage"]
 
 def open_storage(files: Files) -> Storage:
     """Return the fastest storage for these files that works here: maps, or positioned reads; ranges of objects."""
-    plain_files = replace(files, seals=()) if files.seals else files
+    if files.seals:
+        plain_files = replace(files, seals=())
+    else:
+        plain_files = files
     if any_is_remote(files.paths):
         return remote.RemoteStorage(files)
-    storage: Storage = maps.MappedStorage(plain_files) if maps.supported() else pread.PositionedStorage(plain_files)
-    return keptfile.VerifiedStorage(files, storage) if files.seals else storage
+    if maps.supported():
+        storage: Storage = maps.MappedStorage(plain_files)
+    else:
+        storage = pread.PositionedStorage(plain_files)
+    if files.seals:
+        return keptfile.VerifiedStorage(files, storage)
+    return storage

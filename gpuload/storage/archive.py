@@ -36,13 +36,25 @@ from gpuload.storage.inflate import (
 MAGIC = b"PK\3\4"  # a local header, with which an archive begins
 
 STORE, DEFLATE = 0, 8
-METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}  # 4.4.5
+METHODS = {
+    1: "shrink",
+    9: "deflate64",
+    12: "bzip2",
+    14: "lzma",
+    93: "zstd",
+    95: "xz",
+    98: "ppmd",
+}  # 4.4.5
 LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
 ENTRY = struct.Struct("<4s6H3I5H2I")  # 4.3.12
 END = struct.Struct("<4s4H2IH")  # 4.3.16
 END64 = struct.Struct("<4sQ2H2I4Q")  # 4.3.14
 LOCATOR64 = struct.Struct("<4sIQI")  # 4.3.15
-ENCRYPTED, LATER, UTF8 = 1 << 0, 1 << 3, 1 << 11  # 4.4.4; "later": the local header does not say sizes
+ENCRYPTED, LATER, UTF8 = (
+    1 << 0,
+    1 << 3,
+    1 << 11,
+)  # 4.4.4; "later": the local header does not say sizes
 NONE16, NONE32 = 0xFFFF, 0xFFFFFFFF  # the number is in ZIP64's record
 EXTRA64 = 1  # 4.5.3
 PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
@@ -145,9 +157,13 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     Raises:
         FormatError: it cannot be unpacked here, or its local header says something else than the directory.
     """
-    refuse = _refuse_with(f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read")
+    refuse = _refuse_with(
+        f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read"
+    )
     if member.flags & ENCRYPTED:
-        refuse("it is encrypted", "unpack the archive with its password, and pack it anew without one")
+        refuse(
+            "it is encrypted", "unpack the archive with its password, and pack it anew without one"
+        )
     if member.method not in (STORE, DEFLATE):
         packer = METHODS.get(member.method, f"method {member.method}")
         refuse(
@@ -160,12 +176,17 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     _, _, flags, method, _, _, crc, packed_bytes, num_bytes, num_name, num_extra = LOCAL.unpack(raw)
     name = _decode_name(pieces(member.header_offset + LOCAL.size, num_name), flags)
     if method != member.method or (flags ^ member.flags) & ENCRYPTED or name != member.name:
-        refuse(f"its local header is that of {name!r} of method {method}, the directory says method {member.method}")
+        refuse(
+            f"its local header is that of {name!r} of method {method}, the directory says method {member.method}"
+        )
     # 4.4.4: bit 3 puts sizes and check sum behind the bytes; in the local header there are zeros.
     if flags & LATER:
         crc, packed_bytes, num_bytes = member.crc, NONE32, NONE32
     # Compared, though the directory alone is used: readers that go from header to header would see another archive.
-    sizes = packed_bytes in (member.packed_bytes, NONE32) and num_bytes in (member.num_bytes, NONE32)
+    sizes = packed_bytes in (member.packed_bytes, NONE32) and num_bytes in (
+        member.num_bytes,
+        NONE32,
+    )
     if not sizes or crc != member.crc:
         refuse(
             f"its local header says {packed_bytes} bytes that become {num_bytes} with the check sum {crc:08x}, "
@@ -173,14 +194,24 @@ def begin_of(pieces: Pieces, member: Member) -> int:
         )
     begin = member.header_offset + LOCAL.size + num_name + num_extra
     if begin + member.packed_bytes > member.after:
-        refuse(f"its {member.packed_bytes} bytes from byte {begin} on overlap the part that begins at {member.after}")
+        refuse(
+            f"its {member.packed_bytes} bytes from byte {begin} on overlap the part that begins at {member.after}"
+        )
     is_same_size = member.packed_bytes == member.num_bytes
-    max_bytes = member.packed_bytes if member.method == STORE else LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
+    if member.method == STORE:
+        max_bytes = member.packed_bytes
+    else:
+        max_bytes = LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
     if member.num_bytes > max_bytes or (member.method == STORE and not is_same_size):
         refuse(f"{member.packed_bytes} bytes cannot become {member.num_bytes}")
     if member.method != STORE and member.num_bytes > limit_bytes(member.packed_bytes):
         unpack = f"unzip {shlex.quote(pieces.path)}"
-        raise too_large(f"{pieces.path}, member {member.name!r},", member.packed_bytes, member.num_bytes, unpack=unpack)
+        raise too_large(
+            f"{pieces.path}, member {member.name!r},",
+            member.packed_bytes,
+            member.num_bytes,
+            unpack=unpack,
+        )
     return int(begin)
 
 
@@ -214,7 +245,9 @@ def inflate_only_file(files: Files, number: int) -> Iterator[tuple[int, bytes]]:
         return FormatError(title, cause=reason, remedy=COPY_AGAIN)
 
     with files.open_file(number) as descriptor:
-        for piece in verify_pieces(chunks(), member.method == STORE, member.num_bytes, member.crc, to_error):
+        for piece in verify_pieces(
+            chunks(), member.method == STORE, member.num_bytes, member.crc, to_error
+        ):
             if begin == end:  # before the last pieces
                 files.check_descriptor(number, descriptor)
             yield begin, piece
@@ -293,7 +326,9 @@ def _only_file(path: str, size: int) -> tuple[Member, int]:
         names = members(pieces)
         file_names = files_in(names)
         if len(file_names) != 1:
-            listing = ", ".join(map(repr, file_names[:MOST_NAMES])) + " ..." * (len(file_names) > MOST_NAMES)
+            listing = ", ".join(map(repr, file_names[:MOST_NAMES])) + " ..." * (
+                len(file_names) > MOST_NAMES
+            )
             raise FormatError(
                 f"{path} is a ZIP archive of {len(file_names)} files",
                 cause=f"an archive of one file is read as that file; it holds {listing or 'none'}",
@@ -340,9 +375,13 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
                 f"if they are not wanted, leave them out: head -c {end} {shlex.quote(pieces.path)} > new.npz",
             )
         if MAGIC.startswith(start):
-            refuse("it begins as one, and has no directory at its end", "it was cut short: copy it again")
+            refuse(
+                "it begins as one, and has no directory at its end",
+                "it was cut short: copy it again",
+            )
         refuse(
-            f"an NPZ file begins with 50 4b 03 04, this one with {start.hex(' ')}", "gl.open(path) finds out what it is"
+            f"an NPZ file begins with 50 4b 03 04, this one with {start.hex(' ')}",
+            "gl.open(path) finds out what it is",
         )
     _, disk, first_disk, _, num_entries, length, offset, _ = END.unpack_from(tail, at)
     end = begin + at
@@ -350,7 +389,10 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
     if NONE16 in (num_entries, disk) or NONE32 in (length, offset):
         end, disk, first_disk, num_entries, length, offset = _directory64(pieces, end, refuse)
     if disk or first_disk:
-        refuse("it is one part of an archive of several files", "join them, and write the arrays with numpy.savez")
+        refuse(
+            "it is one part of an archive of several files",
+            "join them, and write the arrays with numpy.savez",
+        )
     # `zipfile` takes bytes in front of an archive, and moves all places by them; then two readers see different
     # members.
     if offset + length != end:
@@ -360,7 +402,10 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
             "write it anew with numpy.savez",
         )
     if length > LARGEST_DIRECTORY_BYTES:
-        refuse(f"its directory of {length} bytes is longer than {LARGEST_DIRECTORY_BYTES}", "write several files")
+        refuse(
+            f"its directory of {length} bytes is longer than {LARGEST_DIRECTORY_BYTES}",
+            "write several files",
+        )
     return num_entries, offset, length
 
 
@@ -368,9 +413,9 @@ def _end_in(tail: bytes) -> int | None:
     """Return where the end record begins in the last bytes of a file: its comment reaches to the end."""
     at = tail.rfind(b"PK\5\6")
     while at >= 0:
-        if len(tail) - at >= END.size and at + END.size + int.from_bytes(tail[at + 20 : at + 22], "little") == len(
-            tail
-        ):
+        if len(tail) - at >= END.size and at + END.size + int.from_bytes(
+            tail[at + 20 : at + 22], "little"
+        ) == len(tail):
             return at
         # The four bytes may stand in the comment as well; only the record whose comment ends the file is the right one.
         at = tail.rfind(b"PK\5\6", 0, at + 3)
@@ -379,11 +424,17 @@ def _end_in(tail: bytes) -> int | None:
 
 def _directory64(pieces: Pieces, end: int, refuse: Refuse) -> tuple[int, int, int, int, int, int]:
     """Return where ZIP64's end record begins, its disks, the number of entries, bytes and place of the directory."""
-    raw = pieces(end - LOCATOR64.size, LOCATOR64.size) if end >= LOCATOR64.size else b""
+    if end >= LOCATOR64.size:
+        raw = pieces(end - LOCATOR64.size, LOCATOR64.size)
+    else:
+        raw = b""
     if not raw.startswith(b"PK\6\7"):
         refuse(f"ZIP64's locator is not before byte {end}, where it has to be")
     _, _, at, _ = LOCATOR64.unpack(raw)
-    raw = pieces(at, END64.size) if at <= end - LOCATOR64.size - END64.size else b""
+    if at <= end - LOCATOR64.size - END64.size:
+        raw = pieces(at, END64.size)
+    else:
+        raw = b""
     if not raw.startswith(b"PK\6\6"):
         refuse(f"ZIP64's end record is not at byte {at}, where its locator says")
     _, _, _, _, disk, first_disk, _, num_entries, length, offset = END64.unpack(raw)
@@ -421,11 +472,17 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
         extra = raw[begin + num_name : begin + num_name + num_extra]
         at = begin + num_name + num_extra + num_comment
         if at > len(raw):
-            refuse(f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}")
-        wide = _wide(extra) if NONE32 in (num_bytes, packed_bytes, header) else iter(())
+            refuse(
+                f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}"
+            )
+        if NONE32 in (num_bytes, packed_bytes, header):
+            wide = _wide(extra)
+        else:
+            wide = iter(())
         # 4.5.3: ZIP64's extra field has only the numbers that are all ones in the entry, in this order.
         num_bytes, packed_bytes, header = (
-            next(wide, number) if number == NONE32 else number for number in (num_bytes, packed_bytes, header)
+            next(wide, number) if number == NONE32 else number
+            for number in (num_bytes, packed_bytes, header)
         )
         yield Member(_decode_name(name, flags), flags, method, crc, packed_bytes, num_bytes, header)
 
@@ -437,7 +494,9 @@ def _wide(extra: bytes) -> Iterator[int]:
         kind, length = struct.unpack_from("<2H", extra, at)
         if kind == EXTRA64:
             body = extra[at + 4 : at + 4 + length]
-            yield from (number for (number,) in struct.iter_unpack("<Q", body[: len(body) // 8 * 8]))
+            yield from (
+                number for (number,) in struct.iter_unpack("<Q", body[: len(body) // 8 * 8])
+            )
             return
         at += 4 + length
 
@@ -453,7 +512,9 @@ def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> 
     in_place = sorted(by_name.values(), key=lambda member: member.header_offset)
     afters = [member.header_offset for member in in_place[1:]] + [directory]
     bounded = {}
-    for member, after in zip(in_place, afters, strict=False):  # without members the directory follows none
+    for member, after in zip(
+        in_place, afters, strict=False
+    ):  # without members the directory follows none
         if member.header_offset + LOCAL.size + member.packed_bytes > after:
             refuse(
                 f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "

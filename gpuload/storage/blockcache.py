@@ -69,10 +69,16 @@ SUM = struct.Struct("<q")
 SUMS = HEAD.size + SUM.size  # where the checksums of the pages begin
 NAME = re.compile("[0-9a-f]{32}-[0-9]+(-crc32)?")
 PART = re.compile("([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})[0-9a-f]{8}")
-PROCESS = os.urandom(4).hex()  # tells this process from one before it that had its number, as in containers
+PROCESS = os.urandom(
+    4
+).hex()  # tells this process from one before it that had its number, as in containers
 NOTE_S = 60.0  # a block that was used less than so long ago is not noted as used again
 # Non-blocking: a pipe in the place of a block must not wait for its writer.
-OPEN_FLAGS = os.O_RDONLY | NO_LINKS | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK"))
+OPEN_FLAGS = (
+    os.O_RDONLY
+    | NO_LINKS
+    | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK"))
+)
 checksum: Callable[[memoryview | bytes], int]
 if core.native is not None:
     SUFFIX, checksum = "", core.native.crc32c
@@ -228,9 +234,14 @@ class BlockCache:
         # Another process may have read the same block meanwhile.
         if self._is_off or not self._is_private(os.path.dirname(path)) or os.path.lexists(path):
             return
-        part = os.path.join(self._parts, f"{machine()}-{os.getpid()}-{PROCESS}{os.urandom(4).hex()}")
+        part = os.path.join(
+            self._parts, f"{machine()}-{os.getpid()}-{PROCESS}{os.urandom(4).hex()}"
+        )
         view = memoryview(content).cast("B")
-        sums = [checksum(view[begin : begin + PAGE_BYTES]) for begin in range(0, block.num_bytes, PAGE_BYTES)]
+        sums = [
+            checksum(view[begin : begin + PAGE_BYTES])
+            for begin in range(0, block.num_bytes, PAGE_BYTES)
+        ]
         try:
             for folder in (self._home, self._parts, os.path.dirname(path)):
                 make_folder(folder)
@@ -285,7 +296,10 @@ class BlockCache:
             if status is not None and not os.path.samestat(now, status):
                 return
             with signalsafe.suppress(OSError):
-                remove = os.rmdir if stat.S_ISDIR(now.st_mode) else os.unlink
+                if stat.S_ISDIR(now.st_mode):
+                    remove = os.rmdir
+                else:
+                    remove = os.unlink
                 remove(path)
         log.warning("%s is not used; cause: %s; it is read from the store again", path, cause)
 
@@ -297,7 +311,10 @@ class BlockCache:
         """Make room for a file, and return the descriptor of a new one that counts with all its bytes."""
         with self._locked() as sum_file:
             text = sum_file.read(SUM.size) or b""
-            total = SUM.unpack(text)[0] if len(text) == SUM.size else -1
+            if len(text) == SUM.size:
+                total = SUM.unpack(text)[0]
+            else:
+                total = -1
             # Also where the sum is lost or damaged: then the files are counted.
             if not 0 <= total <= self.limit_bytes - num_bytes:
                 total = self._make_room(num_bytes)
@@ -336,7 +353,11 @@ class BlockCache:
         """Remove the parts of processes that were killed."""
         for entry in _entries(self._parts):
             writer = PART.fullmatch(entry.name)
-            if writer is not None and writer[3] != PROCESS and is_left(entry.path, writer[1], writer[2]):
+            if (
+                writer is not None
+                and writer[3] != PROCESS
+                and is_left(entry.path, writer[1], writer[2])
+            ):
                 with signalsafe.suppress(OSError):
                     os.unlink(entry.path)
 
@@ -350,9 +371,15 @@ class BlockCache:
             status = os.fstat(file.fileno())
             # A file with a second name (a hard link) may be of another program, and the sum would be written into it.
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-                raise OSError(errno.EINVAL, "the file of its sum is no regular file, or has a second name", path)
+                raise OSError(
+                    errno.EINVAL,
+                    "the file of its sum is no regular file, or has a second name",
+                    path,
+                )
             if fcntl is not None:
-                with signalsafe.suppress(OSError):  # some network file systems have none: then the sum is a guess
+                with signalsafe.suppress(
+                    OSError
+                ):  # some network file systems have none: then the sum is a guess
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             try:
                 yield file
@@ -385,7 +412,10 @@ def _sizes(entries: Iterable[os.DirEntry[str]]) -> list[tuple[float, int, str]]:
     for entry in entries:
         with signalsafe.suppress(OSError):
             status = entry.stat(follow_symlinks=False)
-            used_s = status.st_mtime if status.st_mtime <= latest_s else 0.0
+            if status.st_mtime <= latest_s:
+                used_s = status.st_mtime
+            else:
+                used_s = 0.0
             files.append((used_s, status.st_size, entry.path))
     return files
 
@@ -398,7 +428,9 @@ def _check_block(status: os.stat_result) -> None:
         raise ValueError(reason)
 
 
-def _read_pages(descriptor: int, block: Block, pieces: Sequence[Piece]) -> tuple[int, NDArray[np.uint8]]:
+def _read_pages(
+    descriptor: int, block: Block, pieces: Sequence[Piece]
+) -> tuple[int, NDArray[np.uint8]]:
     """Return the number of the first page that pieces need, and the bytes from it to the last one; gaps are undefined.
 
     Raises:
@@ -422,7 +454,9 @@ def _read_pages(descriptor: int, block: Block, pieces: Sequence[Piece]) -> tuple
         for page in range(begin_page, after_page):
             place = (page - begin_page) * PAGE_BYTES
             if checksum(view[place : place + PAGE_BYTES]) != sums[page]:
-                raise ValueError(f"it is damaged between byte {page * PAGE_BYTES} and {(page + 1) * PAGE_BYTES}")
+                raise ValueError(
+                    f"it is damaged between byte {page * PAGE_BYTES} and {(page + 1) * PAGE_BYTES}"
+                )
     return first, content
 
 

@@ -31,7 +31,14 @@ from gpuload import signalsafe
 from gpuload.errors import FileError
 from gpuload.progress import Progress
 from gpuload.storage.files import REMEDIES, Files, read_bytes
-from gpuload.storage.privatefiles import NO_LINKS, STALE_S, check_private, machine, make_folder, own_folder
+from gpuload.storage.privatefiles import (
+    NO_LINKS,
+    STALE_S,
+    check_private,
+    machine,
+    make_folder,
+    own_folder,
+)
 from gpuload.storage.stores import path_of
 
 try:
@@ -47,7 +54,15 @@ PART = ".part-"  # the name of an unfinished file ends in this, the machine, and
 LOCK = ".lock"
 LOOK_S = 0.02  # a process that waits for another one looks so often
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
-PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+PLACE_ERRORS = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+}
 log = logging.getLogger("gpuload")
 
 
@@ -70,11 +85,17 @@ def _cache_folder() -> str:
         usual = "~/Library/Caches"
     else:
         usual = os.environ.get("XDG_CACHE_HOME", "")
-        usual = usual if os.path.isabs(usual) else "~/.cache"  # a relative one is to be ignored, its specification says
+        # a relative one is to be ignored, its specification says
+        if os.path.isabs(usual):
+            usual = usual
+        else:
+            usual = "~/.cache"
     expanded = os.path.expanduser(usual)
     if not os.path.isabs(expanded):
         raise FileError(
-            "there is no cache folder", cause="no home folder is known", remedy=f"set {FOLDER} to a folder to write to"
+            "there is no cache folder",
+            cause="no home folder is known",
+            remedy=f"set {FOLDER} to a folder to write to",
         )
     return os.path.join(expanded, "gpuload")
 
@@ -95,7 +116,9 @@ def key_of(files: Files, number: int, *details: object) -> str:
     path = path_of(path)  # two links to one object, of two days, are one file
     # Behind the reading: the head belongs to the file whose stamp goes into the digest.
     files.check(number)
-    size, mtime_ns, _ = files.stamp(number)  # not the inode: a copy of the folder keeps its derived files
+    size, mtime_ns, _ = files.stamp(
+        number
+    )  # not the inode: a copy of the folder keeps its derived files
     text = hashlib.sha256(repr((path, size, mtime_ns, details)).encode("utf-8", "surrogateescape"))
     text.update(head)
     return text.hexdigest()[:32]
@@ -253,7 +276,9 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         yield part
         descriptor = os.open(part, os.O_RDWR | NO_LINKS)
         try:
-            os.fsync(descriptor)  # before the rename: after a crash the name means a whole file or none
+            os.fsync(
+                descriptor
+            )  # before the rename: after a crash the name means a whole file or none
             num_bytes = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
@@ -301,9 +326,13 @@ def _nowhere(failures: Sequence[tuple[str, OSError]]) -> FileError:
 
 
 def _write_error(place: str, error: OSError) -> FileError:
-    remedy = REMEDIES.get(error.errno or 0, f"check the disk (dmesg); set {FOLDER} to another folder")
+    remedy = REMEDIES.get(
+        error.errno or 0, f"check the disk (dmesg); set {FOLDER} to another folder"
+    )
     if error.errno in FULL:
         remedy = f"make room ({folder()} may be removed at any time), or set {FOLDER} to a folder with room"
     elif error.errno == errno.EFBIG:
         remedy = f"allow larger files (ulimit -f unlimited), or set {FOLDER} to a folder whose disk has no such limit"
-    return FileError(f"{place} cannot be written", cause=str(error.strerror or error), remedy=remedy)
+    return FileError(
+        f"{place} cannot be written", cause=str(error.strerror or error), remedy=remedy
+    )

@@ -66,9 +66,16 @@ class DirectReader:
             self._kvikio = signalsafe.import_package("kvikio")
             self._defaults = signalsafe.import_package("kvikio.defaults")
             self._driver = signalsafe.import_package("kvikio.cufile_driver")
-        except Exception as error:  # the package has types of its own for a library of CUDA that is not there
-            cause = error if isinstance(error, ImportError) else ImportError(_text(error))
-            raise missing_package("kvikio", needed_for="direct=True", extra="gds", error=cause) from None
+        except (
+            Exception
+        ) as error:  # the package has types of its own for a library of CUDA that is not there
+            if isinstance(error, ImportError):
+                cause = error
+            else:
+                cause = ImportError(_text(error))
+            raise missing_package(
+                "kvikio", needed_for="direct=True", extra="gds", error=cause
+            ) from None
         if THREADS_VARIABLE not in os.environ:
             self._defaults.set("num_threads", num_threads)
         self._files: OrderedDict[tuple[str, Stamp], Any] = OrderedDict()
@@ -83,8 +90,13 @@ class DirectReader:
             reason = "the driver of GPUDirect Storage, nvidia-fs, is not loaded"
         else:
             small = self._defaults.get("gds_threshold")
-            return Path(True, f"GPUDirect Storage, but for reads of less than {small} bytes, which pass the host")
-        return Path(False, f"kvikio's compatibility mode, which reads by way of the host ({reason})")
+            return Path(
+                True,
+                f"GPUDirect Storage, but for reads of less than {small} bytes, which pass the host",
+            )
+        return Path(
+            False, f"kvikio's compatibility mode, which reads by way of the host ({reason})"
+        )
 
     def read(self, files: Files, extents: Extents, out: Any, begins: Int64s) -> None:
         """Read the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``, and wait until they are there.
@@ -106,8 +118,17 @@ class DirectReader:
         order = np.lexsort((extents.offsets, extents.files))
         order = order[extents.lengths[order] > 0]
         extents, begins = join_neighbours(extents.take(order), begins[order])
-        handles = {number: self._open(files, number) for number in np.unique(extents.files).tolist()}
-        pieces = list(zip(extents.files.tolist(), extents.offsets.tolist(), extents.lengths.tolist(), strict=True))
+        handles = {
+            number: self._open(files, number) for number in np.unique(extents.files).tolist()
+        }
+        pieces = list(
+            zip(
+                extents.files.tolist(),
+                extents.offsets.tolist(),
+                extents.lengths.tolist(),
+                strict=True,
+            )
+        )
         answers = list[Any]()
         try:
             for (file, offset, length), begin in zip(pieces, begins.tolist(), strict=True):
@@ -118,19 +139,26 @@ class DirectReader:
             refusals = []
         finally:
             # All of them, whatever failed: kvikio's threads write into ``out`` until each has answered.
-            waits = [self._wait(files, *piece, answer) for piece, answer in zip(pieces, answers, strict=False)]
+            waits = [
+                self._wait(files, *piece, answer)
+                for piece, answer in zip(pieces, answers, strict=False)
+            ]
         for number in handles:
             files.check(number)
         if failure := next(filter(None, [*waits, *refusals]), None):
             raise failure
 
-    def _wait(self, files: Files, number: int, offset: int, length: int, answer: Any) -> FileError | None:
+    def _wait(
+        self, files: Files, number: int, offset: int, length: int, answer: Any
+    ) -> FileError | None:
         """Wait for a read, and return its error: a read that is not waited for would write into memory of others."""
         try:
             num_read = answer.get()
         except Exception as error:  # RuntimeError, MemoryError and more, as C++ has them
             return _unreadable(files, number, offset, length, _text(error))
-        return None if num_read == length else _unreadable(files, number, offset, length, f"it read {num_read} bytes")
+        if num_read == length:
+            return None
+        return _unreadable(files, number, offset, length, f"it read {num_read} bytes")
 
     def _open(self, files: Files, number: int) -> Any:
         """Return kvikio's handle of a file, which is that of its stamp; it is closed with its last reference."""

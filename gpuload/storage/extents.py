@@ -111,7 +111,11 @@ def plain(extents: Extents) -> Extents:
     Raises:
         SpecError: they have different lengths or several axes.
     """
-    files, offsets, lengths = _plain(extents.files), _plain(extents.offsets), _plain(extents.lengths)
+    files, offsets, lengths = (
+        _plain(extents.files),
+        _plain(extents.offsets),
+        _plain(extents.lengths),
+    )
     if not (files.ndim == 1 and files.shape == offsets.shape == lengths.shape):
         raise SpecError(
             f"extents of {files.shape} files, {offsets.shape} offsets and {lengths.shape} lengths",
@@ -141,9 +145,16 @@ def check_inside(files: Files, extents: Extents) -> None:
     Raises:
         RecordIndexError: one does not.
     """
-    wrong = (extents.files < 0) | (extents.files >= len(files)) | (extents.offsets < 0) | (extents.lengths < 0)
+    wrong = (
+        (extents.files < 0)
+        | (extents.files >= len(files))
+        | (extents.offsets < 0)
+        | (extents.lengths < 0)
+    )
     if not wrong.any():
-        wrong = extents.lengths > files.sizes[extents.files] - extents.offsets  # so said, no sum can overflow
+        wrong = (
+            extents.lengths > files.sizes[extents.files] - extents.offsets
+        )  # so said, no sum can overflow
     if wrong.any():
         raise outside(files, extents, int(np.flatnonzero(wrong)[0]))
 
@@ -161,14 +172,19 @@ def check_places(files: Files, extents: Extents, out: Bytes, begins: Int64s) -> 
 
 def outside(files: Files, extents: Extents, number: int) -> RecordIndexError:
     """Return the error for an extent that is outside of its file, or whose target is outside of the array."""
-    file, offset, length = (int(array[number]) for array in (extents.files, extents.offsets, extents.lengths))
+    file, offset, length = (
+        int(array[number]) for array in (extents.files, extents.offsets, extents.lengths)
+    )
     if not 0 <= file < len(files):
         subject, cause = f"bytes of file {file}", f"there are {len(files)} files"
     else:
         subject = f"{length} bytes at byte {offset} of {files.paths[file]}"
         inside = length >= 0 and offset >= 0 and length <= int(files.sizes[file]) - offset
         has = f"the file has {int(files.sizes[file])} bytes"
-        cause = "the place that they should go to lies outside the array" if inside else has
+        if inside:
+            cause = "the place that they should go to lies outside the array"
+        else:
+            cause = has
     return RecordIndexError(
         f"extent {number}, {subject}, is outside",
         cause=cause,

@@ -63,13 +63,19 @@ Result = TypeVar("Result")
 
 NUM_THREADS = 4  # that open files while storage is slow
 WAITED = 2.0  # a chunk that took so many times its processor time had to wait
-ONE_REQUEST_BYTES = 1 << 17  # storage commonly returns so much at once, as fast as the first page alone
+ONE_REQUEST_BYTES = (
+    1 << 17
+)  # storage commonly returns so much at once, as fast as the first page alone
 ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
 log = logging.getLogger("gpuload")
 READ_AT = getattr(os, "preadv", None)  # nor this
-MOST_CHUNK = 64 if ADVISE is not None else 1  # files a thread has open, to ask for all before it reads the first
+MOST_CHUNK = (
+    64 if ADVISE is not None else 1
+)  # files a thread has open, to ask for all before it reads the first
 # Non-blocking: opening a pipe must not wait for its writer. Binary: Windows would change line ends.
-OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
+OPEN_FLAGS = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY")
+)
 REMEDIES = {
     errno.EMFILE: "let this process open more files: ulimit -n 4096 in the shell that starts it, or close some",
     errno.ENFILE: "close files in other processes: all of them together have as many open as the system allows",
@@ -78,12 +84,20 @@ REMEDIES = {
     errno.ESTALE: "mount the file server again: the file was replaced there",
 }
 LARGEST_READ = 1 << 30  # Linux reads at most 0x7ffff000 bytes a call
-SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some milliseconds on a local disk
+SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = (
+    32,
+    64,
+    4096,
+)  # of a digest: some milliseconds on a local disk
 WILDCARDS = frozenset("*?[")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two; C:/ is a drive
-MOST_NAMES, SIMILARITY = 10_000, 0.75  # names of a folder that are compared with a wrong one; 1 is the same name
+MOST_NAMES, SIMILARITY = (
+    10_000,
+    0.75,
+)  # names of a folder that are compared with a wrong one; 1 is the same name
 SHARD = re.compile(
-    r"(?P<before>.*[-_.])(?P<number>\d{1,9})(?P<of>[-_]of[-_])(?P<total>\d{1,9})(?P<behind>[^/]*)", re.DOTALL
+    r"(?P<before>.*[-_.])(?P<number>\d{1,9})(?P<of>[-_]of[-_])(?P<total>\d{1,9})(?P<behind>[^/]*)",
+    re.DOTALL,
 )
 MOST_SHARDS = 1 << 16  # of which each that is not named is looked for
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
@@ -96,7 +110,9 @@ def as_folder(argument: Paths) -> str | None:
     """
     if isinstance(argument, Remote):
         urls = argument.object_urls()
-        return urls[0] if len(urls) == 1 and urls[0].endswith("/") else None
+        if len(urls) == 1 and urls[0].endswith("/"):
+            return urls[0]
+        return None
     if (
         not isinstance(argument, (str, os.PathLike))
         or not isinstance(os.fspath(argument), str)
@@ -134,7 +150,9 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     names = as_list(paths)
     files = [path for name in names for path in _matches(name)]
     if not files:
-        raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
+        raise SpecError(
+            "no paths", cause="the list of paths is empty", remedy="name at least one file"
+        )
     check_named_once(files)
     if not is_quiet:
         warn_of_missing_shards(files)
@@ -150,14 +168,21 @@ def warn_of_missing_shards(files: Sequence[str]) -> None:
     for path in files:
         if "of" in path and (match := SHARD.fullmatch(path)) is not None:
             end = f"{match['of']}{match['total']}"
-            numbers_of.setdefault((match["before"], end, match["behind"]), []).append(match["number"])
+            numbers_of.setdefault((match["before"], end, match["behind"]), []).append(
+                match["number"]
+            )
     for (before, end, behind), numbers in numbers_of.items():
         present, count = set(map(int, numbers)), int(end[4:])
         if count > MOST_SHARDS or len(present) >= count:
             continue
         first = 1 if count in present else 0  # counted from 0 by most, from 1 by some
         absent = sorted(set(range(first, first + count)) - present)
-        lost = _absent_files([like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}") for number in absent])
+        lost = _absent_files(
+            [
+                like(files[0], f"{before}{number:0{len(numbers[0])}}{end}{behind}")
+                for number in absent
+            ]
+        )
         if lost:
             log.warning(
                 "%d of %d shards are missing, the first is %s; their records are not read. Copy them, or rename the "
@@ -172,7 +197,9 @@ def _absent_files(paths: Sequence[str]) -> list[str]:
         return [path for path in paths if not signalsafe.exists(path)]
     try:
         names = set(objects.names_in(like(paths[0], os.path.dirname(paths[0]))))
-    except GpuloadError:  # a web server has none: its files were named one by one, and no more is known
+    except (
+        GpuloadError
+    ):  # a web server has none: its files were named one by one, and no more is known
         return []
     return [path for path in paths if os.path.basename(path) not in names]
 
@@ -190,7 +217,9 @@ def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     """
     folders = [folder for name in as_list(paths) for folder in _matching_folders(name)]
     if not folders:
-        raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one folder")
+        raise SpecError(
+            "no paths", cause="the list of paths is empty", remedy="name at least one folder"
+        )
     check_named_once(folders)
     if not is_quiet:
         warn_of_missing_shards([folder.rstrip("/") for folder in folders])
@@ -206,7 +235,9 @@ def join(folder: str, *names: str) -> str:
 
 def names_in(folder: str) -> list[str]:
     """Return the names of the files and folders in a folder; none if there is no such folder."""
-    return objects.names_in(folder) if is_remote(folder) else [entry.name for entry in _entries(folder, "*")]
+    if is_remote(folder):
+        return objects.names_in(folder)
+    return [entry.name for entry in _entries(folder, "*")]
 
 
 def files_below(folder: str) -> list[str]:
@@ -220,7 +251,10 @@ def _matching_folders(name: Path) -> list[str]:
     """Return the absolute paths of one folder or wildcard."""
     if isinstance(name, Remote):
         return [folder for url in name.object_urls() for folder in objects.folders_of(url)]
-    text = os.path.expanduser(os.fspath(name)) if isinstance(name, (str, os.PathLike)) else name
+    if isinstance(name, (str, os.PathLike)):
+        text = os.path.expanduser(os.fspath(name))
+    else:
+        text = name
     if isinstance(text, str) and is_remote(text):
         return objects.folders_of(text)
     if (
@@ -232,9 +266,16 @@ def _matching_folders(name: Path) -> list[str]:
         return _matches(name)
     folders, path = [os.sep], os.path.abspath(text)
     for part in filter(None, path.split(os.sep)):
-        folders = [inner for folder in folders for inner in _folders(folder, part) if signalsafe.is_folder(inner)]
+        folders = [
+            inner
+            for folder in folders
+            for inner in _folders(folder, part)
+            if signalsafe.is_folder(inner)
+        ]
     if not folders:
-        raise MissingFileError(f"no folder matches {text}", cause="there is none", remedy="check the wildcard")
+        raise MissingFileError(
+            f"no folder matches {text}", cause="there is none", remedy="check the wildcard"
+        )
     return sorted(set(folders))
 
 
@@ -265,12 +306,16 @@ def check_named_once(paths: Sequence[str]) -> None:
     for path in paths:
         folder, name = os.path.split(path_of(path))
         if folder not in folders:
-            folders[folder] = folder if is_remote(path) else os.path.realpath(folder)
+            if is_remote(path):
+                folders[folder] = folder
+            else:
+                folders[folder] = os.path.realpath(folder)
         before = first.setdefault((folders[folder], name), path)
         if before is not path:
             raise SpecError(
                 f"{path} is named twice",
-                cause="two of the paths or wildcards mean the same file" + (f", also as {before}" * (before != path)),
+                cause="two of the paths or wildcards mean the same file"
+                + (f", also as {before}" * (before != path)),
                 remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) are the different "
                 "ones, and source.select(numbers) of a source of these has a record for each of the paths",
             )
@@ -297,7 +342,10 @@ def _matches(name: Path) -> list[str]:
         return [path]
     matches = sorted(set(_wildcard(path)))
     if not matches:
-        bracket = "; [...] means one of the characters in it, and [[] means the bracket itself" if "[" in text else ""
+        if "[" in text:
+            bracket = "; [...] means one of the characters in it, and [[] means the bracket itself"
+        else:
+            bracket = ""
         raise MissingFileError(
             f"no file matches {text}",
             cause=_why_none_matches(path),
@@ -336,7 +384,9 @@ def check_name(text: str) -> None:
         ) from None
     if b"\0" in raw:
         raise SpecError(
-            f"{text!r} as a path", cause="no file's name can hold the character NUL", remedy="cut the name before it"
+            f"{text!r} as a path",
+            cause="no file's name can hold the character NUL",
+            remedy="cut the name before it",
         )
 
 
@@ -348,7 +398,12 @@ def _wildcard(path: str) -> list[str]:
     for part in parts if parts[-1] == "**" else parts[:-1]:
         folders = [inner for folder in folders for inner in _folders(folder, part)]
     if parts[-1] == "**":
-        return [entry.path for folder in folders for entry in _entries(folder, "*") if not is_folder(entry)]
+        return [
+            entry.path
+            for folder in folders
+            for entry in _entries(folder, "*")
+            if not is_folder(entry)
+        ]
     return [file for folder in folders for file in _files(folder, parts[-1])]
 
 
@@ -359,7 +414,12 @@ def _why_none_matches(path: str) -> str:
     folder = os.path.join(drive, os.sep)
     folders = [folder]
     for part in parts[:-1]:
-        folders = [inner for outer in folders for inner in _folders(outer, part) if signalsafe.is_folder(inner)]
+        folders = [
+            inner
+            for outer in folders
+            for inner in _folders(outer, part)
+            if signalsafe.is_folder(inner)
+        ]
         if not folders:
             return f"{folder} holds no folder {part}"
         folder = os.path.join(folder, part)
@@ -380,7 +440,9 @@ def _files(folder: str, part: str) -> list[str]:
     """Return the files that the last part of a path means inside a folder."""
     path = os.path.join(folder, part)
     if not WILDCARDS.intersection(part) or signalsafe.exists(path, follow=False):
-        return [path] if signalsafe.exists(path, follow=False) and not signalsafe.is_folder(path) else []
+        if signalsafe.exists(path, follow=False) and not signalsafe.is_folder(path):
+            return [path]
+        return []
     return [entry.path for entry in _entries(folder, part) if not is_folder(entry)]
 
 
@@ -585,7 +647,9 @@ class Files:
         with self.open_file(number) as handle:
             yield cast(
                 BinaryIO,
-                objects.File(handle) if isinstance(handle, objects.Reader) else io.FileIO(handle, closefd=False),
+                objects.File(handle)
+                if isinstance(handle, objects.Reader)
+                else io.FileIO(handle, closefd=False),
             )
             self.check_descriptor(number, handle)
 
@@ -628,11 +692,10 @@ class Files:
         # Little-endian, so that a state goes on on a machine of the other kind.
         text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
         numbers = _spread(len(self), SAMPLED_FILES)
-        pieces = (
-            parallel_map(self._sample, numbers, objects.REQUESTS)
-            if any_is_remote([self.paths[number] for number in numbers])
-            else by_chunks(lambda chunk: [self._sample(number) for number in chunk], numbers)
-        )
+        if any_is_remote([self.paths[number] for number in numbers]):
+            pieces = parallel_map(self._sample, numbers, objects.REQUESTS)
+        else:
+            pieces = by_chunks(lambda chunk: [self._sample(number) for number in chunk], numbers)
         for piece in pieces:
             text.update(piece)
         return text.hexdigest()[:16]
@@ -675,7 +738,9 @@ def are_remote(paths: Sequence[str]) -> NDArray[np.bool_]:
 
 def any_is_remote(paths: Sequence[str]) -> bool:
     """Return True if a path is a URL."""
-    folders = paths.folders.between(0, len(paths.folders)) if isinstance(paths, PackedPaths) else paths
+    folders = (
+        paths.folders.between(0, len(paths.folders)) if isinstance(paths, PackedPaths) else paths
+    )
     return any(map(is_remote, folders))
 
 
@@ -709,7 +774,9 @@ def look_at(
         return [(stamp, use(path, stamp[0], head)) for path, (stamp, head) in looks]
 
     with Progress("reading headers" if head_bytes else "opening files") as progress:
-        looks = by_chunks(look, paths, lambda num_done: progress.show(num_done, len(paths), "files"))
+        looks = by_chunks(
+            look, paths, lambda num_done: progress.show(num_done, len(paths), "files")
+        )
     stamps = np.array([stamp for stamp, _ in looks], np.int64).reshape(-1, 3)
     return Files(tuple(paths), stamps), [result for _, result in looks]
 
@@ -725,8 +792,13 @@ def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple
             open_files.append((path, *_open(path)))
             _, descriptor, status = open_files[-1]
             if head_bytes:
-                _ask_for(descriptor, status.st_size if status.st_size <= whole_bytes else head_bytes)
-        return [(stamp_of(status), _head(path, descriptor, head_bytes)) for path, descriptor, status in open_files]
+                _ask_for(
+                    descriptor, status.st_size if status.st_size <= whole_bytes else head_bytes
+                )
+        return [
+            (stamp_of(status), _head(path, descriptor, head_bytes))
+            for path, descriptor, status in open_files
+        ]
     finally:
         for _, descriptor, _ in open_files:
             os.close(descriptor)
@@ -736,7 +808,9 @@ def _look_at_objects(paths: Sequence[str], head_bytes: int) -> list[tuple[Stamp,
     """Return stamp and beginning of paths of which some are URLs; their requests are under way together."""
 
     def look(path: str) -> tuple[Stamp, bytes]:
-        return objects.look_at_listing(path, head_bytes) if is_remote(path) else _look([path], head_bytes, 0)[0]
+        if is_remote(path):
+            return objects.look_at_listing(path, head_bytes)
+        return _look([path], head_bytes, 0)[0]
 
     return parallel_map(look, paths, objects.REQUESTS)
 
@@ -769,7 +843,10 @@ def _ask_for(descriptor: int, num_bytes: int) -> None:
 def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
     head = bytearray(num_bytes)
     try:
-        num_read = read_at(descriptor, memoryview(head), 0) if num_bytes else 0
+        if num_bytes:
+            num_read = read_at(descriptor, memoryview(head), 0)
+        else:
+            num_read = 0
     except OSError as error:
         raise open_error(path, error) from None
     return bytes(head[:num_read])
@@ -852,7 +929,9 @@ def total_bytes(paths: Iterable[str]) -> int:
     local, remote = list[str](), list[str]()
     for path in paths:
         (remote if is_remote(path) else local).append(path)
-    return sum(map(os.path.getsize, local)) + int(look_at(remote, 0, lambda path, size, head: None)[0].sizes.sum())
+    return sum(map(os.path.getsize, local)) + int(
+        look_at(remote, 0, lambda path, size, head: None)[0].sizes.sum()
+    )
 
 
 def exists(path: str) -> bool:
@@ -883,19 +962,29 @@ def open_error(path: str, error: OSError) -> FileError:
             cause = f"the folder {folder} is not there either"
             return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
         near = _similar_names(folder, os.path.basename(path))
-        remedy = f"check the path; the folder has {' and '.join(near)}" if near else "check the path"
+        if near:
+            remedy = f"check the path; the folder has {' and '.join(near)}"
+        else:
+            remedy = "check the path"
         return MissingFileError(f"{path} is missing", cause="no such file", remedy=remedy)
     if isinstance(error, IsADirectoryError):
         return _no_file(path, stat.S_IFDIR)
     if isinstance(error, PermissionError):
-        rights = "+rx" if signalsafe.is_folder(path) else "+r"
+        if signalsafe.is_folder(path):
+            rights = "+rx"
+        else:
+            rights = "+r"
         return UnreadableFileError(
-            f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod {rights} {path}"
+            f"{path} cannot be opened",
+            cause="its permissions do not allow it",
+            remedy=f"chmod {rights} {path}",
         )
     return FileError(
         f"{path} cannot be read",
         cause=str(error.strerror or error),
-        remedy=REMEDIES.get(error.errno or 0, "read the system's messages about it (dmesg), and check the disk"),
+        remedy=REMEDIES.get(
+            error.errno or 0, "read the system's messages about it (dmesg), and check the disk"
+        ),
     )
 
 
@@ -904,7 +993,9 @@ def _broken_link(path: str) -> str | None:
     place = os.path.abspath(path)
     while not signalsafe.exists(place, follow=False) and place != os.path.dirname(place):
         place = os.path.dirname(place)
-    return place if signalsafe.is_link(place) and not signalsafe.exists(place) else None
+    if signalsafe.is_link(place) and not signalsafe.exists(place):
+        return place
+    return None
 
 
 def _similar_names(folder: str, name: str) -> list[str]:
@@ -921,7 +1012,10 @@ def gzip_error(path: str, beginning: bytes) -> FormatError | None:
     """Return the error for a file that begins as gzip files do; None for any other."""
     if not beginning.startswith(GZIP):
         return None
-    target = path[:-3] if path.lower().endswith(".gz") else f"{path}.unpacked"
+    if path.lower().endswith(".gz"):
+        target = path[:-3]
+    else:
+        target = f"{path}.unpacked"
     return FormatError(
         f"{path} is compressed with gzip",
         cause="records are read by their place in a file, which they do not have in a compressed one",
@@ -982,7 +1076,9 @@ def _chunk_size() -> int:
     if resource is None:
         return MOST_CHUNK
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(MOST_CHUNK, allowed // (4 * NUM_THREADS))) if allowed >= 0 else MOST_CHUNK
+    if allowed >= 0:
+        return max(1, min(MOST_CHUNK, allowed // (4 * NUM_THREADS)))
+    return MOST_CHUNK
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -43,7 +43,11 @@ MAX_DIGITS = 9  # of the expansion
 
 def is_gzip(beginning: bytes) -> bool:
     """Return True if a file that begins so is one of gzip: magic, deflate, and no reserved flag (RFC 1952, 2.3.1)."""
-    return beginning.startswith(b"\x1f\x8b\x08") and len(beginning) >= HEAD_BYTES and not beginning[3] & 0xE0
+    return (
+        beginning.startswith(b"\x1f\x8b\x08")
+        and len(beginning) >= HEAD_BYTES
+        and not beginning[3] & 0xE0
+    )
 
 
 def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, bytes]]:
@@ -71,7 +75,9 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
 
         while True:
             begin, stream, step = at, zlib.decompressobj(BITS[kind]), FIRST_BYTES
-            while not stream.eof:  # short steps first: the bytes behind a short stream are read again
+            while (
+                not stream.eof
+            ):  # short steps first: the bytes behind a short stream are read again
                 chunk = read(step)
                 if not chunk:
                     raise _cut_short(path, size, begin)
@@ -80,10 +86,14 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
                     for piece in inflate_chunk(stream, chunk):
                         num_bytes += len(piece)
                         if num_bytes > limit:
-                            raise too_large(path, size, num_bytes, unpack=f"gunzip -c {shlex.quote(path)} > ...")
+                            raise too_large(
+                                path, size, num_bytes, unpack=f"gunzip -c {shlex.quote(path)} > ..."
+                            )
                         yield at, piece
                 except zlib.error as error:
-                    raise _damage_error(path, kind, begin, (at, at + len(chunk)), reason_of(error)) from None
+                    raise _damage_error(
+                        path, kind, begin, (at, at + len(chunk)), reason_of(error)
+                    ) from None
                 at += len(chunk) - len(stream.unused_data)
             # Zero bytes behind a stream are padding, as tapes and block devices leave it. Behind them the file ends, or
             # the next stream begins, whose header is checked: zlib's error for other bytes would not name their place.
@@ -132,18 +142,26 @@ def inflate_block(data: memoryview, most_bytes: int) -> bytes:
     try:
         content: bytes = stream.decompress(data, most_bytes)
     except library.error as error:
-        zlib.decompressobj().decompress(data, most_bytes)  # raises the same error in the words that people know
+        zlib.decompressobj().decompress(
+            data, most_bytes
+        )  # raises the same error in the words that people know
         raise zlib.error(*error.args) from None
     if not stream.eof:
         is_long = len(content) == most_bytes
-        raise EOFError(f"it unpacks to more than {most_bytes - 1} bytes" if is_long else "its bytes end too early")
+        raise EOFError(
+            f"it unpacks to more than {most_bytes - 1} bytes"
+            if is_long
+            else "its bytes end too early"
+        )
     return content
 
 
 @functools.cache
 def member_library() -> Any:
     """Return the module that inflates members and blocks, with the names of zlib: ``isal.isal_zlib`` or ``zlib``."""
-    return signalsafe.import_package("isal.isal_zlib") if signalsafe.is_installed("isal.isal_zlib") else zlib
+    if signalsafe.is_installed("isal.isal_zlib"):
+        return signalsafe.import_package("isal.isal_zlib")
+    return zlib
 
 
 def inflate_chunk(stream: zlib._Decompress, chunk: bytes | memoryview) -> Iterator[bytes]:
@@ -212,7 +230,11 @@ def reason_of(error: Exception) -> str:
 
 def _is_zlib(beginning: bytes) -> bool:
     """Return True if a stream of zlib may begin so (RFC 1950, section 2.2)."""
-    return len(beginning) == 2 and beginning[0] & 0x8F == 8 and int.from_bytes(beginning, "big") % 31 == 0
+    return (
+        len(beginning) == 2
+        and beginning[0] & 0x8F == 8
+        and int.from_bytes(beginning, "big") % 31 == 0
+    )
 
 
 def _cut_short(path: str, size: int, begin: int) -> FormatError:
@@ -223,7 +245,9 @@ def _cut_short(path: str, size: int, begin: int) -> FormatError:
     )
 
 
-def _damage_error(path: str, kind: str, begin: int, between: tuple[int, int], reason: str) -> FormatError:
+def _damage_error(
+    path: str, kind: str, begin: int, between: tuple[int, int], reason: str
+) -> FormatError:
     """Return the error for a stream that zlib refused: by a check of the whole, or inside these bytes."""
     if reason in CHECKS:
         message = f"{path} is damaged between byte {begin} and {between[1]}"
@@ -232,7 +256,11 @@ def _damage_error(path: str, kind: str, begin: int, between: tuple[int, int], re
         message = f"{path} is damaged: it cannot be unpacked from a place between byte {between[0]} and {between[1]} on"
         cause = f"{reason}, in the {kind} stream that begins at byte {begin}"
     is_other = kind == "zlib" and not begin
-    return FormatError(message, cause=cause, remedy=f"copy it again{'; is it compressed with zlib at all?' * is_other}")
+    return FormatError(
+        message,
+        cause=cause,
+        remedy=f"copy it again{'; is it compressed with zlib at all?' * is_other}",
+    )
 
 
 def _garbage(path: str, kind: str, at: int, size: int) -> FormatError:

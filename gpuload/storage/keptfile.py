@@ -42,7 +42,9 @@ Result = TypeVar("Result")
 
 MAGIC = b"gpuload kept file 1\n"
 END = struct.Struct("<20sqqI")
-BLOCK_BYTES = 1 << 17  # a system reads as much around a missing page anyway (often read_ahead_kb = 128)
+BLOCK_BYTES = (
+    1 << 17
+)  # a system reads as much around a missing page anyway (often read_ahead_kb = 128)
 PIECE_BLOCKS = 32  # read at a time
 EAGER_BYTES = 1 << 28
 MOST_JSON_BYTES = 1 << 26
@@ -78,7 +80,10 @@ class KeptFile:
 
     def read(self, offset: int, num_bytes: int) -> bytes | None:
         """Return bytes of the content, compared with their checksums; None if they are damaged, or the file changed."""
-        blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64)) if num_bytes else NO_BLOCKS
+        if num_bytes:
+            blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64))
+        else:
+            blocks = NO_BLOCKS
         with _open_trusted(self.path, ()) as descriptor:
             # The file is opened anew: another one may have got its name since.
             if descriptor is None or stamp_of(os.fstat(descriptor)) != self.stamp:
@@ -88,7 +93,9 @@ class KeptFile:
                 _warn_of_block(self.path, self.seal, damaged_block)
                 return None
             content = bytearray(num_bytes)
-            return bytes(content) if read_at(descriptor, memoryview(content), offset) == num_bytes else None
+            if read_at(descriptor, memoryview(content), offset) == num_bytes:
+                return bytes(content)
+            return None
 
 
 Place = str | KeptFile  # the path of a file of the user's, or a kept file
@@ -119,7 +126,10 @@ class Writer:
     def write(self, data: bytes | memoryview) -> None:
         """Write some more of the content."""
         # ``cast`` refuses a view without bytes.
-        data = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        if len(data):
+            data = memoryview(data).cast("B")
+        else:
+            data = memoryview(b"")
         self._file.write(data)
         while data:
             piece = data[: BLOCK_BYTES - self.num_bytes % BLOCK_BYTES]
@@ -139,7 +149,10 @@ class Writer:
             self._end_block()
         words = json.dumps({"made_of": self._made_of, "about": about}).encode("ascii")
         behind = np.array(self._checksums, "<u4").tobytes() + words
-        self._file.write(behind + END.pack(MAGIC, self.num_bytes, len(words), _checksum_of_end(behind, self.num_bytes)))
+        self._file.write(
+            behind
+            + END.pack(MAGIC, self.num_bytes, len(words), _checksum_of_end(behind, self.num_bytes))
+        )
         self._file.flush()
         return _digest(self._checksums, self.num_bytes)
 
@@ -164,7 +177,9 @@ def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
             return None
         seal = kept_file.seal
         # The first block in any case: it has what readers of the content look at when they open it.
-        blocks = np.arange(seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64)
+        blocks = np.arange(
+            seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64
+        )
         wrong = compare(descriptor, seal, blocks)
         if wrong is not None:
             _warn_of_block(path, seal, wrong)
@@ -181,7 +196,10 @@ def read_kept_file(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes
         owners: trusted users beside this user and root.
     """
     with _open_trusted(path, owners) as descriptor:
-        kept_file = None if descriptor is None else _read_end(path, descriptor, made_of)
+        if descriptor is None:
+            kept_file = None
+        else:
+            kept_file = _read_end(path, descriptor, made_of)
         if descriptor is None or kept_file is None:
             return None
         seal, content = kept_file.seal, bytearray(kept_file.content_bytes)
@@ -234,7 +252,10 @@ def look_at(
     kept_files = {place.path: place for place in places if isinstance(place, KeptFile)}
 
     def use_content(path: str, size: int, head: bytes) -> Result:
-        content_bytes = kept_files[path].content_bytes if path in kept_files else size
+        if path in kept_files:
+            content_bytes = kept_files[path].content_bytes
+        else:
+            content_bytes = size
         return use(path, content_bytes, head[:content_bytes])
 
     paths = [place.path if isinstance(place, KeptFile) else place for place in places]
@@ -262,7 +283,9 @@ class VerifiedStorage:
         # The numbers of the kept files of which not all blocks were compared. Threads change this set, and the flags of
         # the seals, without a lock: a number only ever leaves the set, a flag only ever becomes True. So a thread that
         # sees an old value compares a block once more; none takes a block for compared that was not.
-        self._pending = {number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()}
+        self._pending = {
+            number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()
+        }
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
@@ -274,7 +297,9 @@ class VerifiedStorage:
 
     def maps(self) -> Maps | None:
         """Return the maps, once all blocks were compared; see ``Storage.maps``."""
-        return None if self._pending else self._storage.maps()
+        if self._pending:
+            return None
+        return self._storage.maps()
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
@@ -307,7 +332,10 @@ def check_content(all_files: Files, number: int) -> None:
     Raises:
         ChangedFileError: it is damaged.
     """
-    seal = all_files.seals[number] if all_files.seals else None
+    if all_files.seals:
+        seal = all_files.seals[number]
+    else:
+        seal = None
     if seal is not None and not seal.good.all():
         with all_files.open_file(number) as descriptor:
             wrong = compare(descriptor, seal, np.flatnonzero(~seal.good))
@@ -334,15 +362,25 @@ def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | 
     for run in runs:
         for first in range(0, run.size, PIECE_BLOCKS):
             part = run[first : first + PIECE_BLOCKS]
-            begin, end = int(part[0]) * BLOCK_BYTES, _block_end(seal, int(part[-1])) if part.size else 0
+            begin, end = (
+                int(part[0]) * BLOCK_BYTES,
+                _block_end(seal, int(part[-1])) if part.size else 0,
+            )
             view = memoryview(piece)[: end - begin]
             try:
                 num_read = read_at(descriptor, view, begin)
             except OSError as error:  # a block that cannot be read is damaged
                 signalsafe.pass_on(error)
                 return int(part[0])
-            right = np.array(checksums_of(view[:num_read]), np.uint32) if num_read == len(view) else np.zeros(0)
-            wrong = right != seal.checksums[part] if right.size == part.size else np.ones(part.size, np.bool_)
+            right = (
+                np.array(checksums_of(view[:num_read]), np.uint32)
+                if num_read == len(view)
+                else np.zeros(0)
+            )
+            if right.size == part.size:
+                wrong = right != seal.checksums[part]
+            else:
+                wrong = np.ones(part.size, np.bool_)
             seal.good[part[~wrong]] = True
             if wrong.any():
                 return int(part[wrong.argmax()])
@@ -382,7 +420,10 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
         return
     try:
         status = os.fstat(descriptor)
-        reason = distrust(status, owners) if stat.S_ISREG(status.st_mode) else "it is no regular file"
+        if stat.S_ISREG(status.st_mode):
+            reason = distrust(status, owners)
+        else:
+            reason = "it is no regular file"
         if reason:
             _warn(path, reason)
         yield None if reason else descriptor
@@ -400,7 +441,9 @@ def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
         _warn(path, "its end is damaged, or an earlier version of gpuload wrote it")
         return None
     # As JSON gives it back: tuples are lists there, and keys are texts.
-    return None if origin != json.loads(json.dumps(made_of)) else KeptFile(path, stamp, seal, about)
+    if origin != json.loads(json.dumps(made_of)):
+        return None
+    return KeptFile(path, stamp, seal, about)
 
 
 def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:

@@ -29,7 +29,9 @@ def limit_bytes() -> float:
 def _available() -> float:
     """Return the bytes that the system can give without swapping."""
     with signalsafe.suppress(OSError, ValueError, StopIteration), open(MEMINFO) as file:
-        return 1024.0 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+        return 1024.0 * next(
+            int(line.split()[1]) for line in file if line.startswith("MemAvailable")
+        )
     return 0.0
 
 

@@ -40,7 +40,14 @@ from gpuload.errors import (
 from gpuload.storage import blockcache
 from gpuload.storage.blockcache import BLOCK_BYTES, Block, BlockCache, Piece
 from gpuload.storage.hidden import is_hidden_name, may_mean
-from gpuload.storage.retries import LEAST_BYTES, EmptyRangeError, OddKeyError, ShortError, StoreError, request
+from gpuload.storage.retries import (
+    LEAST_BYTES,
+    EmptyRangeError,
+    OddKeyError,
+    ShortError,
+    StoreError,
+    request,
+)
 from gpuload.storage.stores import (
     WEB,
     ObjectURL,
@@ -58,7 +65,9 @@ from gpuload.storage.stores import (
 from gpuload.threads import parallel_map
 
 WILDCARDS = re.compile(r"[*?[]")
-REQUESTS = 64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
+REQUESTS = (
+    64  # under way at a time, for one call; with 32, rows come 0.6 times as fast from 20 ms away
+)
 AHEAD_BYTES = 1 << 23  # of a file that is read from its beginning on
 PIECE_BYTES = 1 << 22  # of a request, at most
 # Of an answer; each chunk that came is kept when the answer breaks off. From the second try on it is LEAST_BYTES.
@@ -86,7 +95,9 @@ def names_of(url: str) -> list[str]:
     prefix = fixed[: fixed.rfind("/") + 1]
     patterns = place.key.split("/")
 
-    matches = _without_folders(url, _below(url, prefix, lambda entry: _matches(entry["path"].split("/"), patterns)))
+    matches = _without_folders(
+        url, _below(url, prefix, lambda entry: _matches(entry["path"].split("/"), patterns))
+    )
     if not matches:
         raise MissingFileError(
             f"no object matches {url}",
@@ -141,7 +152,11 @@ def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
         odd_key = str(error)
         plain, _ = request(url, lambda: entries_of(url, prefix, "", odd_key))
         # The object that stands for a folder in a console has the slash, and no content.
-        matches = [entry for entry in plain if (entry["size"] or not entry["path"].endswith("/")) and fits(entry)]
+        matches = [
+            entry
+            for entry in plain
+            if (entry["size"] or not entry["path"].endswith("/")) and fits(entry)
+        ]
     return sorted(matches, key=lambda entry: str(entry["path"]))
 
 
@@ -166,7 +181,9 @@ def _without_folders(url: str, entries: list[Any]) -> list[Any]:
 
     paths = sorted(empty)
     folders = {
-        path for path, is_file in zip(paths, parallel_map(is_object, paths, REQUESTS), strict=True) if not is_file
+        path
+        for path, is_file in zip(paths, parallel_map(is_object, paths, REQUESTS), strict=True)
+        if not is_file
     }
     # A folder may have an object of its name beside it.
     unique = {str(entry["path"]): entry for entry in entries if entry["path"] not in folders}
@@ -219,7 +236,9 @@ def folders_of(url: str) -> list[str]:
             ]
     if not folders:
         raise MissingFileError(
-            f"no folder matches {url}", cause="none has such a name", remedy="check the bucket and the wildcard"
+            f"no folder matches {url}",
+            cause="none has such a name",
+            remedy="check the bucket and the wildcard",
         )
     return [like(url, f"{place.root}/{folder.rstrip('/')}") for folder in sorted(folders)]
 
@@ -233,9 +252,13 @@ def _names_in(url: str, prefix: str) -> tuple[list[str], list[str]]:
         odd_key = str(error)
         objects, prefixes = request(url, lambda: entries_of(url, prefix, "/", odd_key))
     paths = [path.rstrip("/") for path in prefixes], [entry["path"] for entry in objects]
-    folders, names = ([path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths)
+    folders, names = (
+        [path.removeprefix(prefix) for path in kind if path.startswith(prefix)] for kind in paths
+    )
     # Without the object that stands for this folder, and without folders that have no name to enter them by.
-    return [name for name in folders if name not in ("", ".", "..")], [name for name in names if name.rstrip("/")]
+    return [name for name in folders if name not in ("", ".", "..")], [
+        name for name in names if name.rstrip("/")
+    ]
 
 
 def _check_lists(url: str) -> None:
@@ -272,7 +295,10 @@ def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
 
 def look_at_listing(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
     """Return what `look` does; if a listing has the stamp of the object, no request is sent for the stamp alone."""
-    stamp = url.take_stamp() if isinstance(url, ObjectURL) else None
+    if isinstance(url, ObjectURL):
+        stamp = url.take_stamp()
+    else:
+        stamp = None
     if stamp is None or (num_bytes and stamp[0]):
         return look(url, num_bytes)
     return stamp, b""
@@ -299,7 +325,9 @@ def read(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         for number in range(first, after):
             piece = pieces[number]
             begin = (number - first) * BLOCK_BYTES + piece.begin
-            memory[piece.place : piece.place + piece.length] = content.data[begin : begin + piece.length]
+            memory[piece.place : piece.place + piece.length] = content.data[
+                begin : begin + piece.length
+            ]
 
 
 def _pieces(offset: int, num_bytes: int) -> Iterator[tuple[int, int, int, int]]:
@@ -345,7 +373,9 @@ def fetch(url: str, stamp: Stamp, memory: memoryview, offset: int) -> None:
         if isinstance(error, FileError):
             raise
         raise FileError(
-            f"{url} cannot be read", cause=f"its server has no range at byte {offset}", remedy="check the server"
+            f"{url} cannot be read",
+            cause=f"its server has no range at byte {offset}",
+            remedy="check the server",
         ) from None
 
 
@@ -410,7 +440,9 @@ def open_blocks(url: str, stamp: Stamp) -> CachedObject | None:
     if not stamp[2]:
         _warn_of_tags(place_of(url).root)
         return None
-    return CachedObject(url, stamp, blockcache.open_cache(os.fspath(remote.cache), int(remote.cache_bytes)))
+    return CachedObject(
+        url, stamp, blockcache.open_cache(os.fspath(remote.cache), int(remote.cache_bytes))
+    )
 
 
 class Reader:
@@ -435,7 +467,10 @@ class Reader:
         if not self._begin <= offset <= end <= self._begin + len(self._ahead):
             # A library that jumps, to an index and back, would pay for bytes that it never reads.
             goes_on = offset == self._next
-            want = max(length, min(self._ahead_bytes, self.stamp[0] - offset)) if goes_on else length
+            if goes_on:
+                want = max(length, min(self._ahead_bytes, self.stamp[0] - offset))
+            else:
+                want = length
             self._ahead, self._begin = bytearray(want), offset
             read(self.url, self.stamp, memoryview(self._ahead), offset)
         memory[:length] = memoryview(self._ahead)[offset - self._begin : end - self._begin]
@@ -461,7 +496,9 @@ class File(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position, and return it."""
-        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._reader.stamp[0]}[whence]
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._reader.stamp[0]}[
+            whence
+        ]
         self._place = max(0, begin + offset)
         return self._place
 
@@ -478,14 +515,19 @@ class File(io.RawIOBase):
 
 @functools.cache
 def _warn_of_tags(root: str) -> None:
-    log.warning("%s sends no ETags, by which a replaced object is known: its objects are not stored in the cache", root)
+    log.warning(
+        "%s sends no ETags, by which a replaced object is known: its objects are not stored in the cache",
+        root,
+    )
 
 
 def _get(url: str, options: dict[str, Any]) -> Any:
     place = place_of(url)
     if place.key.endswith("/"):  # obstore would ask for the object without the slash
         raise DirectoryError(
-            f"{url} names a folder", cause="a file is needed here", remedy=f"name its files: {path_of(url)}*"
+            f"{url} names a folder",
+            cause="a file is needed here",
+            remedy=f"name its files: {path_of(url)}*",
         )
     if place.version:
         options["version"] = place.version
@@ -532,7 +574,10 @@ def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
     # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are one.
     time_s = min(max(int(time.timestamp()), -LAST_S), LAST_S)
     # Signed, since a stamp is a row of int64.
-    digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True) if tag else 0
+    if tag:
+        digest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "little", signed=True)
+    else:
+        digest = 0
     return size, time_s * 1_000_000_000, digest
 
 

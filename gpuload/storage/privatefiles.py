@@ -19,7 +19,9 @@ from gpuload import signalsafe
 from gpuload.errors import FileError
 
 SHARED = "GPULOAD_CACHE_SHARED"
-NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # for files that gpuload writes: a link at their name is not followed
+NO_LINKS = getattr(
+    os, "O_NOFOLLOW", 0
+)  # for files that gpuload writes: a link at their name is not followed
 NO_PLACE = " is no place for files that gpuload keeps"
 STALE_S = 3600.0  # a file that did not grow for so long has no writer any more
 
@@ -30,7 +32,9 @@ def own_folder(base: str) -> str:
         is_open = bool(distrust(os.stat(base)))
     except OSError:  # it is not there, or cannot be used: `make_folder` raises the error
         is_open = False
-    return os.path.join(base, f"user-{os.geteuid()}") if is_open else base
+    if is_open:
+        return os.path.join(base, f"user-{os.geteuid()}")
+    return base
 
 
 def is_shared() -> bool:
@@ -51,8 +55,12 @@ def distrust(status: os.stat_result, owners: Sequence[int] = ()) -> str:
         return ""
     if status.st_uid not in (os.geteuid(), 0, *owners):
         return f"it belongs to the user {status.st_uid}"
-    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid):
-        return f"its mode is {stat.S_IMODE(status.st_mode):04o}, so that other users may write to it"
+    if status.st_mode & stat.S_IWOTH or (
+        status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
+    ):
+        return (
+            f"its mode is {stat.S_IMODE(status.st_mode):04o}, so that other users may write to it"
+        )
     return ""
 
 
@@ -64,7 +72,10 @@ def check_private(path: str) -> None:
     """
     # Of the folder itself: a link could lead to a folder of another user at the next use.
     status = os.lstat(path)
-    reason = distrust(status) if stat.S_ISDIR(status.st_mode) else "it is no folder"
+    if stat.S_ISDIR(status.st_mode):
+        reason = distrust(status)
+    else:
+        reason = "it is no folder"
     if reason:
         raise FileError(
             f"{path}{NO_PLACE}",
@@ -114,7 +125,15 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
         # all.
         return int(process) == os.getpid()
     with signalsafe.suppress(OSError):
-        entries = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []
+        if os.path.isdir(path):
+            entries = [entry.path for entry in os.scandir(path)]
+        else:
+            entries = []
         # What is dated in the future was written by a wrong clock.
-        return abs(time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries])) > STALE_S
+        return (
+            abs(
+                time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries])
+            )
+            > STALE_S
+        )
     return False

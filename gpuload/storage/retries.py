@@ -43,7 +43,9 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 LOOK_S = 0.05  # a thread that waits for a busy store looks so often
 FULL_SPEED = 64  # requests at a time, from which on a store counts as busy no more
 BUSY = (429, 503)
-STATUS = re.compile(r"status code: (\d+)")  # in the errors of obstore, which have no number of their own
+STATUS = re.compile(
+    r"status code: (\d+)"
+)  # in the errors of obstore, which have no number of their own
 METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 WRONG_REGION = re.compile(
@@ -98,9 +100,16 @@ class Gate:
             # Without its traceback, whose frames hold memory of the reads.
             self.error, self._last_s = error.with_traceback(None), now_s
             if self.is_open:
-                self.is_open, self._since_s, self._width, self._under_way = False, now_s, FULL_SPEED, 0
+                self.is_open, self._since_s, self._width, self._under_way = (
+                    False,
+                    now_s,
+                    FULL_SPEED,
+                    0,
+                )
                 self._num_pauses = 0
-            elif sent_s < self._until_s:  # answers to requests that were under way together count once
+            elif (
+                sent_s < self._until_s
+            ):  # answers to requests that were under way together count once
                 return
             self._width = max(1, self._width // 2)
             self._num_pauses += 1
@@ -110,14 +119,18 @@ class Gate:
     def refused_s(self) -> float:
         """Return for how long the store has answered nothing else."""
         with self._lock:
-            return 0.0 if self.is_open else time.monotonic() - self._since_s
+            if self.is_open:
+                return 0.0
+            return time.monotonic() - self._since_s
 
     def enter(self) -> float:
         """Return 0 if a request may be sent, which `leave` ends; -1 if any may; else the seconds to wait."""
         with self._lock:
             now_s = time.monotonic()
             # Nobody asked for some time: what the store said then is old.
-            self.is_open = self.is_open or now_s - max(self._last_s, self._until_s) > 2 * LONGEST_WAIT_S
+            self.is_open = (
+                self.is_open or now_s - max(self._last_s, self._until_s) > 2 * LONGEST_WAIT_S
+            )
             if self.is_open:
                 return -1.0
             if now_s < self._until_s:
@@ -130,7 +143,9 @@ class Gate:
     def leave(self, is_answered: bool) -> None:
         """End a request that `enter` let through; one that was answered makes room for two."""
         with self._lock:
-            self._under_way = max(0, self._under_way - 1)  # it may be of an earlier time of the gate
+            self._under_way = max(
+                0, self._under_way - 1
+            )  # it may be of an earlier time of the gate
             if is_answered and not self.is_open:
                 self._since_s, self._num_pauses = time.monotonic(), 0
                 self._width += 1
@@ -140,7 +155,9 @@ class Gate:
 _gates: dict[tuple[str, str], Gate] = {}  # by endpoint and root of the store
 
 
-def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], int] = lambda: 0) -> Result:
+def request(
+    url: str, function: Callable[[], Result], num_bytes: Callable[[], int] = lambda: 0
+) -> Result:
     """Return ``function()``, which sends a request, and do it again where that may help.
 
     Args:
@@ -161,7 +178,9 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
         wait_begin_s = time.monotonic()
         is_counted = _pass(url, gate, first_s, busy.until_s)
         sent_s = time.monotonic()
-        begin_s += sent_s - wait_begin_s  # to wait with others for a busy store is no failure of this request
+        begin_s += (
+            sent_s - wait_begin_s
+        )  # to wait with others for a busy store is no failure of this request
         tries += 1
         is_answered, wait_s = False, 0.0
         failure: Exception | None = None
@@ -184,7 +203,10 @@ def request(url: str, function: Callable[[], Result], num_bytes: Callable[[], in
                 is_answered = status_of(error) > 0
                 if num_bytes() - progress >= LEAST_BYTES:
                     begin_s, tries, progress = time.monotonic(), 0, num_bytes()
-                wait_s = 0.0 if is_refusal else _wait_s(tries)
+                if is_refusal:
+                    wait_s = 0.0
+                else:
+                    wait_s = _wait_s(tries)
                 is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
                 # Python waits for its threads when it ends: it would wait for an answer that nobody wants any more.
                 is_late |= threads.is_ending()
@@ -306,14 +328,18 @@ def _error_for(url: str, error: BaseException, tries: int) -> FileError | EmptyR
         return _missing(url, error)
     if status_of(error) == 416:
         return EmptyRangeError()
-    return _refusal(url, error) if _is_refusal(error) else _failure(url, error, tries)
+    if _is_refusal(error):
+        return _refusal(url, error)
+    return _failure(url, error, tries)
 
 
 def _missing(url: str, error: BaseException) -> MissingFileError:
     if NO_BUCKET.search(str(error)):
         root = place_of(url).root
         return MissingFileError(
-            f"{root} is missing", cause=f"the store has no such bucket: {_first_line(error)}", remedy="check its name"
+            f"{root} is missing",
+            cause=f"the store has no such bucket: {_first_line(error)}",
+            remedy="check its name",
         )
     return MissingFileError(
         f"{url} is missing",
@@ -326,11 +352,15 @@ def _refusal(url: str, error: BaseException) -> UnreadableFileError:
     if place_of(url).scheme in WEB:
         remedy = "check what the server lets everybody read, and that a signed link has not expired; a password stands "
         remedy += "in the URL, https://user:password@server/"
-        return UnreadableFileError(f"{url} may not be read", cause=_first_line(error), remedy=remedy)
+        return UnreadableFileError(
+            f"{url} may not be read", cause=_first_line(error), remedy=remedy
+        )
     if EXPIRY.search(str(error)):
         remedy = "log in again; gl.Remote(..., credentials=function) has the function called before they expire"
         return UnreadableFileError(
-            f"{url} may not be read", cause=f"the credentials have expired: {_first_line(error)}", remedy=remedy
+            f"{url} may not be read",
+            cause=f"the credentials have expired: {_first_line(error)}",
+            remedy=remedy,
         )
     return UnreadableFileError(
         f"{url} may not be read",
@@ -358,13 +388,22 @@ def _failure(url: str, error: BaseException, tries: int) -> FileError:
         return _refusal(url, error)
     if UNSOUND.search(_first_line(error)) or (is_web and WRONG_REGION.search(str(error))):
         remedy = "mend the server, or what stands between (RFC 9110, section 8); or copy the files to a disk"
-        return FileError(f"{url} cannot be read: its server's answer is wrong", cause=_first_line(error), remedy=remedy)
+        return FileError(
+            f"{url} cannot be read: its server's answer is wrong",
+            cause=_first_line(error),
+            remedy=remedy,
+        )
     proxy = next((name for name in PROXIES if os.environ.get(name)), "")
     remedy = "check that the store can be reached from this machine"
     if proxy:
         remedy += f", and the proxy that requests go through ({_proxy(proxy)}; NO_PROXY names hosts without)"
-    kind = FileError if _is_final(error) else StoreError
-    return kind(f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy)
+    if _is_final(error):
+        kind = FileError
+    else:
+        kind = StoreError
+    return kind(
+        f"{url} cannot be read, after {tries} tries", cause=_first_line(error), remedy=remedy
+    )
 
 
 def _busy_error(url: str, error: BaseException, busy_s: float) -> StoreError:

@@ -48,7 +48,9 @@ RIGHTS = (
 AMBIGUOUS = "(?i)%2[fb]"
 CONTROL = "[\x00-\x1f\x7f]"
 ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
-WHOLE_S = 120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
+WHOLE_S = (
+    120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
+)
 MOST_LINKS = 256  # links with a query that have a client, each with connections of its own
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 LEAST_CACHE_BYTES = 1 << 22
@@ -89,14 +91,21 @@ class Remote:
     endpoint: str | None = None
     anonymous: bool = False
     requester_pays: bool = False
-    credentials: Callable[[], Any] | None = field(default=None, hash=False)  # it may be an object without a hash
+    credentials: Callable[[], Any] | None = field(
+        default=None, hash=False
+    )  # it may be an object without a hash
     cache: Path | None = None
     cache_bytes: int = 1 << 34
 
     def __post_init__(self) -> None:
-        is_single = isinstance(self.urls, (str, bytes, os.PathLike)) or not isinstance(self.urls, Iterable)
+        is_single = isinstance(self.urls, (str, bytes, os.PathLike)) or not isinstance(
+            self.urls, Iterable
+        )
         is_single = is_single or not getattr(self.urls, "ndim", 1)
-        urls = (self.urls,) if is_single else tuple(self.urls)
+        if is_single:
+            urls = (self.urls,)
+        else:
+            urls = tuple(self.urls)
         # Frozen, as settings are a key of `_clients`; this is the one moment when they change.
         object.__setattr__(self, "urls", urls)
         schemes = {self._scheme(url) for url in urls}
@@ -122,14 +131,22 @@ class Remote:
             )
         if self.credentials is not None and (self.anonymous or not callable(self.credentials)):
             raise SpecError(
-                f"gl.Remote(credentials={type(self.credentials).__name__}" + ", anonymous=True" * self.anonymous + ")",
+                f"gl.Remote(credentials={type(self.credentials).__name__}"
+                + ", anonymous=True" * self.anonymous
+                + ")",
                 cause="credentials is a function that returns them, for requests that are signed",
                 remedy="pass a function, or anonymous=True, or leave both out",
             )
         if self.cache is not None:
-            object.__setattr__(self, "cache", os.path.abspath(os.path.expanduser(os.fspath(self.cache))))
+            object.__setattr__(
+                self, "cache", os.path.abspath(os.path.expanduser(os.fspath(self.cache)))
+            )
         if isinstance(self.cache_bytes, bool) or not hasattr(self.cache_bytes, "__index__"):
-            raise SpecError(f"cache_bytes = {self.cache_bytes!r}", cause="it is a number of bytes", remedy="200 << 30")
+            raise SpecError(
+                f"cache_bytes = {self.cache_bytes!r}",
+                cause="it is a number of bytes",
+                remedy="200 << 30",
+            )
         if int(self.cache_bytes) < LEAST_CACHE_BYTES:
             raise SpecError(
                 f"cache_bytes = {self.cache_bytes}",
@@ -138,8 +155,14 @@ class Remote:
             )
 
     def _scheme(self, url: Path) -> str:
-        text = os.fspath(url) if isinstance(url, (str, os.PathLike)) else None
-        parts = URL.fullmatch(text) if isinstance(text, str) else None
+        if isinstance(url, (str, os.PathLike)):
+            text = os.fspath(url)
+        else:
+            text = None
+        if isinstance(text, str):
+            parts = URL.fullmatch(text)
+        else:
+            parts = None
         if parts is None:
             raise SpecError(
                 f"gl.Remote({url!r})",
@@ -149,8 +172,14 @@ class Remote:
         return parts[1]
 
     def _check_texts(self) -> None:
-        if self.region is not None and not (isinstance(self.region, str) and re.fullmatch(r"[\w-]+", self.region)):
-            raise SpecError(f"region = {self.region!r}", cause="it is a name as eu-central-1 is", remedy="name it so")
+        if self.region is not None and not (
+            isinstance(self.region, str) and re.fullmatch(r"[\w-]+", self.region)
+        ):
+            raise SpecError(
+                f"region = {self.region!r}",
+                cause="it is a name as eu-central-1 is",
+                remedy="name it so",
+            )
         if self.endpoint is not None:
             try:
                 parts = urllib.parse.urlsplit(self.endpoint)
@@ -253,12 +282,16 @@ def portable(url: str) -> str:
 
 def remote_of(url: str) -> Remote:
     """Return the settings that a URL carries, without URLs."""
-    return url.remote if isinstance(url, ObjectURL) else DEFAULT
+    if isinstance(url, ObjectURL):
+        return url.remote
+    return DEFAULT
 
 
 def like(url: str, text: str) -> str:
     """Return another URL with the settings of a URL; of a path just the text."""
-    return ObjectURL(text, url.remote) if isinstance(url, ObjectURL) else text
+    if isinstance(url, ObjectURL):
+        return ObjectURL(text, url.remote)
+    return text
 
 
 @dataclass(frozen=True)
@@ -310,7 +343,12 @@ def place_of(url: str) -> Place:
         SpecError: it names no object, or one that cannot be asked for by this name.
     """
     parts = URL.fullmatch(url)
-    place = None if parts is None else _web_place(url) if parts[1] in WEB else _place_in_store(url, *parts.groups())
+    if parts is None:
+        place = None
+    elif parts[1] in WEB:
+        place = _web_place(url)
+    else:
+        place = _place_in_store(url, *parts.groups())
     if place is None or not place.key:
         raise SpecError(
             f"{url} as a path",
@@ -318,7 +356,11 @@ def place_of(url: str) -> Place:
             remedy=f"name objects: {redact(url).rstrip('/')}/*",
         )
     *folders, name = place.key.split("/")
-    if any(part in ("", ".", "..") for part in folders) or name in (".", "..") or re.search(CONTROL, place.key):
+    if (
+        any(part in ("", ".", "..") for part in folders)
+        or name in (".", "..")
+        or re.search(CONTROL, place.key)
+    ):
         raise SpecError(
             f"{url!r} as a path",
             cause="keys with an empty part (//), with . or .. as a part, or with control characters are not supported: "
@@ -357,16 +399,27 @@ def _web_place(url: str) -> Place:
     problem = remedy = ""
     name = url
     if "#" in rest:
-        problem, remedy = "a # and what follows it is never sent to a server", "write %23 for a # in a name"
+        problem, remedy = (
+            "a # and what follows it is never sent to a server",
+            "write %23 for a # in a name",
+        )
     elif query and re.search("[\\s'\"<>]", url):
-        problem, remedy = "a link with a query has no blanks or quotes", "write %20 for a blank, as the link had it"
+        problem, remedy = (
+            "a link with a query has no blanks or quotes",
+            "write %20 for a blank, as the link had it",
+        )
         name = f"{scheme}://{address}?***"  # behind a blank a secret is not known as one
     elif re.search("[\\s'\"<>]", login):
-        problem, remedy = "a login has no blanks or quotes", "write %20 for a blank, %22 and %27 for quotes"
+        problem, remedy = (
+            "a login has no blanks or quotes",
+            "write %20 for a blank, %22 and %27 for quotes",
+        )
         name = f"{scheme}://***@{host}/{path}"
     elif re.search(AMBIGUOUS, path):
         problem = "%2F and %2B are not supported: obstore sends a slash and a plus, which may be another object"
-        remedy = "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
+        remedy = (
+            "write + where the server takes it as it is; read a bucket by s3://, gs:// or az://"
+        )
     elif path.endswith("/") and query:
         problem, remedy = "it ends in a slash, as the names of folders do", "name a file"
     if problem:
@@ -425,7 +478,9 @@ def obstore() -> Any:
     try:
         return import_package("obstore")
     except ImportError as error:
-        raise missing_package("obstore", needed_for="a remote path", extra="remote", error=error) from None
+        raise missing_package(
+            "obstore", needed_for="a remote path", extra="remote", error=error
+        ) from None
 
 
 def client(url: str) -> Any:
@@ -449,7 +504,10 @@ def client(url: str) -> Any:
         if client is None:
             client = _new_client(place, remote)
         _clients[key] = client
-        links = [entry for entry in _clients if entry[2]] if place.query and len(_clients) > MOST_LINKS else []
+        if place.query and len(_clients) > MOST_LINKS:
+            links = [entry for entry in _clients if entry[2]]
+        else:
+            links = []
         for entry in links[: max(0, len(links) - MOST_LINKS)]:
             del _clients[entry]
         return client
@@ -470,7 +528,11 @@ def _new_client(place: Place, remote: Remote) -> Any:
         "timeout": timedelta(seconds=WHOLE_S),
     }
     if place.login:
-        login = import_package("base64").b64encode(urllib.parse.unquote(place.login).encode()).decode("ascii")
+        login = (
+            import_package("base64")
+            .b64encode(urllib.parse.unquote(place.login).encode())
+            .decode("ascii")
+        )
         transport["default_headers"] = {"authorization": f"Basic {login}"}
     # obstore refuses http:// unless it is told; the endpoint of the environment it finds by itself, by any name.
     endpoints = (remote.endpoint or "", *(os.environ.get(name, "") for name in ENDPOINTS))

@@ -57,13 +57,17 @@ def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]
     """
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
-            f"compression = {compression!r}", cause=f"it is one of {sorted(COMPRESSIONS)}", remedy='pass "gzip", say'
+            f"compression = {compression!r}",
+            cause=f"it is one of {sorted(COMPRESSIONS)}",
+            remedy='pass "gzip", say',
         )
     files, heads = look_at(paths, HEAD_BYTES, lambda path, size, head: head)
     if compression == "auto":
         packers = [packer_of(path, head) for path, head in zip(files.paths, heads, strict=True)]
         kinds = {number: kind for number, kind in enumerate(packers) if kind}
-        return _copies(files, kinds) if kinds else list(files.paths)
+        if kinds:
+            return _copies(files, kinds)
+        return list(files.paths)
     if compression == "gzip" and not all(map(is_gzip, heads)):
         raw = next(number for number, head in enumerate(heads) if not is_gzip(head))
         raise FormatError(
@@ -116,7 +120,11 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
 
         def go_on() -> None:
             if stop_flags:
-                raise _BrokenOff("unpacking was broken off", cause="Python is ending", remedy="open the files again")
+                raise _BrokenOff(
+                    "unpacking was broken off",
+                    cause="Python is ending",
+                    remedy="open the files again",
+                )
 
         def show(number: int, num_bytes: int) -> None:
             go_on()
@@ -133,9 +141,13 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
                     copy.write(writer, partial(show, number))
                     writer.end()
 
-            return load_or_make([copy.place], lambda path: open_kept_file(path, made_of, eager=eager), write, go_on)
+            return load_or_make(
+                [copy.place], lambda path: open_kept_file(path, made_of, eager=eager), write, go_on
+            )
 
-        return parallel_map(load_or_unpack, range(len(copies)), num_cores(), lambda: stop_flags.append(True))
+        return parallel_map(
+            load_or_unpack, range(len(copies)), num_cores(), lambda: stop_flags.append(True)
+        )
 
 
 class _BrokenOff(GpuloadError):
@@ -151,7 +163,12 @@ def _copies(files: Files, kinds: Mapping[int, str]) -> list[Place]:
         copies.append(Copy(key, stem(files.paths[number]), int(files.sizes[number]), unpack))
     for number, copy in zip(kinds, keep(copies), strict=True):
         places[number] = copy
-    log.info("%d of %d files are compressed; their unpacked copies are in %s", len(kinds), len(files), folder())
+    log.info(
+        "%d of %d files are compressed; their unpacked copies are in %s",
+        len(kinds),
+        len(files),
+        folder(),
+    )
     return places
 
 
@@ -163,7 +180,9 @@ def stem(path: str) -> str:
 
 def _unpack(files: Files, number: int, kind: str, to: Writer, show: Callable[[int], None]) -> None:
     """Write the unpacked bytes of a file."""
-    free = int(FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free)
+    free = int(
+        FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free
+    )
     for at, piece in inflate_file(files, number, kind):
         # Before each piece: its size is not known in advance, and the disk must not run full for other programs.
         if to.num_bytes + len(piece) > free:

@@ -29,14 +29,23 @@ def corpus() -> tuple[bytes, ...]:
     return (
         *(data for path in files if len(data := path.read_bytes()) <= MOST_BYTES),
         *(imagefiles.jpeg(mode=mode) for mode in ("RGB", "L", "CMYK")),
-        *(imagefiles.jpeg(37, 51, progressive=True, subsampling=subsampling) for subsampling in (0, 1, 2)),
+        *(
+            imagefiles.jpeg(37, 51, progressive=True, subsampling=subsampling)
+            for subsampling in (0, 1, 2)
+        ),
         imagefiles.jpeg(64, 40, restart_marker_blocks=2),
-        *(imagefiles.inserted(imagefiles.jpeg(), imagefiles.exif_segment(block)) for block in turned),
+        *(
+            imagefiles.inserted(imagefiles.jpeg(), imagefiles.exif_segment(block))
+            for block in turned
+        ),
         *(
             imagefiles.png(16, 24, colour, bits)
             for colour, bits in ((2, 8), (2, 16), (0, 1), (0, 8), (0, 16), (3, 8), (3, 2))
         ),
-        *(imagefiles.png(9, 5, colour, 8, imagefiles.chunk(b"eXIf", turned[2])) for colour in (4, 6)),
+        *(
+            imagefiles.png(9, 5, colour, 8, imagefiles.chunk(b"eXIf", turned[2]))
+            for colour in (4, 6)
+        ),
         *_by_pillow(),
     )
 

@@ -33,7 +33,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     names = [lane for lane in LANES if lanes.HAS_DALI or lane != "dali"]
     shares = np.array([LANES[lane] for lane in names], float)
     lane, way = str(rng.choice(names, p=shares / shares.sum())), WAYS[rng.integers(len(WAYS))]
-    load = lanes.loader(lane, _files(), num_threads=int(rng.integers(1, 4)), prefetch=(None, 1)[rng.integers(2)])
+    load = lanes.loader(
+        lane, _files(), num_threads=int(rng.integers(1, 4)), prefetch=(None, 1)[rng.integers(2)]
+    )
     expected, actual, wrong = _expected(lane), list[list[object]](), list[str]()
     runs = [load.epoch(number) for number in range(rng.integers(1, 3))]
     takers = []
@@ -65,7 +67,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         steps = [step for _, step, _ in results]
         assert steps == list(range(len(steps))), f"{lane}, {way}: steps {steps}"
         assert results == expected[epoch][: len(results)], f"{lane}, {way}: values are others"
-        assert way != "share" or len(results) == len(expected[epoch]), f"{lane}: {len(results)} steps were delivered"
+        assert way != "share" or len(results) == len(expected[epoch]), (
+            f"{lane}: {len(results)} steps were delivered"
+        )
     run = None
     runs.clear()
     if rng.random() < 0.5:

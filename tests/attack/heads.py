@@ -16,7 +16,15 @@ from tests.attack.corpus import corpus, damaged
 from tests.attack.hunt import Report, hunt
 
 MORE_BYTES = 1 << 25
-KINDS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp", "TIFF": "tiff", "BMP": "bmp", "PPM": "pnm"}
+KINDS = {
+    "JPEG": "jpeg",
+    "MPO": "jpeg",
+    "PNG": "png",
+    "WEBP": "webp",
+    "TIFF": "tiff",
+    "BMP": "bmp",
+    "PPM": "pnm",
+}
 KINDS |= {"GIF": "gif", "AVIF": "avif"}
 
 

@@ -26,7 +26,9 @@ import numpy as np
 
 from gpuload.errors import GpuloadError
 
-FINDINGS_FOLDER = Path(os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack"))
+FINDINGS_FOLDER = Path(
+    os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack")
+)
 HANG_S = 30  # for one trial; nearly all take milliseconds
 IMPORTS_S = 120  # in the first trials, which import packages
 MORE_BYTES = 1 << 29  # of memory during one trial, over what there was before
@@ -72,7 +74,9 @@ class Report:
         return cls(Counter(outcomes), findings, without)
 
 
-def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, more_bytes: int = MORE_BYTES) -> Report:
+def hunt(
+    seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, more_bytes: int = MORE_BYTES
+) -> Report:
     """Try until the time is over, at least once.
 
     Args:
@@ -93,7 +97,9 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
         try:
             result = trial(np.random.default_rng(seed + number), folder)
             grown = _most_memory() - before
-            assert number < WARM or grown <= more_bytes, f"memory grew by {grown >> 20} MB, of {more_bytes >> 20}"
+            assert number < WARM or grown <= more_bytes, (
+                f"memory grew by {grown >> 20} MB, of {more_bytes >> 20}"
+            )
         except Exception as error:
             result = "finding"
             report.findings.append(_finding_text(error, seed + number, keep(folder)))
@@ -122,9 +128,8 @@ def outcome(function: Callable[..., Any], *arguments: Any, **names: Any) -> tupl
 def _finding_text(error: BaseException, seed: int, finding_folder: Path) -> str:
     notes = "\n".join(getattr(error, "__notes__", ()))
     place = "".join(traceback.format_exception(error))[-4000:]
-    return (
-        f"SEED={seed}, input in {finding_folder}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
-    )
+    title = f"SEED={seed}, input in {finding_folder}"
+    return f"{title}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
 
 
 def _watch_memory() -> int:

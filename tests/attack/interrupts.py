@@ -71,7 +71,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     return Counter({f"{lane} interrupts": interrupted})
 
 
-def take(batches: Iterable[gl.batch.Batch], alarm: Alarm, actual: list[gl.batch.Batch], until: int) -> int:
+def take(
+    batches: Iterable[gl.batch.Batch], alarm: Alarm, actual: list[gl.batch.Batch], until: int
+) -> int:
     """Take batches until there are so many; returns how often that was interrupted."""
     run, interrupted, in_vain = iter(batches), 0, 0
     while len(actual) < until:

@@ -19,7 +19,11 @@ from tests.attack import lanes
 from tests.attack.hunt import Report, hunt
 
 EPOCHS, BATCH = 5, 10
-LANES = ("rows", "ops", "jpeg")  # DALI is of no use in a child of fork, and takes seconds to start in any other
+LANES = (
+    "rows",
+    "ops",
+    "jpeg",
+)  # DALI is of no use in a child of fork, and takes seconds to start in any other
 MOST_S = 0.1  # that a process lives
 
 
@@ -37,7 +41,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     for life in range(1000):
         _cut_torn_line(log)
         lines = log.read_text().splitlines()
-        assert lines == lines[: len(expected) + life], f"{len(lines)} batches in {life} lives, of {len(expected)}"
+        assert lines == lines[: len(expected) + life], (
+            f"{len(lines)} batches in {life} lives, of {len(expected)}"
+        )
         starts.append((len(lines), _position(state)))
         lifetime = float(rng.random()) * MOST_S if life < 50 else 60
         if _one_life(lane, state, log, lifetime):
@@ -50,7 +56,9 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
         )
         assert position + end - begin <= len(expected), "more batches than there are"
     last_begin, last_position = starts[-1]
-    assert last_position + len(delivered) - last_begin == len(expected), "the last life ended before the run did"
+    assert last_position + len(delivered) - last_begin == len(expected), (
+        "the last life ended before the run did"
+    )
     return Counter({"lives": len(starts)})
 
 

@@ -14,7 +14,11 @@ import gpuload as gl
 from tests import imagefiles
 
 HAS_DALI = find_spec("nvidia.dali") is not None
-ROWS_OPS = (gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)))
+ROWS_OPS = (
+    gl.ops.RandomCrop(6, 6, pad=2),
+    gl.ops.RandomFlip(),
+    gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)),
+)
 JPEG_OPS = (gl.ops.Decode(), gl.ops.RandomResizedCrop(20, 24), gl.ops.RandomFlip())
 NUM_ROWS, NUM_IMAGES = 2000, 60
 
@@ -29,8 +33,17 @@ def loader(lane: str, folder: Path, **changes: Any) -> gl.Loader:
         changes: arguments of the loader.
     """
     source, ops = _source(lane, folder)
-    arguments = {"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu", "num_threads": 2, "ops": ops}
-    return gl.Loader(source, **{**arguments, "executor": "dali" if lane == "dali" else "array", **changes})
+    arguments = {
+        "batch_size": 8,
+        "shuffle": True,
+        "seed": 5,
+        "device": "cpu",
+        "num_threads": 2,
+        "ops": ops,
+    }
+    return gl.Loader(
+        source, **{**arguments, "executor": "dali" if lane == "dali" else "array", **changes}
+    )
 
 
 def digests(batches: Iterable[gl.batch.Batch]) -> list[tuple[int, int, str]]:
@@ -43,7 +56,9 @@ def digest(batch: gl.batch.Batch) -> tuple[int, int, str]:
     digest_of_records = hashlib.blake2b(batch.records.tobytes(), digest_size=8)
     for name, values in batch.items():
         array = np.asarray(values)
-        digest_of_records.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        digest_of_records.update(
+            f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+        )
     return batch.epoch, batch.step, digest_of_records.hexdigest()
 
 

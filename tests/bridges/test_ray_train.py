@@ -87,7 +87,9 @@ def test_a_training_whose_node_dies_goes_on_with_one_worker_and_with_two_when_a_
     trainer = ray_train.trainer_of(tmp_path, (1, 2))
     trainer.scaling_config.elastic_resize_monitor_interval_s = 1.0
     trainer.train_loop_per_worker = train_and_wait
-    with ThreadPoolExecutor(1) as pool:  # nodes come and go in the main thread, where Ray wants them
+    with ThreadPoolExecutor(
+        1
+    ) as pool:  # nodes come and go in the main thread, where Ray wants them
         training = pool.submit(trainer.fit)
         wait_for(tmp_path / "2 waited", training)
         cluster.remove_node(node, allow_graceful=False)

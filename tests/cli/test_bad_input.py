@@ -48,8 +48,12 @@ def powerless():
 
 def run(words, folder, environment, before=(), setup="", **options):
     """Run the command in a process of its own, behind the lines of ``setup``; return it when it has ended."""
-    code = f"import runpy\n{setup}\nrunpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
-    return forkserver.run(code, *words, before=tuple(before), folder=folder, environment=environment, **options)
+    code = (
+        f"import runpy\n{setup}\nrunpy.run_module('gpuload', run_name='__main__', alter_sys=True)"
+    )
+    return forkserver.run(
+        code, *words, before=tuple(before), folder=folder, environment=environment, **options
+    )
 
 
 FULL_DISK = """
@@ -114,7 +118,13 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_nothing_half_written_is
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["check", "rows.npy"], ["inspect", "rows.npy"], ["inspect", "rows.npy", "--json"], ["health"]],
+    [
+        ["--help"],
+        ["check", "rows.npy"],
+        ["inspect", "rows.npy"],
+        ["inspect", "rows.npy", "--json"],
+        ["health"],
+    ],
     ids=" ".join,
 )
 def test_an_output_that_takes_nothing_is_an_error(words, files, environment):
@@ -129,12 +139,16 @@ def test_an_output_that_takes_nothing_is_an_error(words, files, environment):
 def test_a_closed_output_is_no_fault_of_a_verb(files, environment):
     for words in (["check", "rows.npy"], ["inspect", "rows.npy"]):
         command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "gpuload", *words]
-        process = subprocess.run(command, cwd=files, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+        process = subprocess.run(
+            command, cwd=files, env=environment, stderr=subprocess.PIPE, text=True, check=False
+        )
 
         assert (process.returncode, process.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", [["check", "rows.npy"], ["inspect", "rows.npy"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["check", "rows.npy"], ["inspect", "rows.npy"], ["--help"]], ids=" ".join
+)
 def test_an_output_that_nobody_reads_any_more_is_status_141(words, files, environment):
     reader, writer = os.pipe()
     os.close(reader)
@@ -153,7 +167,9 @@ def test_a_terminal_without_utf_8_gets_all_lines(encoding, files, environment):
 
     command = [sys.executable, "-m", "gpuload", "inspect", "photos-\u00fc\u4e2d"]
     environment["PYTHONIOENCODING"] = encoding  # Python reads it when it starts
-    process = subprocess.run(command, cwd=files, env=environment, stdout=subprocess.PIPE, check=False)
+    process = subprocess.run(
+        command, cwd=files, env=environment, stdout=subprocess.PIPE, check=False
+    )
 
     out = process.stdout.decode(encoding)
     assert process.returncode == 0
@@ -231,9 +247,15 @@ print(repr(answers), file=sys.__stderr__)
 """
 
 
-@pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["nonsense", "--json"], 2)], ids=str)
-def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(words, status, files, environment):
-    process = forkserver.run(EACH_MOMENT, *words, folder=files, environment=environment, warnings="ignore")
+@pytest.mark.parametrize(
+    ("words", "status"), [(["--version"], 0), (["nonsense", "--json"], 2)], ids=str
+)
+def test_ctrl_c_at_each_line_of_the_command_line_shows_no_traceback(
+    words, status, files, environment
+):
+    process = forkserver.run(
+        EACH_MOMENT, *words, folder=files, environment=environment, warnings="ignore"
+    )
 
     assert process.returncode == 0, process.stderr
     *answers, (_, _, last) = ast.literal_eval(process.stderr)
@@ -277,14 +299,20 @@ def interrupt_imports(module: str, words: list[str], folder: Path, environment: 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("module", ["numpy", "gpuload.ops", "gpuload.cli", "click"])
-def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(module, command, files, environment):
+def test_ctrl_c_during_the_imports_of_the_command_ends_them_without_a_word(
+    module, command, files, environment
+):
     process = interrupt_imports(module, COMMANDS[command], files, environment)
 
     assert (process.returncode, process.stdout, process.stderr) == (-signal.SIGINT, "", "")
 
 
-@pytest.mark.parametrize("words", [["-c", "import gpuload", "-m", "gpuload"], ["-m", "trainer", "gpuload"]], ids=str)
-def test_ctrl_c_during_the_import_of_gpuload_by_a_program_is_the_programs(words, files, environment):
+@pytest.mark.parametrize(
+    "words", [["-c", "import gpuload", "-m", "gpuload"], ["-m", "trainer", "gpuload"]], ids=str
+)
+def test_ctrl_c_during_the_import_of_gpuload_by_a_program_is_the_programs(
+    words, files, environment
+):
     (files / "trainer.py").write_text("import gpuload\n")
     process = interrupt_imports("numpy", words, files, environment)
 
@@ -295,12 +323,16 @@ def test_ctrl_c_during_the_import_of_gpuload_by_a_program_is_the_programs(words,
 @pytest.mark.parametrize(
     ("verb", "num_calls"),
     [
-        pytest.param(verb, calls, marks=[pytest.mark.slow] if (verb, calls) == ("doctor", 1000) else [])
+        pytest.param(
+            verb, calls, marks=[pytest.mark.slow] if (verb, calls) == ("doctor", 1000) else []
+        )
         for verb in INTERRUPTED
         for calls in (30, 1000)
     ],
 )
-def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(verb, num_calls, files, environment):
+def test_ctrl_c_ends_each_verb_with_status_130_and_nothing_half_written(
+    verb, num_calls, files, environment
+):
     (files / "big").mkdir()
     data = (files / "photos" / "0.png").read_bytes()
     for number in range(400):
@@ -329,7 +361,9 @@ num_calls = int(sys.argv.pop(1))
 cli.Output = Output
 sys.exit(cli.main())
 """
-    process = forkserver.run(program, num_calls, *INTERRUPTED[verb], folder=files, environment=environment)
+    process = forkserver.run(
+        program, num_calls, *INTERRUPTED[verb], folder=files, environment=environment
+    )
 
     assert "now\n" in process.stdout
     assert "Traceback" not in process.stderr

@@ -86,18 +86,25 @@ def test_sums_of_any_number_of_taps_are_those_of_numpy(num_taps, dtype):
     np.testing.assert_array_equal(out, op.array(np, image, draw))
 
 
-@pytest.mark.parametrize("box", [(0, 0, 10, 11), (0, 1, 9, 11), (-1, 0, 5, 5), (0, 0, 0, 5), (9, 0, 1, 1)])
+@pytest.mark.parametrize(
+    "box", [(0, 0, 10, 11), (0, 1, 9, 11), (-1, 0, 5, 5), (0, 0, 0, 5), (9, 0, 1, 1)]
+)
 def test_a_box_beyond_the_image_is_refused(box):
     with pytest.raises(SpecError, match="do not lie in the image"):
-        resampling.resize_into(pixels((9, 11, 3), np.uint8), box, "linear", True, np.empty((5, 3, 3), np.uint8))
+        resampling.resize_into(
+            pixels((9, 11, 3), np.uint8), box, "linear", True, np.empty((5, 3, 3), np.uint8)
+        )
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [((5, 3, 4), np.uint8), ((5, 3, 3), np.float32), ((5, 9), np.uint8), ((0, 3, 3), np.uint8)]
+    ("shape", "dtype"),
+    [((5, 3, 4), np.uint8), ((5, 3, 3), np.float32), ((5, 9), np.uint8), ((0, 3, 3), np.uint8)],
 )
 def test_a_result_of_another_kind_is_refused(shape, dtype):
     with pytest.raises(SpecError, match="images of one kind"):
-        resampling.resize_into(pixels((9, 11, 3), np.uint8), (0, 0, 9, 11), "linear", True, np.empty(shape, dtype))
+        resampling.resize_into(
+            pixels((9, 11, 3), np.uint8), (0, 0, 9, 11), "linear", True, np.empty(shape, dtype)
+        )
 
 
 def test_memory_with_gaps_is_refused():

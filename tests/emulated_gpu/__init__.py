@@ -43,8 +43,12 @@ from typing import Any
 from tests.emulated_gpu import casts
 
 HERE = Path(__file__).resolve().parent
-ENVIRONMENT = HERE.parent.parent / "build" / "emulated-gpu"  # `make emulated-gpu` makes it: an environment with CuPy
-CACHE = Path(os.environ.get("EMULATED_GPU_CACHE", HERE.parent.parent / "build" / "emulated-gpu-cache"))
+ENVIRONMENT = (
+    HERE.parent.parent / "build" / "emulated-gpu"
+)  # `make emulated-gpu` makes it: an environment with CuPy
+CACHE = Path(
+    os.environ.get("EMULATED_GPU_CACHE", HERE.parent.parent / "build" / "emulated-gpu-cache")
+)
 HEADERS = ("kernel.h", "include/cupy/complex.cuh")
 SANITIZE = "EMULATED_GPU_SANITIZE"
 SANITIZERS = (
@@ -69,13 +73,20 @@ def problem() -> str | None:
             return f"the emulated GPU needs {program}"
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed: `make emulated-gpu` makes an environment with it"
-    if not all(any((folder / name).exists() for folder in _cuda_headers()) for name in ("crt", "cuda.h")):
+    if not all(
+        any((folder / name).exists() for folder in _cuda_headers()) for name in ("crt", "cuda.h")
+    ):
         return "CUDA's headers are not installed: pip install 'cupy-cuda13x[ctk]' nvidia-cuda-crt"
     return None
 
 
 def install(
-    *, devices: int = 1, late_us: int = 0, memory_bytes: int = 80 << 30, driver: int = CUDA_13, idle: bool = False
+    *,
+    devices: int = 1,
+    late_us: int = 0,
+    memory_bytes: int = 80 << 30,
+    driver: int = CUDA_13,
+    idle: bool = False,
 ) -> None:
     """Put the emulated GPU behind CuPy, for the life of this process.
 
@@ -110,14 +121,21 @@ def install_from_environment() -> None:
 
 def environment() -> dict[str, str]:
     """Return the environment in which each Python has it, also those that a program starts."""
-    paths = [str(HERE / "site"), str(HERE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(HERE / "site"),
+        str(HERE.parent.parent),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def sanitized() -> dict[str, str]:
     """Return the variables for a Python whose kernels are checked: it begins with AddressSanitizer's library."""
     commands = [["g++", f"-print-file-name={name}"] for name in ("libasan.so", "libstdc++.so")]
-    paths = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for command in commands]
+    paths = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        for command in commands
+    ]
     # Python leaks at its end; memory that is not there is NULL, as without it; a report ends nothing.
     options = "detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:detect_stack_use_after_return=0:handle_segv=0"
     return {SANITIZE: "1", "LD_PRELOAD": " ".join(paths), "ASAN_OPTIONS": options}
@@ -134,7 +152,12 @@ def is_installed() -> bool:
 
 
 def configure(
-    *, devices: int = 1, late_us: int = 0, memory_bytes: int = 80 << 30, driver: int = CUDA_13, idle: bool = False
+    *,
+    devices: int = 1,
+    late_us: int = 0,
+    memory_bytes: int = 80 << 30,
+    driver: int = CUDA_13,
+    idle: bool = False,
 ) -> None:
     """Set the options of ``install`` anew."""
     _driver().emulated_configure(devices, late_us, ctypes.c_size_t(memory_bytes), driver, idle)
@@ -155,12 +178,17 @@ def launches() -> dict[str, int]:
 def _counts(write: Callable[[Any, int], int]) -> dict[str, int]:
     text = ctypes.create_string_buffer(1 << 16)
     write(text, len(text))
-    return {name: int(number) for name, _, number in (line.partition("=") for line in text.value.decode().splitlines())}
+    return {
+        name: int(number)
+        for name, _, number in (line.partition("=") for line in text.value.decode().splitlines())
+    }
 
 
 def since(before: dict[str, int]) -> dict[str, int]:
     """Return how much each count has grown, without those that have not."""
-    return {name: n - before.get(name, 0) for name, n in calls().items() if n != before.get(name, 0)}
+    return {
+        name: n - before.get(name, 0) for name, n in calls().items() if n != before.get(name, 0)
+    }
 
 
 def num_calls() -> int:
@@ -213,8 +241,18 @@ def _driver() -> Any:
     """Return the stand-in of the driver, compiled and loaded where CuPy looks for ``libcuda.so.1``."""
     source = HERE / "driver.cpp"
     headers = [f"-I{folder}" for folder in _cuda_headers()]
-    flags = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", *headers)
-    library = CACHE / f"driver-{_digest(source.read_text(encoding='utf-8'), *flags)}" / "libcuda.so.1"
+    flags = (
+        "-std=c++17",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        "-Wl,-soname,libcuda.so.1",
+        *headers,
+    )
+    library = (
+        CACHE / f"driver-{_digest(source.read_text(encoding='utf-8'), *flags)}" / "libcuda.so.1"
+    )
     if not library.exists():
         _compile(["g++", *flags, str(source), "-ldl"], library)
     driver = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
@@ -244,7 +282,9 @@ def _patch_cupy() -> None:
 def _watch_memory() -> None:
     """Have each report of AddressSanitizer be a fault, and each array memory of its own, with a border about it."""
     if not _driver().emulated_watch():
-        raise RuntimeError(f"{SANITIZE} needs AddressSanitizer's library in LD_PRELOAD: see emulated_gpu.sanitized()")
+        raise RuntimeError(
+            f"{SANITIZE} needs AddressSanitizer's library in LD_PRELOAD: see emulated_gpu.sanitized()"
+        )
     import cupy
 
     cupy.cuda.set_allocator(None)
@@ -253,12 +293,17 @@ def _watch_memory() -> None:
 def _overwrite_runtime(path: str) -> None:
     """Let every call of the CUDA runtime in a loaded library jump to the stand-in's."""
     driver, libc = _driver(), ctypes.CDLL(None)
-    lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        ["nm", path], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     calls = [line.split() for line in lines if re.fullmatch(r"[0-9a-f]+ [tT] cuda[A-Z]\w*", line)]
     if not calls:
         raise RuntimeError(f"nm finds no calls of the CUDA runtime in {path}")
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    base = int(next(line for line in maps if line.endswith(str(Path(path).resolve()))).partition("-")[0], 16)
+    base = int(
+        next(line for line in maps if line.endswith(str(Path(path).resolve()))).partition("-")[0],
+        16,
+    )
     missing = ctypes.cast(driver.emulated_missing, ctypes.c_void_p).value
     for offset, _, name in calls:
         function = getattr(driver, re.sub("_(ptsz|ptds)$", "", name), None)
@@ -266,10 +311,20 @@ def _overwrite_runtime(path: str) -> None:
             code = b"\x48\xb8" + _address(function) + b"\xff\xe0"
         else:  # mov rdi, name; mov rax, missing; jmp rax
             _jump_names.append(ctypes.create_string_buffer(name.encode()))
-            code = b"\x48\xbf" + _address(_jump_names[-1]) + b"\x48\xb8" + missing.to_bytes(8, "little") + b"\xff\xe0"
+            code = (
+                b"\x48\xbf"
+                + _address(_jump_names[-1])
+                + b"\x48\xb8"
+                + missing.to_bytes(8, "little")
+                + b"\xff\xe0"
+            )
         address = base + int(offset, 16)
-        if libc.mprotect(ctypes.c_void_p(address & ~4095), ctypes.c_size_t(8192), 7):  # read, write, execute
-            raise RuntimeError("the system does not let the emulated GPU overwrite the CUDA runtime")
+        if libc.mprotect(
+            ctypes.c_void_p(address & ~4095), ctypes.c_size_t(8192), 7
+        ):  # read, write, execute
+            raise RuntimeError(
+                "the system does not let the emulated GPU overwrite the CUDA runtime"
+            )
         ctypes.memmove(address, code, len(code))
 
 
@@ -354,12 +409,28 @@ def _kernel_flags() -> list[str]:
 
 @cache
 def _compiler_flags() -> list[str]:
-    include = Path(str(importlib.util.find_spec("cupy").submodule_search_locations[0])) / "_core" / "include"  # type: ignore
+    include = (
+        Path(str(importlib.util.find_spec("cupy").submodule_search_locations[0]))
+        / "_core"
+        / "include"
+    )  # type: ignore
     libcudacxx = include / "cupy" / "_cccl" / "libcudacxx"
     folders = (HERE / "include", include, *_cuda_headers(), libcudacxx, libcudacxx / "include")
     # As NVRTC, g++ is lenient; -ffp-contract=off: nothing is fused that the source does not fuse.
-    flags = ("-std=c++17", "-O1", "-w", "-fpermissive", "-fPIC", "-ffp-contract=off", "-D__CUDACC_VER_MAJOR__=13")
-    return [*flags, *(SANITIZERS if is_sanitizing() else ()), *(f"-I{folder}" for folder in folders)]
+    flags = (
+        "-std=c++17",
+        "-O1",
+        "-w",
+        "-fpermissive",
+        "-fPIC",
+        "-ffp-contract=off",
+        "-D__CUDACC_VER_MAJOR__=13",
+    )
+    return [
+        *flags,
+        *(SANITIZERS if is_sanitizing() else ()),
+        *(f"-I{folder}" for folder in folders),
+    ]
 
 
 @cache
@@ -368,7 +439,12 @@ def _cuda_headers() -> list[Path]:
     spec = importlib.util.find_spec("nvidia")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     names = ("cu13", "cuda_runtime", "cuda_nvcc")
-    headers = [path for folder in folders for name in names if (path := Path(folder) / name / "include").exists()]
+    headers = [
+        path
+        for folder in folders
+        for name in names
+        if (path := Path(folder) / name / "include").exists()
+    ]
     return headers or [Path("/usr/local/cuda/include")]
 
 
@@ -377,7 +453,9 @@ def _compile(command: list[str], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.{_writer()}")
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    process = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True, env=environment)
+    process = subprocess.run(
+        [*command, "-o", str(part)], capture_output=True, text=True, env=environment
+    )
     if process.returncode:
         raise RuntimeError(f"the emulated GPU: {' '.join(command)}\n{process.stderr[:3000]}")
     part.rename(target)

@@ -39,20 +39,43 @@ def main(arguments: list[str]) -> int:
     elif arguments[:1] == ["--sanitize"]:
         parts = [(*pytest, *SANITIZED, *arguments[1:])]
     else:
-        report = ("benchmarks.gpu_report", "--short", "--fresh", "--work", str(REPORT), "--page", f"{REPORT}/gpu.md")
-        report = (*report, "--patience", "10")  # g++ compiles each kernel once, which takes longer than NVRTC
-        parts = [report, (*pytest, "tests/emulated_gpu"), (*counts, "--ops"), ("tests.emulated_gpu.counts", "--host")]
+        report = (
+            "benchmarks.gpu_report",
+            "--short",
+            "--fresh",
+            "--work",
+            str(REPORT),
+            "--page",
+            f"{REPORT}/gpu.md",
+        )
+        report = (
+            *report,
+            "--patience",
+            "10",
+        )  # g++ compiles each kernel once, which takes longer than NVRTC
+        parts = [
+            report,
+            (*pytest, "tests/emulated_gpu"),
+            (*counts, "--ops"),
+            ("tests.emulated_gpu.counts", "--host"),
+        ]
         parts += [("tests.emulated_gpu.nvrtc",)]
     options = {"GPULOAD_REQUIRE_GPU": "1", "EMULATED_GPU_LATE_US": "200"}
     if arguments[:1] == ["--sanitize"]:
         options |= {**emulated_gpu.sanitized(), "EMULATED_GPU_LATE_US": "0"}
     environment = {**os.environ, **options}
-    in_all = {**emulated_gpu.environment(), **options, "PYTEST_PLUGINS": PLUGIN}  # also in what it starts
+    in_all = {
+        **emulated_gpu.environment(),
+        **options,
+        "PYTEST_PLUGINS": PLUGIN,
+    }  # also in what it starts
     statuses = []
     for part in parts:
         print(f"\n== python -m {' '.join(part)}", flush=True)
         variables = in_all if part[0] == "benchmarks.gpu_report" else environment
-        statuses.append(subprocess.run([sys.executable, "-m", *part], env=variables, check=False).returncode)
+        statuses.append(
+            subprocess.run([sys.executable, "-m", *part], env=variables, check=False).returncode
+        )
     return int(any(statuses))
 
 

@@ -85,7 +85,9 @@ def main(arguments: list[str] | None = None) -> int:
                 failures.append(f"sm_{card}: {str(error)[:400]}\n{source[:2000]}")
     failures += sorted({usage.problem for usage in usages if usage.problem is not None})
     num_cards = len(known.intersection(cards))
-    print(f"{len(kernels)} kernels for {num_cards} cards by NVRTC {version[0]}.{version[1]}: {len(failures)} failures")
+    print(
+        f"{len(kernels)} kernels for {num_cards} cards by NVRTC {version[0]}.{version[1]}: {len(failures)} failures"
+    )
     if usages:
         print(most(usages))
     print("\n".join(failures), end="")
@@ -119,7 +121,9 @@ def compile_kernel(source: str, options: list[str], card: int) -> list[Usage]:
     flags = (f"-arch=sm_{card}", "--device-as-default-execution-space", "--ptxas-options=-v")
     try:
         nvrtc.compileProgram(program, (*options, *flags))
-        return parse(str(nvrtc.getProgramLog(program)), emulated_gpu.source_key(source, options), card)
+        return parse(
+            str(nvrtc.getProgramLog(program)), emulated_gpu.source_key(source, options), card
+        )
     except nvrtc.NVRTCError:
         raise CompileError(str(nvrtc.getProgramLog(program))) from None
     finally:

@@ -79,7 +79,11 @@ def _values(op: Op) -> list[Any]:
     if isinstance(op, gl.ops.OneHot):
         return [np.arange(BATCH_SIZE) % op.num_classes]
     if isinstance(op, gl.ops.PadTo):
-        return [Ragged.of([np.arange(1 + row % op.length) for row in range(BATCH_SIZE)], np.dtype(np.int64))]
+        return [
+            Ragged.of(
+                [np.arange(1 + row % op.length) for row in range(BATCH_SIZE)], np.dtype(np.int64)
+            )
+        ]
     images = random.integers(0, 256, (BATCH_SIZE, SIDE, SIDE, 3), np.uint8)
     if isinstance(op, (gl.ops.Reshape, gl.ops.MixUp, gl.ops.CutMix)):
         return [images]
@@ -92,7 +96,11 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
     if isinstance(values, Ragged):
         on_device: Any = values.with_payload(xp.asarray(values.flat))
     else:
-        on_device = [xp.asarray(value) for value in values] if isinstance(values, list) else xp.asarray(values)
+        on_device = (
+            [xp.asarray(value) for value in values]
+            if isinstance(values, list)
+            else xp.asarray(values)
+        )
     sizes = np.array([value.shape[:2] if value.ndim > 1 else (0, 0) for value in values], np.int32)
     u = np.random.default_rng(1).random((BATCH_SIZE, op.num_uniforms))
     if isinstance(op, gl.ops.RandomIoUCrop):
@@ -107,7 +115,9 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
     draw[PARTNER] = partners[:, 0] if op.group == 2 else partners
     shape = (None, None, 3) if isinstance(values, list) else values.shape[1:]
     after = op.spec_after(Spec((Field("image", np.dtype(np.uint8), shape, axes="HWC"),)))
-    return lambda: _bundled(op.array_fields, lambda: op.array_fields(xp, {"image": on_device}, draw, after))
+    return lambda: _bundled(
+        op.array_fields, lambda: op.array_fields(xp, {"image": on_device}, draw, after)
+    )
 
 
 def _bundled(form: Callable[..., Any], run: Callable[[], Any]) -> None:
@@ -137,11 +147,15 @@ def above(counts: dict[str, dict[str, float]]) -> list[str]:
         f"{name}: {row[column]:g} {column}, at most {most[kind]}"
         for name, row in counts.items()
         for column in row
-        if row[column] > most[kind := column.partition(",")[0]] and (kind, name in DRAW_OPS) != ("launches", True)
+        if row[column] > most[kind := column.partition(",")[0]]
+        and (kind, name in DRAW_OPS) != ("launches", True)
     ]
 
 
 def reductions() -> list[str]:
     """Return a line for each reduction of CuPy that this process has launched."""
     names = sorted(set(REDUCTIONS).intersection(emulated_gpu.launches()))
-    return [f"{name}: CuPy makes it of CUB, which is compiled for 1.3 s at the first batch" for name in names]
+    return [
+        f"{name}: CuPy makes it of CUB, which is compiled for 1.3 s at the first batch"
+        for name in names
+    ]

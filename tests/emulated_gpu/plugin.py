@@ -33,4 +33,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _no_faults() -> Iterator[None]:
     before = emulated_gpu.num_faults()
     yield
-    assert emulated_gpu.num_faults() == before, "CUDA was called in a way that it leaves undefined: see stderr"
+    assert emulated_gpu.num_faults() == before, (
+        "CUDA was called in a way that it leaves undefined: see stderr"
+    )

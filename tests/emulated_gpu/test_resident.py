@@ -63,4 +63,6 @@ def test_rows_that_are_converted_on_the_gpu_live_until_they_were_copied(monkeypa
     monkeypatch.setattr(Step, "keep_on_card", keep_in_used_memory)
     with gl.Loader(gl.arrays(rows=rows), 16, device="gpu").cache(device=True) as loader:
         for _ in range(2):
-            np.testing.assert_array_equal(np.concatenate([batch["rows"].get() for batch in loader]), rows)
+            np.testing.assert_array_equal(
+                np.concatenate([batch["rows"].get() for batch in loader]), rows
+            )

@@ -40,7 +40,9 @@ def test_a_way_that_is_right_passes(what, few_ops, tmp_path):
 def test_a_way_whose_pixels_differ_is_named(few_ops, tmp_path, monkeypatch):
     make = gpu_right._loader
     monkeypatch.setattr(
-        gpu_right, "_loader", lambda source, ops, **words: make(source, ops, **words).replace(seed=len(words))
+        gpu_right,
+        "_loader",
+        lambda source, ops, **words: make(source, ops, **words).replace(seed=len(words)),
     )
 
     status, _, problems = run("ways", tmp_path)

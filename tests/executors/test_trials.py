@@ -87,7 +87,9 @@ def test_a_file_that_is_damaged_or_that_others_may_write_is_not_believed(damage,
     if damage == "of others":
         path.chmod(0o666)
     else:
-        path.write_bytes(content[:-9] if damage == "short" else content.replace(b"SIGSEGV", b"SIGSEGX"))
+        path.write_bytes(
+            content[:-9] if damage == "short" else content.replace(b"SIGSEGV", b"SIGSEGX")
+        )
 
     assert trials.load("array", "cpu") == ()
 
@@ -179,7 +181,9 @@ def test_where_both_fail_auto_is_as_ever_and_names_the_failure(photos):
 def test_loaders_without_images_and_those_that_are_told_so_heed_nothing(photos, monkeypatch):
     trials.save([WHOLE, REGION])
 
-    with gl.Loader(gl.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)), 2, ops=[gl.ops.RandomFlip(on="x")]) as loader:
+    with gl.Loader(
+        gl.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)), 2, ops=[gl.ops.RandomFlip(on="x")]
+    ) as loader:
         assert "doctor" not in loader.describe()
     monkeypatch.setenv(trials.SWITCH, "0")
     with loader_of(photos) as loader:

@@ -52,13 +52,19 @@ def check(op_of, function, tolerance, points=True):
         moved = op.move_boxes(boxes.to_corners(values, form, sizes), draw, np.array(size, np.int32))
         result = boxes.clip(moved, np.broadcast_to(after, (4, 2)))
 
-        tensor = tv_tensors.BoundingBoxes(torch.from_numpy(values), format=form.upper(), canvas_size=size)
+        tensor = tv_tensors.BoundingBoxes(
+            torch.from_numpy(values), format=form.upper(), canvas_size=size
+        )
         expected = functional.clamp_bounding_boxes(function(tensor, draw, u, size))
         assert expected.canvas_size == tuple(after[0].tolist())
         expected = functional.convert_bounding_box_format(expected, new_format="XYXY").numpy()
-        np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance, err_msg=f"{op} {number}")
+        np.testing.assert_allclose(
+            result, expected, rtol=0, atol=tolerance, err_msg=f"{op} {number}"
+        )
         if points:
-            moved = op.move_keypoints(corners[:, :2].astype(np.float64), draw, np.array(size, np.int32))
+            moved = op.move_keypoints(
+                corners[:, :2].astype(np.float64), draw, np.array(size, np.int32)
+            )
             tensor = tv_tensors.KeyPoints(torch.from_numpy(corners[:, :2].copy()), canvas_size=size)
             expected = function(tensor, draw, u, size).numpy()
             inside = ((expected > 0) & (expected < after[0][::-1] - 1)).all(
@@ -128,11 +134,15 @@ def test_rotations_that_expand():
         points = op.move_keypoints(corners[:, :2].astype(np.float64), draw, size) - beside
 
         canvas = {"canvas_size": tuple(size.tolist())}
-        tensor = tv_tensors.BoundingBoxes(torch.from_numpy(corners), format="XYXY", clamping_mode=None, **canvas)
+        tensor = tv_tensors.BoundingBoxes(
+            torch.from_numpy(corners), format="XYXY", clamping_mode=None, **canvas
+        )
         expected = functional.rotate(tensor, angle, expand=True)
         assert np.abs(np.array(expected.canvas_size) - draw["size"]).max() <= 1
         assert np.abs(beside).max() < 1
-        np.testing.assert_allclose(moved, expected.numpy(), rtol=0, atol=2e-3, err_msg=f"{angle} {size}")
+        np.testing.assert_allclose(
+            moved, expected.numpy(), rtol=0, atol=2e-3, err_msg=f"{angle} {size}"
+        )
         tensor = tv_tensors.KeyPoints(torch.from_numpy(corners[:, :2].copy()), **canvas)
         expected = functional.rotate(tensor, angle, expand=True).numpy()
         np.testing.assert_allclose(points, expected, rtol=0, atol=2e-3, err_msg=f"{angle} {size}")

@@ -60,7 +60,9 @@ def test_only_its_region_is_decoded():
     files = Field("image", np.dtype(np.uint8), (None,), encoded=True)
     graph = compile_ops(Spec((files,)), [Decode(), CenterCrop(8)])
 
-    region, rest = graph.draw(seed=1, epoch=0, records=np.arange(1), sizes={"image": np.array([[20, 31]], np.int32)})
+    region, rest = graph.draw(
+        seed=1, epoch=0, records=np.arange(1), sizes={"image": np.array([[20, 31]], np.int32)}
+    )
 
     assert (region["start"].tolist(), region["shape"].tolist()) == ([[6, 11]], [[8, 8]])
     assert rest["start"].tolist() == [[0, 0]]

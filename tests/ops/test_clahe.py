@@ -37,7 +37,9 @@ class TestCLAHE(OpContract):
 
 
 def equalize(image, limit, rows, columns):
-    return CLAHE(limit, (rows, columns)).array(np, image, {"apply": np.int32(1), "clip_limit": np.float32(limit)})
+    return CLAHE(limit, (rows, columns)).array(
+        np, image, {"apply": np.int32(1), "clip_limit": np.float32(limit)}
+    )
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -74,7 +76,9 @@ def test_each_of_a_million_colours_is_opencvs_in_lab_and_back():
 def test_random_images_sizes_limits_and_tiles_are_opencvs(number):
     rng = np.random.default_rng(number)
     height, width, rows, columns = (int(rng.integers(1, top)) for top in (90, 90, 12, 12))
-    image = (rng.normal(rng.integers(256), rng.integers(1, 90), (height, width)).clip(0, 255)).astype(np.uint8)
+    image = (
+        rng.normal(rng.integers(256), rng.integers(1, 90), (height, width)).clip(0, 255)
+    ).astype(np.uint8)
     limit = float(np.float32(10 ** rng.uniform(-1, 3)))
 
     result = equalize(image[..., None], limit, rows, columns)[..., 0]
@@ -119,7 +123,14 @@ def test_three_channels_of_16_bits_are_refused_and_the_remedy_works():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"clip_limit": 0}, {"clip_limit": (2, 1)}, {"clip_limit": (1, 2, 3)}, {"grid": 0}, {"grid": (8, 8, 8)}, {"p": 2}],
+    [
+        {"clip_limit": 0},
+        {"clip_limit": (2, 1)},
+        {"clip_limit": (1, 2, 3)},
+        {"grid": 0},
+        {"grid": (8, 8, 8)},
+        {"p": 2},
+    ],
 )
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="CLAHE"):

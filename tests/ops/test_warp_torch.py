@@ -42,14 +42,21 @@ def check(kind, arguments, function):
 
         tensor = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
         fill = list(fill) if isinstance(fill, tuple) else fill
-        expected = function(tensor, u, size, draw, {"interpolation": NAMES[interpolation], "fill": fill})
+        expected = function(
+            tensor, u, size, draw, {"interpolation": NAMES[interpolation], "fill": fill}
+        )
 
         expected = expected.numpy().transpose(1, 2, 0)
         if is_exact:
             np.testing.assert_array_equal(result, expected, err_msg=f"{op} {number}")
         elif interpolation == "linear":
-            np.testing.assert_allclose(result.astype(int), expected, rtol=0, atol=1, err_msg=f"{op} {number}")
-        num_values, num_differing = num_values + result.size, num_differing + np.count_nonzero(result != expected)
+            np.testing.assert_allclose(
+                result.astype(int), expected, rtol=0, atol=1, err_msg=f"{op} {number}"
+            )
+        num_values, num_differing = (
+            num_values + result.size,
+            num_differing + np.count_nonzero(result != expected),
+        )
     assert num_differing <= SHARE * num_values
 
 
@@ -66,15 +73,24 @@ def test_affine_is_torchvisions():
         most = (0.3 * size[1], 0.2 * size[0])
         move = [round(-far + v * 2 * far) for far, v in zip(most, u[1:3], strict=True)]
         shear = [-20 + u[4] * 40, -10 + u[5] * 20]
-        return functional.affine(tensor, float(-90 + u[0] * 180), move, float(0.5 + u[3]), shear, **look)
+        return functional.affine(
+            tensor, float(-90 + u[0] * 180), move, float(0.5 + u[3]), shear, **look
+        )
 
-    arguments = {"degrees": 90, "translate": (0.3, 0.2), "scale": (0.5, 1.5), "shear": (-20, 20, -10, 10)}
+    arguments = {
+        "degrees": 90,
+        "translate": (0.3, 0.2),
+        "scale": (0.5, 1.5),
+        "shear": (-20, 20, -10, 10),
+    }
     check(Affine, arguments, affine)
 
 
 def test_shear_is_torchvisions():
     def shear(tensor, u, size, draw, look):
-        return functional.affine(tensor, 0.0, [0, 0], 1.0, [-30 + u[0] * 60, -5 + u[1] * 10], **look)
+        return functional.affine(
+            tensor, 0.0, [0, 0], 1.0, [-30 + u[0] * 60, -5 + u[1] * 10], **look
+        )
 
     check(Shear, {"x": 30, "y": 5}, shear)
 
@@ -99,6 +115,8 @@ def test_perspective_is_torchvisions():
         # Its least squares leave 1e-17 where a coefficient is 0, which may decide between two pixels equally near.
         expected = perspective_coefficients(start, end, None)
         np.testing.assert_allclose(draw["matrix"], expected, rtol=1e-6, atol=1e-12)
-        return functional.perspective(tensor, None, None, coefficients=draw["matrix"].tolist(), **look)
+        return functional.perspective(
+            tensor, None, None, coefficients=draw["matrix"].tolist(), **look
+        )
 
     check(Perspective, {"distortion": 0.6, "p": 1}, perspective)

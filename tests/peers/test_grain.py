@@ -28,9 +28,13 @@ LENGTH = 97
 
 def make_loader(batch_size: int = 8, **changes: Any) -> gl.Loader:
     x = np.arange(LENGTH, dtype=np.int64)
-    source = gl.arrays(x=x, image=np.repeat((x / LENGTH).astype(np.float32), 12).reshape(LENGTH, 2, 2, 3))
+    source = gl.arrays(
+        x=x, image=np.repeat((x / LENGTH).astype(np.float32), 12).reshape(LENGTH, 2, 2, 3)
+    )
     ops = [gl.ops.GaussianNoise(0.5, on="image")]
-    return gl.Loader(source, batch_size, **{"ops": ops, "shuffle": True, "seed": 11, "device": "cpu", **changes})
+    return gl.Loader(
+        source, batch_size, **{"ops": ops, "shuffle": True, "seed": 11, "device": "cpu", **changes}
+    )
 
 
 class Dataset:
@@ -107,4 +111,7 @@ def test_the_global_batches_are_those_of_one_shard():
     whole = [sorted(batch["x"].tolist()) for batch in make_loader(24)]
     parts = [make_loader(8, shard_id=rank, num_shards=3) for rank in range(3)]
     for expected, *batches in zip(whole, *parts, strict=True):
-        assert sorted(record for batch in batches for record in batch["x"][batch.valid].tolist()) == expected
+        assert (
+            sorted(record for batch in batches for record in batch["x"][batch.valid].tolist())
+            == expected
+        )

@@ -89,7 +89,10 @@ def test_of_steps_whose_ops_read_the_waiting_is_reading_and_the_rest_is_ops():
     work.close()
 
     stats = counters.stats()
-    assert (stats["read.seconds"], stats["ops.seconds"]) == (20, 60)  # a quarter of the samples waited for storage
+    assert (stats["read.seconds"], stats["ops.seconds"]) == (
+        20,
+        60,
+    )  # a quarter of the samples waited for storage
     assert (stats["read_s"], stats["ops_s"]) == (20, 60)
     assert (stats["read.sampled"], stats["read.blocked"]) == (4, 4)
     assert (stats["ops.sampled"], stats["ops.starved"]) == (12, 3)

@@ -37,7 +37,12 @@ def write_zarr(path, **columns):
         group.create_array(name, data=values)
 
 
-FORMATS = [(gl.parquet, write_parquet), (gl.arrow, write_arrow), (gl.hdf5, write_hdf5), (gl.zarr, write_zarr)]
+FORMATS = [
+    (gl.parquet, write_parquet),
+    (gl.arrow, write_arrow),
+    (gl.hdf5, write_hdf5),
+    (gl.zarr, write_zarr),
+]
 
 
 @pytest.mark.parametrize(("call", "write"), FORMATS)

@@ -105,5 +105,10 @@ def example(**features: Any) -> bytes:
 
 
 def sequence_example(context: dict[str, Any], lists: dict[str, list[Any]]) -> bytes:
-    parts = b"".join(entry(key, b"".join(message(1, feature(step)) for step in steps)) for key, steps in lists.items())
-    return message(1, b"".join(entry(key, feature(value)) for key, value in context.items())) + message(2, parts)
+    parts = b"".join(
+        entry(key, b"".join(message(1, feature(step)) for step in steps))
+        for key, steps in lists.items()
+    )
+    return message(
+        1, b"".join(entry(key, feature(value)) for key, value in context.items())
+    ) + message(2, parts)

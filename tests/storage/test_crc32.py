@@ -31,7 +31,9 @@ def test_it_is_that_of_zlib_with_registers_of_128_bits() -> None:
         pytest.skip("no core, or a processor without carry-less multiplication")
     for size in SIZES:
         before = int(RNG.integers(0, 1 << 32))
-        assert core.native.crc32_by_128_bits(DATA[:size], before) == zlib.crc32(DATA[:size], before), (size, before)
+        assert core.native.crc32_by_128_bits(DATA[:size], before) == zlib.crc32(
+            DATA[:size], before
+        ), (size, before)
 
 
 def test_without_the_core_it_is_zlib(monkeypatch: pytest.MonkeyPatch) -> None:

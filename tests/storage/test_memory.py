@@ -12,7 +12,9 @@ def system(tmp_path, monkeypatch):
     """Write what a system tells; returns a function of MemAvailable in kB, the process's groups and their limits."""
 
     def tell(available, groups="", limits=None):
-        (tmp_path / "meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {available} kB\n")
+        (tmp_path / "meminfo").write_text(
+            f"MemTotal: 99999999 kB\nMemAvailable:   {available} kB\n"
+        )
         (tmp_path / "cgroup").write_text(groups)
         for name, text in (limits or {}).items():
             path = tmp_path / "groups" / name

@@ -90,7 +90,10 @@ class Batches:
                 cause="the loader's threads and files are in the other process",
                 remedy='start the workers anew: @pipeline_def(py_num_workers=2, py_start_method="spawn")',
             )
-        start = self._start if info.epoch_idx == 0 else Position(self._start.epoch + info.epoch_idx)
+        if info.epoch_idx == 0:
+            start = self._start
+        else:
+            start = Position(self._start.epoch + info.epoch_idx)
         position = self.loader.after(start, info.iteration)
         if position.epoch != start.epoch:
             raise StopIteration

@@ -41,7 +41,10 @@ class Step:
     def description(self) -> str:
         """The batch in words, for a note on an error."""
         records = ", ".join(map(str, self.records[:MAX_RECORDS].tolist()))
-        suffix = ", ..." if self.records.size > MAX_RECORDS else ""
+        if self.records.size > MAX_RECORDS:
+            suffix = ", ..."
+        else:
+            suffix = ""
         call = f"loader.batch_at(step={self.step}, epoch={self.epoch})"
         return f"in epoch {self.epoch}, step {self.step}, of the records {records}{suffix}; {call} has this batch"
 
@@ -82,12 +85,17 @@ class Feed:
                 if self.name is not None:
                     check_whole(self._loader.position)
                 self._batches = batches = self._loader.manual_epoch().then(self._with_columns())
-            for self._waiting in batches:  # a loop: behind next() a signal handler might drop the batch
+            for (
+                self._waiting
+            ) in batches:  # a loop: behind next() a signal handler might drop the batch
                 return
         except Exception as error:
             if signalsafe.is_of_handler(error):
                 raise
-            self._error, self._is_over = error, True  # raised when its step comes out, behind those in the pipeline
+            self._error, self._is_over = (
+                error,
+                True,
+            )  # raised when its step comes out, behind those in the pipeline
             raise StopIteration from None
         self._batches, self._is_over = None, True
         raise StopIteration
@@ -109,8 +117,12 @@ class Feed:
         if self._waiting is not None and self._batches is not None:
             batch, batches = self._waiting[1], self._batches
             is_filled = self._fills and batch.records.size < self._loader.batch_size
-            step = Step(batches, batches.position, batch.epoch, batch.step, batch.records, is_filled)
-            self._steps += (step,)  # no call, as deque.append would be: no signal handler runs before the next line
+            step = Step(
+                batches, batches.position, batch.epoch, batch.step, batch.records, is_filled
+            )
+            self._steps += (
+                step,
+            )  # no call, as deque.append would be: no signal handler runs before the next line
             self._waiting = None
 
     def come_out(self, take: Callable[[Any], Any], cuda_stream: Any) -> Any:
@@ -122,7 +134,9 @@ class Feed:
             if error is None:
                 raise
             raise error from None
-        except Exception as error:  # of an operator: the batch is lost, and the state begins with it
+        except (
+            Exception
+        ) as error:  # of an operator: the batch is lost, and the state begins with it
             if self._steps and not signalsafe.is_of_handler(error):
                 add_note(error, self._steps.popleft().description)
             raise
@@ -151,7 +165,10 @@ class Feed:
         loader = self._loader
         num_steps = len(loader)
         num_records = num_steps * loader.batch_size * loader.num_shards
-        size = len(loader.source) if self._fills else num_records
+        if self._fills:
+            size = len(loader.source)
+        else:
+            size = num_records
         return {
             "epoch_size": size,
             "epoch_size_padded": num_records,
@@ -198,5 +215,8 @@ def _as_dali_counts(length: int, num_shards: int, shard_id: int) -> int:
 
         10 records, 4 shards    here 3 3 2 2    DALI's 2 3 2 3    shards 0 1 2 3 are its 1 3 0 2
     """
-    sizes = [(shard + 1) * length // num_shards - shard * length // num_shards for shard in range(num_shards)]
+    sizes = [
+        (shard + 1) * length // num_shards - shard * length // num_shards
+        for shard in range(num_shards)
+    ]
     return sorted(range(num_shards), key=lambda shard: -sizes[shard])[shard_id]

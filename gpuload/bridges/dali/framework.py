@@ -10,4 +10,6 @@ from gpuload.errors import missing_package
 try:
     dali: Any = signalsafe.import_package("nvidia.dali")
 except ImportError as error:
-    raise missing_package("nvidia-dali", needed_for="gpuload.bridges.dali", extra="cpu", error=error) from error
+    raise missing_package(
+        "nvidia-dali", needed_for="gpuload.bridges.dali", extra="cpu", error=error
+    ) from error

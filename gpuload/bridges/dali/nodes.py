@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from gpuload.loader import Loader
 
 
-def reader(loader: Loader, *, name: str | None = None, draws: Mapping[str, Op | Numbers] | None = None) -> Any:
+def reader(
+    loader: Loader, *, name: str | None = None, draws: Mapping[str, Op | Numbers] | None = None
+) -> Any:
     """Return the fields of a loader as DataNodes of the pipeline that is being defined, in the order of ``output=``.
 
     Encoded images, texts and draws are on the CPU; the other fields are where the loader is. As with the operators of
@@ -70,7 +72,9 @@ def reader(loader: Loader, *, name: str | None = None, draws: Mapping[str, Op | 
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
-        raise SpecError(f"name = {name!r}", cause="it is a text", remedy='write reader(loader, name="Reader")')
+        raise SpecError(
+            f"name = {name!r}", cause="it is a text", remedy='write reader(loader, name="Reader")'
+        )
 
 
 # With enable_conditionals=True DALI 2.4 rewrites all functions that a definition calls; for these it takes a second.

@@ -41,7 +41,9 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
         inside. But a batch that was filled up is thrown away: an iterator that drops it may not ask for it before.
         """
         if self._gpuload_feed.only_filled_is_left:
-            self.enable_api_check(False)  # an iterator, which has its own ways to call these two, calls this here
+            self.enable_api_check(
+                False
+            )  # an iterator, which has its own ways to call these two, calls this here
             self.share_outputs()
             self.release_outputs()
             self.enable_api_check(True)
@@ -81,13 +83,18 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
         """See DALI."""
         if name is not None:
             return self.reader_meta(name)["epoch_size_padded"]
-        return {reader_name: meta["epoch_size_padded"] for reader_name, meta in self.reader_meta().items()}
+        return {
+            reader_name: meta["epoch_size_padded"]
+            for reader_name, meta in self.reader_meta().items()
+        }
 
 
 @cache
 def fed(kind: Any) -> Any:
     """Return the class of pipelines of some class that are fed by a loader."""
-    return Fed if kind is dali.pipeline.Pipeline else type(f"Fed{kind.__name__}", (Fed, kind), {})
+    if kind is dali.pipeline.Pipeline:
+        return Fed
+    return type(f"Fed{kind.__name__}", (Fed, kind), {})
 
 
 def current_pipeline(loader: Loader) -> Any:
@@ -117,7 +124,10 @@ def current_pipeline(loader: Loader) -> Any:
             cause="the loader says which records are a batch, and DALI must have room for just that",
             remedy="make the pipeline with batch_size=loader.batch_size",
         )
-    device_id = None if loader.device == "cpu" else devices.number(loader.device)
+    if loader.device == "cpu":
+        device_id = None
+    else:
+        device_id = devices.number(loader.device)
     if device_id is not None and pipeline.device_id not in (None, device_id):
         raise DeviceError(
             f"a pipeline on device_id={pipeline.device_id} with a loader on {loader.device}",

@@ -73,7 +73,9 @@ def dataset(
     common.check_loader("dataset", loader)
     weights, restart = check_flag("weights", weights), check_flag("restart", restart)
     if not isinstance(via, str) or via not in VIAS:
-        raise SpecError(f"via = {via!r}"[:200], cause="it is not known", remedy=f"use one of {VIAS}")
+        raise SpecError(
+            f"via = {via!r}"[:200], cause="it is not known", remedy=f"use one of {VIAS}"
+        )
     names, nest = checked_nest(loader)
     if weights and not (isinstance(nest, tuple) and len(nest) == 2):
         raise SpecError(
@@ -83,20 +85,28 @@ def dataset(
         )
 
     if not weights:
-        common.warn_of_padding("dataset", loader, "; dataset(loader, weights=True) marks them for fit and evaluate")
+        common.warn_of_padding(
+            "dataset", loader, "; dataset(loader, weights=True) marks them for fit and evaluate"
+        )
     signalsafe.call(start)  # to make a dataset does it
     by_plugin = _takes_plugin(loader, names, via, weights)
 
     def make(begin: plugin.Begin) -> Any:
         if by_plugin:
             counts = begin in (_stream, _endless)
-            result = _finite(plugin.plugin_dataset(loader, names, nest, begin, counts=counts), loader)
+            result = _finite(
+                plugin.plugin_dataset(loader, names, nest, begin, counts=counts), loader
+            )
         else:
             result = _generated(loader, names, nest, begin, weights=weights)
-        result._gpuload_loader = loader  # the dataset, and those that are made of it, keep the loader
+        result._gpuload_loader = (
+            loader  # the dataset, and those that are made of it, keep the loader
+        )
         return result
 
-    return make(_restart) if restart else _exact(make(_ahead), make, lambda exact: exact)
+    if restart:
+        return make(_restart)
+    return _exact(make(_ahead), make, lambda exact: exact)
 
 
 def _ahead(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
@@ -143,7 +153,11 @@ def _exact_class(kind: Any) -> Any:
         def take(self, count: Any, name: str | None = None) -> Any:
             """See ``tf.data.Dataset``."""
             change = self._gpuload_change
-            return _exact(super().take(count, name), self._gpuload_make, lambda exact: change(exact).take(count, name))
+            return _exact(
+                super().take(count, name),
+                self._gpuload_make,
+                lambda exact: change(exact).take(count, name),
+            )
 
         def repeat(self, count: Any = None, name: str | None = None) -> Any:
             """See ``tf.data.Dataset``."""
@@ -168,7 +182,9 @@ def _asks_for_what_it_trains() -> bool:
     return keras is None or keras.backend.backend() == "tensorflow"
 
 
-def _generated(loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin.Begin, *, weights: bool) -> Any:
+def _generated(
+    loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin.Begin, *, weights: bool
+) -> Any:
     """Return the dataset of a Python generator."""
     weak = weakref.ref(loader)  # TensorFlow 2.21 keeps the generators of all datasets for ever
 
@@ -178,11 +194,16 @@ def _generated(loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin
             arrays = arranged(nest, {name: as_yielded(loader, batch[name]) for name in names})
             yield (*arrays, batch.valid.astype(np.float32)) if weights else arrays
 
-    axis = None if loader.last_batch == "partial" else loader.batch_size
+    if loader.last_batch == "partial":
+        axis = None
+    else:
+        axis = loader.batch_size
     signature = arranged(nest, {name: signature_of(loader.spec_out[name], axis) for name in names})
     if weights:
         signature = (*signature, tf.TensorSpec((axis,), tf.float32))
-    return with_cardinality(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader))
+    return with_cardinality(
+        tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader)
+    )
 
 
 def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: bool) -> bool:
@@ -217,7 +238,9 @@ def _finite(plugin_data: Any, loader: Loader) -> Any:
     """Return the plugin's dataset, which says of itself that it never ends, with the number of its steps."""
     if loader.device == "cpu":
         return without_prefetch(plugin_data.take(len(loader)))
-    plugin_data.cardinality = lambda: tf.constant(len(loader), tf.int64)  # no other dataset may follow one on a GPU
+    plugin_data.cardinality = lambda: tf.constant(
+        len(loader), tf.int64
+    )  # no other dataset may follow one on a GPU
     return plugin_data
 
 
@@ -232,7 +255,9 @@ def as_yielded(loader: Loader, values: Any) -> Any:
     if not isinstance(values, Ragged):
         return _on_host(loader, values)
     values = common.rebased(values)
-    return tf.RaggedTensor.from_row_splits(_on_host(loader, values.payload), values.offsets, validate=False)
+    return tf.RaggedTensor.from_row_splits(
+        _on_host(loader, values.payload), values.offsets, validate=False
+    )
 
 
 def _on_host(loader: Loader, array: Any) -> Any:
@@ -262,7 +287,9 @@ def _tuples(nest: Nest) -> Nest:
             cause="tf.data takes tuples, named tuples and dicts, and no dataclasses",
             remedy='name the fields in a tuple, output=("image", "label")',
         )
-    return tuple(map(_tuples, nest)) if isinstance(nest, (tuple, list)) else nest
+    if isinstance(nest, (tuple, list)):
+        return tuple(map(_tuples, nest))
+    return nest
 
 
 def with_cardinality(data: Any, steps: int) -> Any:
@@ -272,7 +299,9 @@ def with_cardinality(data: Any, steps: int) -> Any:
     endless counts as endless, and ends when the chosen input ends; ``take`` then gives it its length.
     """
     first = tf.data.Dataset.from_tensors(np.int64(0)).repeat()
-    choice = tf.data.Dataset.choose_from_datasets([data, data.repeat()], first, stop_on_empty_dataset=True)
+    choice = tf.data.Dataset.choose_from_datasets(
+        [data, data.repeat()], first, stop_on_empty_dataset=True
+    )
     return without_prefetch(choice.take(steps))
 
 

@@ -86,9 +86,12 @@ def distribute(loader: Loader, strategy: Any) -> Any:
                 ]
                 yield from arrays
 
-        signature = arranged(nest, {name: signature_of(shard_loaders[0].spec_out[name], None) for name in names})
+        signature = arranged(
+            nest, {name: signature_of(shard_loaders[0].spec_out[name], None) for name in names}
+        )
         return with_cardinality(
-            tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader) * len(shard_loaders)
+            tf.data.Dataset.from_generator(epoch, output_signature=signature),
+            len(loader) * len(shard_loaders),
         )
 
     distributed = strategy.distribute_datasets_from_function(make_dataset)

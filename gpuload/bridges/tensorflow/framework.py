@@ -37,7 +37,9 @@ def check_gpu(name: str) -> None:
         built = tf.test.is_built_with_cuda()
         raise DeviceError(
             f"the loader is on {name}, and TensorFlow sees {num_seen} GPUs",
-            cause="TensorFlow cannot load its CUDA libraries" if built else "this TensorFlow was built without CUDA",
+            cause="TensorFlow cannot load its CUDA libraries"
+            if built
+            else "this TensorFlow was built without CUDA",
             remedy=f'{install_command("cuda12")}, without tensorflow-cpu, or use device="cpu"',
         )
 
@@ -55,7 +57,9 @@ def is_shareable(array: Any) -> bool:
 
 def dtype_of(field: Field) -> Any:
     """Return TensorFlow's dtype of a field."""
-    return tf.string if common.is_text(field) else tf.as_dtype(field.dtype)
+    if common.is_text(field):
+        return tf.string
+    return tf.as_dtype(field.dtype)
 
 
 def alive(part: weakref.ref[T]) -> T:
@@ -65,7 +69,9 @@ def alive(part: weakref.ref[T]) -> T:
     """
     target = part()
     if target is None:
-        raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
+        raise ClosedError(
+            "the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader"
+        )
     return target
 
 

@@ -51,6 +51,10 @@ def tensors(loader: Loader) -> common.Tensors:
             return tensor(values)
         values = common.rebased(values)
         # Not validated: the offsets are ours, and TensorFlow would wait for the device to look at them.
-        return tf.RaggedTensor.from_row_splits(tensor(values.payload), values.offsets, validate=False)
+        return tf.RaggedTensor.from_row_splits(
+            tensor(values.payload), values.offsets, validate=False
+        )
 
-    return common.Tensors(loader, convert, waits=True, start=start)  # its capsules carry no stream to wait on
+    return common.Tensors(
+        loader, convert, waits=True, start=start
+    )  # its capsules carry no stream to wait on

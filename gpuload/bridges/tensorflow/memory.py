@@ -55,11 +55,17 @@ def share_memory(
         raise _excess_error(requests, "the shares add up to more than 1")
     name = devices.choose(device)[0]
     if name == "cpu":
-        raise SpecError(f"share_memory(device={device!r})", cause="it is of a GPU", remedy="write device='gpu:0'")
+        raise SpecError(
+            f"share_memory(device={device!r})",
+            cause="it is of a GPU",
+            remedy="write device='gpu:0'",
+        )
     number, module = devices.number(name), devices.cupy()
     with module.cuda.Device(number):
         free, total = module.cuda.runtime.memGetInfo()
-    sizes = {name: int(value * total) if value < 1 else int(value) for name, value in requests.items()}
+    sizes = {
+        name: int(value * total) if value < 1 else int(value) for name, value in requests.items()
+    }
     if sum(sizes.values()) > total:
         raise _excess_error(requests, f"{name} has {total} bytes")
     if "tensorflow" in sizes:
@@ -116,7 +122,9 @@ def _holdings(number: int, free: int, total: int) -> str:
     pool = devices.cupy().get_default_memory_pool()
     pool_bytes = {"CuPy's pool": int(pool.total_bytes())}
     try:
-        pool_bytes["TensorFlow"] = int(tf.config.experimental.get_memory_info(f"GPU:{number}")["current"])
+        pool_bytes["TensorFlow"] = int(
+            tf.config.experimental.get_memory_info(f"GPU:{number}")["current"]
+        )
     except (ValueError, RuntimeError):  # it has not started
         pool_bytes["TensorFlow"] = 0
     text = ", ".join(f"{name} {size // MEBIBYTE} MiB" for name, size in pool_bytes.items())
@@ -126,5 +134,7 @@ def _holdings(number: int, free: int, total: int) -> str:
 
 def _excess_error(requests: dict[str, Any], cause: str) -> SpecError:
     return SpecError(
-        f"share_memory({requests})", cause=cause, remedy="give less; leave some for CUDA itself (about 1 GiB)"
+        f"share_memory({requests})",
+        cause=cause,
+        remedy="give less; leave some for CUDA itself (about 1 GiB)",
     )

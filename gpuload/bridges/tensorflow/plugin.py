@@ -39,27 +39,46 @@ if TYPE_CHECKING:
     from gpuload.pipeline.epoch import Epoch
     from gpuload.pipeline.session import Session
 
-Begin = Callable[["Loader", "Session | None", "int | None"], "Epoch"]  # loader, feed, how many batches stand between
-DTYPES = ("bool", "float16", "float32", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+Begin = Callable[
+    ["Loader", "Session | None", "int | None"], "Epoch"
+]  # loader, feed, how many batches stand between
+DTYPES = (
+    "bool",
+    "float16",
+    "float32",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
 AHEAD = 2  # batches in the plugin's queue
-DALIS = {"nvidia-dali-cuda130": "tf-plugin-cpu", "nvidia-dali-cuda120": "tf-plugin"}  # the extra with the same build
+DALIS = {
+    "nvidia-dali-cuda130": "tf-plugin-cpu",
+    "nvidia-dali-cuda120": "tf-plugin",
+}  # the extra with the same build
 
 
-def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError | MissingPackageError | None:
+def why_not(
+    loader: Loader, names: tuple[str, ...]
+) -> SpecError | DeviceError | MissingPackageError | None:
     """Return why a loader cannot go through the plugin; None if it can."""
     for name in names:
         field = loader.spec_out[name]
         if not field.uniform:
-            return _no_form(f"field {name!r} ({field})", "its length varies, and the plugin has dense tensors alone")
+            return _no_form(
+                f"field {name!r} ({field})",
+                "its length varies, and the plugin has dense tensors alone",
+            )
         if field.dtype.name not in DTYPES:
             return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
     graph = loader._feed_graph
     of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     if of_numpy is not None:
-        return _no_form(f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's")
+        return _no_form(
+            f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's"
+        )
     of_arrays = next((op for op in graph.ops if not op.has_dali_form), None)
     if of_arrays is not None:
-        return _no_form(f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone")
+        return _no_form(
+            f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone"
+        )
     if loader.asked_executor == "array" and graph.ops:
         return DeviceError(
             "a loader with executor='array'",
@@ -82,10 +101,14 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
 
 def _in_place_of_array(loader: Loader) -> str:
     decodes = any(op.codec for op in loader.graph.ops)
-    return "write decode='host' in place of executor='array'" if decodes else "leave executor= out"
+    if decodes:
+        return "write decode='host' in place of executor='array'"
+    return "leave executor= out"
 
 
-def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Begin, *, counts: bool) -> Any:
+def plugin_dataset(
+    loader: Loader, names: tuple[str, ...], nest: Nest, begin: Begin, *, counts: bool
+) -> Any:
     """Return the dataset; see ``dataset``.
 
     Args:
@@ -106,11 +129,17 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
     outputs = tuple(tf.nest.flatten(nest))  # TensorFlow's order: the keys of a dict are sorted
 
     def make_feed() -> tuple[Any, Any]:
-        feeds = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
-        feed = feeds.Feed(loader._feed_graph, outputs, device=loader.device, batch_size=loader.most_records)
+        feeds = importlib.import_module(
+            "gpuload.executors.dali"
+        )  # the package nvidia.dali is large
+        feed = feeds.Feed(
+            loader._feed_graph, outputs, device=loader.device, batch_size=loader.most_records
+        )
         return feed, feed.pipeline(loader.num_threads)
 
-    feed, pipeline = signalsafe.call(make_feed)  # an exception of a signal handler is no refusal of DALI's
+    feed, pipeline = signalsafe.call(
+        make_feed
+    )  # an exception of a signal handler is no refusal of DALI's
     session = loader.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
@@ -131,8 +160,13 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
             yield number
 
     with tf.device("/cpu:0"):
-        fed = tf.data.Dataset.from_generator(packed_batches, output_signature=tf.TensorSpec((None, None), tf.uint8))
-    place = f"/{loader.device}" if loader.device != "cpu" else "/cpu:0"
+        fed = tf.data.Dataset.from_generator(
+            packed_batches, output_signature=tf.TensorSpec((None, None), tf.uint8)
+        )
+    if loader.device != "cpu":
+        place = f"/{loader.device}"
+    else:
+        place = "/cpu:0"
     with tf.device(place):
         if loader.device != "cpu":
             # The plugin takes inputs of a pipeline on a GPU from the GPU alone (2.4).
@@ -149,19 +183,31 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
             prefetch_queue_depth=AHEAD,
         )
         nested = tf.data.experimental.from_variant(dali_dataset._variant_tensor, structure)
-    nested._gpuload_parts = dali_dataset, fed, feed, session  # the variant tensor does not keep them
+    nested._gpuload_parts = (
+        dali_dataset,
+        fed,
+        feed,
+        session,
+    )  # the variant tensor does not keep them
     if not counts:
         return nested
     # Both are asked once for each batch, this one first.
     counter = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int64))
     options = tf.data.Options()
     options.experimental_optimization.map_parallelization = False  # it would read ahead
-    return tf.data.Dataset.zip((nested, counter)).map(lambda batch, number: batch).with_options(options)
+    return (
+        tf.data.Dataset.zip((nested, counter))
+        .map(lambda batch, number: batch)
+        .with_options(options)
+    )
 
 
 def _signature(loader: Loader, name: str) -> Any:
     field = loader.spec_out[name]
-    axis = None if loader.last_batch == "partial" else loader.batch_size
+    if loader.last_batch == "partial":
+        axis = None
+    else:
+        axis = loader.batch_size
     return tf.TensorSpec((axis, *field.fixed_shape), dtype_of(field))
 
 

@@ -37,7 +37,9 @@ class Checkpointable(tf.train.experimental.PythonState):  # type: ignore[misc]
         self.loader.load_state_dict(content)
 
 
-def checkpointable(loader: Loader, *, state: Callable[[], dict[str, Any]] | None = None) -> Checkpointable:
+def checkpointable(
+    loader: Loader, *, state: Callable[[], dict[str, Any]] | None = None
+) -> Checkpointable:
     """Return the loader's position in the form that ``tf.train.Checkpoint`` saves and restores.
 
         saved = tf.train.Checkpoint(model=model, optimizer=optimizer, loader=checkpointable(loader))

@@ -52,7 +52,9 @@ class ArrayBatchExecutor:
         for op in [graph.ops[place] for place in graph.for_numpy]:
             if self.device != "cpu":
                 raise DeviceError(
-                    f"{op} on {self.device}", cause="it runs on NumPy alone", remedy="let a loader run it on the host"
+                    f"{op} on {self.device}",
+                    cause="it runs on NumPy alone",
+                    remedy="let a loader run it on the host",
                 )
         self._xp = devices.xp(self.device)
         self._runs = batch_pieces(graph, self._xp)
@@ -104,9 +106,15 @@ class ArrayBatchExecutor:
         x = _in_place(self._xp, x)
         for op, draw in zip(piece.ops, draws, strict=True):
             if op.checks:
-                x = x if devices.begin(op.check) else devices.as_list(x)
+                if devices.begin(op.check):
+                    x = x
+                else:
+                    x = devices.as_list(x)
                 checks.ask(op, x)
-            x = x if devices.begin(op.array_batch) else devices.as_list(x)
+            if devices.begin(op.array_batch):
+                x = x
+            else:
+                x = devices.as_list(x)
             x = op.array_batch(self._xp, x, draw)
         return x
 
@@ -148,14 +156,18 @@ class ArrayBatchExecutor:
 
 def _in_place(xp: Any, values: Values | RowAddresses) -> Values:
     """Return the values of a field, an array where only the addresses of its rows are known."""
-    return values.gather(xp) if isinstance(values, RowAddresses) else values
+    if isinstance(values, RowAddresses):
+        return values.gather(xp)
+    return values
 
 
 def _copy_if_shared(values: Values, fields: Fields) -> Values:
     """Return the values of a field in memory of its own, where they are those of another field."""
     if isinstance(values, list):
         devices.settle()
-        arrays = {id(array) for column in fields.values() if isinstance(column, list) for array in column}
+        arrays = {
+            id(array) for column in fields.values() if isinstance(column, list) for array in column
+        }
         return [array.copy() if id(array) in arrays else array for array in values]
     if not any(values is column for column in fields.values()):
         return values

@@ -76,7 +76,9 @@ class Stage(ABC):
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        return "decode_images" if any(op.codec for op in self.ops) else "ops"
+        if any(op.codec for op in self.ops):
+            return "decode_images"
+        return "ops"
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """Return values that are the same for all rows of a call, made once; ``draws`` are those of the ops."""
@@ -148,7 +150,10 @@ class WalkStage(Stage):
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
         """See ``Stage``."""
         path, windows = _add_walk(
-            visit, self.before, size, lambda begin, rows: _fold_ops(begin, self.ops, _rows(draws, rows))
+            visit,
+            self.before,
+            size,
+            lambda begin, rows: _fold_ops(begin, self.ops, _rows(draws, rows)),
         )
         if path.mean is not None and path.scale is not None:
             visit.finish(path.mean, path.scale, path.out_axes == "CHW")
@@ -169,7 +174,9 @@ class WalkStage(Stage):
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """See ``Stage``: the walk over all images if they have one size, else the draws."""
-        return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws)) if self.before.uniform else draws
+        if self.before.uniform:
+            return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws))
+        return draws
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
@@ -218,7 +225,10 @@ class ImageStage(Stage):
         if self.after.uniform:
             out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
         if self.decoding is not None:
-            x = x if isinstance(x, Ragged) else Ragged.of(x, self.before.dtype)
+            if isinstance(x, Ragged):
+                x = x
+            else:
+                x = Ragged.of(x, self.before.dtype)
         elif isinstance(x, np.ndarray):
             # The core reads rows without gaps; an op before may have given a view of a larger image.
             x = np.ascontiguousarray(x)
@@ -236,14 +246,20 @@ class ImageStage(Stage):
     @property
     def has_maker(self) -> bool:
         """See ``Stage``: where nothing is decoded."""
-        return self.decoding is None and core.native is not None and _have_values(self.before, self.after)
+        return (
+            self.decoding is None
+            and core.native is not None
+            and _have_values(self.before, self.after)
+        )
 
     def maker(self, draws: Sequence[Draw], count: int) -> Maker:
         """See ``Stage``."""
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
         height, width, _ = self.before.fixed_shape
-        visit, size = self._visit(np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws)
+        visit, size = self._visit(
+            np.broadcast_to(np.array([height, width], np.int32), (count, 2)), draws
+        )
         writes_floats = self.after.dtype == np.float32
         return visit.maker(writes_floats, height, width, *size[0].tolist())
 
@@ -258,7 +274,10 @@ class ImageStage(Stage):
             out: the rows; None where their images have sizes of their own, and are a list.
             memory: gives memory for these.
         """
-        codec = native.codec() if self.calls_codec else None
+        if self.calls_codec:
+            codec = native.codec()
+        else:
+            codec = None
         if core.native is None or (self.decoding is not None and codec is None):
             return [None] * len(x) if out is None else out, range(len(x))
         source: tuple[Any, ...] = ()
@@ -286,7 +305,10 @@ class ImageStage(Stage):
         """Return what becomes of images of these sizes, and their sizes behind it."""
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
-        first = self.before if self.decoding is None else self.decoding.after
+        if self.decoding is None:
+            first = self.before
+        else:
+            first = self.decoding.after
         visit = core.native.Visit(len(size), _channels(first))
         for step in self.steps:
             size = step.add_step(visit, self._draws_of(step, draws), size)
@@ -348,7 +370,11 @@ class KernelStage(Stage):
         draw = _rows(plan, rows)[0]
         out = memory((len(x), *self._shape_after(x, draw)), self.after.dtype)
         for row in range(len(x)):
-            self.form(np.ascontiguousarray(x[row]), {name: values[row] for name, values in draw.items()}, out[row])
+            self.form(
+                np.ascontiguousarray(x[row]),
+                {name: values[row] for name, values in draw.items()},
+                out[row],
+            )
         return out
 
     def _shape_after(self, x: Array, draw: Draw) -> tuple[int, ...]:
@@ -399,14 +425,18 @@ class EditStage(Stage):
         if self.before.uniform:
             edits = plan[rows]
         else:
-            edits = self._edits(_rows(plan, rows), np.array([image.shape[:2] for image in x], np.int32))
+            edits = self._edits(
+                _rows(plan, rows), np.array([image.shape[:2] for image in x], np.int32)
+            )
         out = memory(x.shape, self.after.dtype)
         core.native.edit(np.ascontiguousarray(x), edits, out)
         return out
 
     def _edits(self, draws: Sequence[Draw], size: Sizes) -> Edits:
         channels = (self.before.shape or (0, 0, 0))[2] or 0
-        parts = [op.edit_form(draw, size, channels) for op, draw in zip(self.ops, draws, strict=True)]
+        parts = [
+            op.edit_form(draw, size, channels) for op, draw in zip(self.ops, draws, strict=True)
+        ]
         return np.concatenate([part for part in parts if part is not None], axis=1)
 
 
@@ -423,24 +453,37 @@ class ArrayStage(Stage):
         if not _are_bytes(self.before):
             return False
         path = self._walk(walk.begin(self.before, 0), empty_draws[self.places[0]])
-        colours = path.colours if path is not None and path.dtype == np.uint8 else None
-        return bool(colours) and len(colours or ()) == _channels(self.before) and set(colours or ()) <= set(range(256))
+        if path is not None and path.dtype == np.uint8:
+            colours = path.colours
+        else:
+            colours = None
+        return (
+            bool(colours)
+            and len(colours or ()) == _channels(self.before)
+            and set(colours or ()) <= set(range(256))
+        )
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
         """See ``Stage``."""
         if self.ops[0].resample(draws[0], size) is not None:
             return super().add_step(visit, draws, size)
-        _, windows = _add_walk(visit, self.before, size, lambda begin, rows: self._walk(begin, _rows(draws, rows)[0]))
+        _, windows = _add_walk(
+            visit, self.before, size, lambda begin, rows: self._walk(begin, _rows(draws, rows)[0])
+        )
         return np.broadcast_to(windows, size.shape)
 
     def _walk(self, begin: Walk | None, draw: Draw) -> Walk | None:
         """Return the walk that the op is by itself, whose channels may have fills of their own."""
-        return None if begin is None else self.ops[0].fold(begin.with_(colours=()), draw)
+        if begin is None:
+            return None
+        return self.ops[0].fold(begin.with_(colours=()), draw)
 
     @cached_property
     def label(self) -> str:
         """See ``Stage``."""
-        return "python_ops" if self.ops[0].calls_python else super().label
+        if self.ops[0].calls_python:
+            return "python_ops"
+        return super().label
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
@@ -449,11 +492,17 @@ class ArrayStage(Stage):
             checks = Checks(np)
             checks.ask(op, x)
             checks.answer()
-        if len(x) == 1 and not isinstance(x, Ragged):  # may be a view, where the form for many makes a copy
-            result = np.asarray(op.array(np, x[0], {name: values[0] for name, values in draw.items()}))[None]
+        if len(x) == 1 and not isinstance(
+            x, Ragged
+        ):  # may be a view, where the form for many makes a copy
+            result = np.asarray(
+                op.array(np, x[0], {name: values[0] for name, values in draw.items()})
+            )[None]
         else:
             result = op.array_batch(np, x, draw)
-        if result.dtype != self.after.dtype or (self.after.uniform and result.shape[1:] != self.after.fixed_shape):
+        if result.dtype != self.after.dtype or (
+            self.after.uniform and result.shape[1:] != self.after.fixed_shape
+        ):
             raise SpecError(
                 f"{op}: array() makes {result.dtype} {result.shape[1:]}",
                 cause=f"its field_after() says {self.after}",
@@ -481,17 +530,25 @@ class Piece:
 
     def walk_batch(self, xp: ModuleType, x: Any, draws: Sequence[Draw]) -> Any:
         """Return a whole batch on a GPU after the ops of a walk, made by one kernel."""
-        shape = None if self.before.uniform else x[0].shape
-        images = walk.walk_on_device(xp, _fold_ops(walk.begin(self.before, len(x), shape), self.ops, draws), x)
+        if self.before.uniform:
+            shape = None
+        else:
+            shape = x[0].shape
+        images = walk.walk_on_device(
+            xp, _fold_ops(walk.begin(self.before, len(x), shape), self.ops, draws), x
+        )
         return images.reshape(len(x), *self.after.fixed_shape)
 
 
 def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) -> tuple[Stage, ...]:
     """Return the stages of a field of a graph: of all ops that act on it, or of those at some places, in a row."""
-    places = [place for place, on in enumerate(graph.targets) if name in on] if places is None else places
+    if places is None:
+        places = [place for place, on in enumerate(graph.targets) if name in on]
     stages: list[Stage] = []
     folded_pieces = pieces(graph, name, places, folds=lambda before, after: core.native is not None)
-    for is_edit, group in groupby(folded_pieces, key=lambda piece: _is_edit(piece, graph.empty_draws)):
+    for is_edit, group in groupby(
+        folded_pieces, key=lambda piece: _is_edit(piece, graph.empty_draws)
+    ):
         run = list(group)
         if is_edit:
             ops, op_places = (piece.ops[0] for piece in run), (piece.places[0] for piece in run)
@@ -514,10 +571,15 @@ def _is_edit(piece: Piece, empty_draws: Sequence[Draw]) -> bool:
 
 def _stage(piece: Piece) -> Stage:
     """Return the stage of a piece by itself."""
-    arguments, form = (piece.ops, piece.places, piece.before, piece.after), piece.ops[0].row_form(piece.before)
+    arguments, form = (
+        (piece.ops, piece.places, piece.before, piece.after),
+        piece.ops[0].row_form(piece.before),
+    )
     if piece.is_walk:
         return WalkStage(*arguments)
-    return ArrayStage(*arguments) if form is None else KernelStage(*arguments, form)
+    if form is None:
+        return ArrayStage(*arguments)
+    return KernelStage(*arguments, form)
 
 
 def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
@@ -547,7 +609,9 @@ def field_runs(graph: Graph) -> list[int | tuple[str, list[int], bool]]:
         For an op that is joint its place; for a field its name, the places of ops, and whether no later op acts on it.
     """
     runs: list[int | tuple[str, list[int], bool]] = []
-    waiting: dict[str, list[int]] = {name: [] for name in graph.spec_in.names if name in graph.touched}
+    waiting: dict[str, list[int]] = {
+        name: [] for name in graph.spec_in.names if name in graph.touched
+    }
     for place, op in enumerate(graph.ops):
         if not op.joint:
             for name in graph.targets[place]:
@@ -572,12 +636,20 @@ def pieces(
         folds: whether a walk may begin with an op, of the field before it and after it.
     """
     fields = [graph.before(places[0])[name], *(graph.specs[place][name] for place in places)]
-    ops, draws = [graph.op_on(place, name) for place in places], [graph.empty_draws[place] for place in places]
+    ops, draws = (
+        [graph.op_on(place, name) for place in places],
+        [graph.empty_draws[place] for place in places],
+    )
     begin = 0
     while begin < len(ops):
-        folding = _num_folding(ops[begin:], draws[begin:], fields[begin]) if folds(*fields[begin : begin + 2]) else 0
+        if folds(*fields[begin : begin + 2]):
+            folding = _num_folding(ops[begin:], draws[begin:], fields[begin])
+        else:
+            folding = 0
         end = begin + max(folding, 1)
-        yield Piece(tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end], folding > 0)
+        yield Piece(
+            tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end], folding > 0
+        )
         begin = end
 
 
@@ -587,13 +659,17 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
         if not isinstance(x, VARYING):
             return x
         devices.settle()  # CuPy puts them together
-        return xp.stack(list(x)) if len(x) else xp.empty((0, *field.fixed_shape), field.dtype)
+        if len(x):
+            return xp.stack(list(x))
+        return xp.empty((0, *field.fixed_shape), field.dtype)
     if field.ragged and not isinstance(x, Ragged):
         shape = tuple(length or 0 for length in (field.shape or ())[1:])
         if xp is np:
             return Ragged.of(list(x), field.dtype, shape)
         return _join_on_device(xp, x, field.dtype, shape)
-    return x if field.ragged or isinstance(x, devices.Views) else list(x)
+    if field.ragged or isinstance(x, devices.Views):
+        return x
+    return list(x)
 
 
 def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ragged:
@@ -601,22 +677,32 @@ def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...
     if isinstance(x, devices.Views) and (rows := x.join()) is not None:
         return Ragged(rows, offsets_of(x.shapes[:, 0]))
     if not isinstance(x, VARYING) and x.size and x.flags.c_contiguous:
-        return Ragged(x.reshape(-1, *x.shape[2:]), offsets_of(np.full(len(x), x.shape[1], np.int64)))
+        return Ragged(
+            x.reshape(-1, *x.shape[2:]), offsets_of(np.full(len(x), x.shape[1], np.int64))
+        )
     values = list(x)
     devices.settle()
-    payload = xp.concatenate(values) if values else xp.empty((0, *shape), dtype)
+    if values:
+        payload = xp.concatenate(values)
+    else:
+        payload = xp.empty((0, *shape), dtype)
     return Ragged(payload, offsets_of(np.array([len(value) for value in values], np.int64)))
 
 
 def count_images(watch: Watch, size: Any) -> None:
     """Count images that were decoded, of which ``size`` has height and width."""
-    num_pixels = float(np.prod(size, axis=1, dtype=np.float64).sum()) if len(size) else 0.0
+    if len(size):
+        num_pixels = float(np.prod(size, axis=1, dtype=np.float64).sum())
+    else:
+        num_pixels = 0.0
     watch.count("decode_images.images", len(size))
     watch.count("decode_images.pixels", num_pixels)
     watch.count("decode_images.bytes", RGB * num_pixels)
 
 
-def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw) -> dict[str, Any]:
+def run_joint(
+    graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw
+) -> dict[str, Any]:
     """Return the fields that a joint op makes of some records, as the spec after it says."""
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
     on = {name: fields[name] for name in graph.targets[place]}
@@ -627,10 +713,15 @@ def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: D
 def last_outputs(graph: Graph) -> list[frozenset[str]]:
     """Return for each op the fields that it makes, or acts on, and no later op acts on."""
     last = {name: place for place, names in enumerate(graph.outputs) for name in names}
-    return [frozenset(name for name in names if last[name] == place) for place, names in enumerate(graph.outputs)]
+    return [
+        frozenset(name for name in names if last[name] == place)
+        for place, names in enumerate(graph.outputs)
+    ]
 
 
-def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_first: bool = True) -> tuple[Stage, ...]:
+def _with_images(
+    stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_first: bool = True
+) -> tuple[Stage, ...]:
     """Return the stages with those that follow one another, and can be one visit of the core, as one `ImageStage`.
 
     Where the first takes files, or images of sizes of their own, as a list, those behind it take images of one size.
@@ -644,7 +735,9 @@ def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw], *, are_fi
             continue
         rest = _with_images(stages[count:], empty_draws, are_first=False)
         is_last = are_first and not rest
-        has_size = joined_stage.after.uniform and (not are_first or all(stage.after.uniform for stage in rest))
+        has_size = joined_stage.after.uniform and (
+            not are_first or all(stage.after.uniform for stage in rest)
+        )
         if has_size or is_last:
             return joined_stage, *rest
     return stages[0], *_with_images(stages[1:], empty_draws, are_first=False)
@@ -675,21 +768,29 @@ def _image_stage(stages: Sequence[Stage]) -> ImageStage | None:
         is_one_pass = not first.ops[0].makes_bytes
     if len(stages) == 1 and is_one_pass:
         return None
-    ops, places = sum((stage.ops for stage in stages), ()), sum((stage.places for stage in stages), ())
+    ops, places = (
+        sum((stage.ops for stage in stages), ()),
+        sum((stage.places for stage in stages), ()),
+    )
     return ImageStage(ops, places, first.before, last.after, decoding, steps)
 
 
 def _are_bytes(field: Field) -> bool:
     """Return True if a field has images of bytes whose channels, so many for all, lie side by side."""
     shape = field.shape or ()
-    are_pixels = field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and bool(shape[2])
+    are_pixels = (
+        field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and bool(shape[2])
+    )
     return are_pixels and not field.is_channels_first
 
 
 def _channels(field: Field) -> int:
     """Return the channels of images of ``_are_bytes``, or of a walk over them."""
     shape = field.shape or ()
-    channels = shape[0] if field.is_channels_first else shape[2]
+    if field.is_channels_first:
+        channels = shape[0]
+    else:
+        channels = shape[2]
     if channels is None:
         raise RuntimeError(f"{field} has images of varying channels")
     return channels
@@ -713,18 +814,25 @@ def _add_walk(
     for shape, rows, count in _by_size(size):
         begin = walk.begin(before, count, (*shape, _channels(before)))
         if (path := fold(begin, rows)) is None:
-            raise RuntimeError(f"a walk over {before} folded without records and does not with them")
+            raise RuntimeError(
+                f"a walk over {before} folded without records and does not with them"
+            )
         paths.append((rows, path))
     path = paths[0][1]
     if len(paths) == 1:
-        start, mirror = (np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror))
+        start, mirror = (
+            np.ascontiguousarray(numbers, np.int32) for numbers in (path.start, path.mirror)
+        )
         windows = np.array([path.window], np.int32)
     else:
         start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
         for rows, part in paths:
             start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
-        windows = windows[:1] if (windows == windows[0]).all() else windows
-    visit.walk(start, mirror, windows, np.array(path.colours or (path.fill,) * path.channels, np.uint8))
+        if (windows == windows[0]).all():
+            windows = windows[:1]
+    visit.walk(
+        start, mirror, windows, np.array(path.colours or (path.fill,) * path.channels, np.uint8)
+    )
     return path, windows
 
 
@@ -758,7 +866,10 @@ def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
 def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Walk:
     """Return the walk of ops of which ``_num_folding`` said that they fold."""
     for op, draw in zip(ops, draws, strict=True):
-        now = _fold(now, op, draw) if now is not None else None
+        if now is not None:
+            now = _fold(now, op, draw)
+        else:
+            now = None
     if now is None:
         # A fault of an op: whether it folds must not depend on what is drawn, because stages are made once.
         raise RuntimeError(f"{list(ops)} folded without records and do not with them")
@@ -768,7 +879,9 @@ def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Wal
 def _fold(now: Walk, op: Op, draw: Draw) -> Walk | None:
     longer = op.fold(now, draw)
     # A walk over bytes fills with a byte, and any other number has to be refused, or cut, as the op itself does it.
-    return None if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256) else longer
+    if longer is not None and now.in_dtype == np.uint8 and longer.fill not in range(256):
+        return None
+    return longer
 
 
 def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
@@ -778,12 +891,21 @@ def _files(op: Op, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        heads = heads if turns_upright(op) else without_orientation(heads)
+        if turns_upright(op):
+            heads = heads
+        else:
+            heads = without_orientation(heads)
         op.check_heads(heads[:, :3])
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
-    return (np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions), size
+    return (
+        np.ascontiguousarray(files.payload),
+        files.offsets[:-1],
+        files.offsets[1:],
+        heads,
+        regions,
+    ), size
 
 
 def _rows(draws: Sequence[Draw], rows: Any) -> list[Draw]:

@@ -40,17 +40,23 @@ class Chain:
     name = "dali"
     any_length = bundles = False
 
-    def __init__(self, graph: Graph, places: Sequence[int], *, device: str, batch_size: int, num_threads: int) -> None:
+    def __init__(
+        self, graph: Graph, places: Sequence[int], *, device: str, batch_size: int, num_threads: int
+    ) -> None:
         self.graph = graph
         self._places = tuple(places), *_around(graph, places)
         of_dali, beside = (graph.part(part_places) for part_places in self._places[:2])
-        self._dali = DaliExecutor(of_dali, device=device, batch_size=batch_size, num_threads=num_threads)
+        self._dali = DaliExecutor(
+            of_dali, device=device, batch_size=batch_size, num_threads=num_threads
+        )
         self.device = self._dali.device
         self._beside = ArrayBatchExecutor(beside, device=self.device)
         before = graph.part(sorted(self._places[0] + self._places[1])).spec_out
         self._behind = ArrayBatchExecutor(graph.part(self._places[2], before), device=self.device)
         self._executors = (self._dali, self._beside, self._behind)
-        self._waiting: deque[tuple[Fields, list[Draw]]] = deque()  # for the ops behind, of no op before
+        self._waiting: deque[tuple[Fields, list[Draw]]] = (
+            deque()
+        )  # for the ops behind, of no op before
         self._reads = Reads()
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
@@ -105,9 +111,16 @@ class Chain:
         if self._beside.graph.ops:
             parts.append(f"beside it {self._beside.describe()['stages']}")
         if self._behind.graph.ops:
-            stream_note = "" if self.device == "cpu" else ", on the same stream"
+            if self.device == "cpu":
+                stream_note = ""
+            else:
+                stream_note = ", on the same stream"
             parts.append(f"behind it{stream_note} {behind['stages']}")
-        return {**lines, "executor": f"{lines['executor']}, and {behind['executor']}", "cut": "; ".join(parts)}
+        return {
+            **lines,
+            "executor": f"{lines['executor']}, and {behind['executor']}",
+            "cut": "; ".join(parts),
+        }
 
     def close(self) -> None:
         """Give back threads and memory; results that were returned stay valid."""
@@ -121,7 +134,9 @@ class Chain:
     ) -> tuple[Fields, list[Draw]]:
         """Return the fields of a batch that an executor acts on, and its draws."""
         names, places = executor.graph.touched, self._places[self._executors.index(executor)]
-        return {name: fields[name] for name in names if name in fields}, [draws[place] for place in places]
+        return {name: fields[name] for name in names if name in fields}, [
+            draws[place] for place in places
+        ]
 
     def _finish(self, fields: Fields, draws: list[Draw]) -> Fields:
         """Return all fields, once the ops behind DALI are done (on a GPU: queued).
@@ -136,7 +151,9 @@ class Chain:
         try:
             self._behind.start(touched, draws)
         finally:
-            if self.device != "cpu":  # DALI uses memory again once it is dropped, and the kernels may read it later
+            if (
+                self.device != "cpu"
+            ):  # DALI uses memory again once it is dropped, and the kernels may read it later
                 self._reads.add(_arrays(touched), devices.cupy().cuda.get_current_stream())
         return {**fields, **self._behind.finish()}
 
@@ -158,5 +175,10 @@ def _arrays(fields: Fields) -> list[Any]:
     """Return the arrays of some fields."""
     arrays: list[Any] = []
     for values in fields.values():
-        arrays += [values.payload] if isinstance(values, Ragged) else values if isinstance(values, list) else [values]
+        if isinstance(values, Ragged):
+            arrays += [values.payload]
+        elif isinstance(values, list):
+            arrays += values
+        else:
+            arrays += [values]
     return arrays

@@ -53,11 +53,15 @@ class DaliExecutor:
     name = "dali"
     any_length = bundles = False
 
-    def __init__(self, graph: Graph, *, device: str = "cpu", batch_size: int, num_threads: int) -> None:
+    def __init__(
+        self, graph: Graph, *, device: str = "cpu", batch_size: int, num_threads: int
+    ) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]
         self.batch_size, self.num_threads = batch_size, num_threads
         self._dali = load(self.device)
-        self._program = Program(self._dali, graph, None if self.device == "cpu" else devices.number(self.device))
+        self._program = Program(
+            self._dali, graph, None if self.device == "cpu" else devices.number(self.device)
+        )
         self._pending: deque[PendingBatch] = deque()
         self._reads = Reads()
         self._closed = False
@@ -130,7 +134,9 @@ class DaliExecutor:
         outputs, failure = self._outputs(pipeline)
         if failure is not None:
             problem = refusal("DALI refuses a record", failure, only=self._program.is_only)
-            raise problem if isinstance(problem, DeviceError) else RowError(0, reason(failure))
+            if isinstance(problem, DeviceError):
+                raise problem
+            raise RowError(0, reason(failure))
         return self._program.values(outputs, self._reads)
 
     def reset(self) -> None:
@@ -142,7 +148,10 @@ class DaliExecutor:
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
         on_cpu = "libjpeg-turbo and the other CPU codecs in DALI"
-        decoder = on_cpu if self.device == "cpu" else decoder_on_gpu(self.graph.ops)
+        if self.device == "cpu":
+            decoder = on_cpu
+        else:
+            decoder = decoder_on_gpu(self.graph.ops)
         return {
             "executor": f"dali {self._dali.__version__}, pipeline mode",
             "device": self.device,
@@ -163,7 +172,11 @@ class DaliExecutor:
         While it is in use it is not in ``self``: after an interrupted call there is none, and the next call makes one.
         """
         if self._closed:
-            raise ClosedError("a DALI executor that was closed", cause="close() was called", remedy="make a new one")
+            raise ClosedError(
+                "a DALI executor that was closed",
+                cause="close() was called",
+                remedy="make a new one",
+            )
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is None and self._program.names:
             pipeline = self._program.build(self.batch_size, self.num_threads)
@@ -177,7 +190,9 @@ class DaliExecutor:
         """Return the error to raise for a batch that DALI refused."""
         subject = f"DALI refuses a batch of {batch.count} on {self.device}"
         problem = refusal(subject, error, only=self._program.is_only)
-        return problem if isinstance(problem, DeviceError) else self._damaged_row(batch) or problem
+        if isinstance(problem, DeviceError):
+            return problem
+        return self._damaged_row(batch) or problem
 
     def _damaged_row(self, batch: PendingBatch) -> RowError | None:
         """Return the first row that DALI refuses, found by halves; None if it takes each half alone.
@@ -194,12 +209,21 @@ class DaliExecutor:
             if failure is not None:
                 pipeline = None  # it is of no use any more
             if count == 1:
-                return None if failure is None else RowError(first, reason(failure))
-            first, count = (first, half) if failure is not None else (first + half, count - half)
+                if failure is None:
+                    return None
+                return RowError(first, reason(failure))
+            if failure is not None:
+                first, count = (first, half)
+            else:
+                first, count = (first + half, count - half)
 
-    def _try_rows(self, pipeline: Any, batch: PendingBatch, first: int, count: int) -> Exception | None:
+    def _try_rows(
+        self, pipeline: Any, batch: PendingBatch, first: int, count: int
+    ) -> Exception | None:
         """Return DALI's error for some rows of a batch, run by themselves."""
-        self._feed(pipeline, {name: values[first : first + count] for name, values in batch.inputs.items()})
+        self._feed(
+            pipeline, {name: values[first : first + count] for name, values in batch.inputs.items()}
+        )
         return self._outputs(pipeline)[1]
 
     def _feed(self, pipeline: Any, inputs: dict[str, Any]) -> None:
@@ -207,7 +231,9 @@ class DaliExecutor:
             for name, values in inputs.items():
                 pipeline.feed_input(name, feedable(self._dali, values), cuda_stream=self._stream())
             pipeline.schedule_run()
-        except Exception as error:  # DALI's C++ may throw any: RuntimeError, ValueError, IndexError ...
+        except (
+            Exception
+        ) as error:  # DALI's C++ may throw any: RuntimeError, ValueError, IndexError ...
             raise refusal("DALI does not take a batch", error) from error.with_traceback(None)
 
     def _outputs(self, pipeline: Any) -> tuple[Any, Exception | None]:
@@ -219,7 +245,9 @@ class DaliExecutor:
 
     def _stream(self) -> Any:
         """Return CuPy's current stream; None on the CPU."""
-        return None if self.device == "cpu" else devices.cupy().cuda.get_current_stream().ptr
+        if self.device == "cpu":
+            return None
+        return devices.cupy().cuda.get_current_stream().ptr
 
 
 def regions(graph: Graph, device: str) -> dict[str, str]:
@@ -235,7 +263,9 @@ def load(device: str) -> ModuleType:
         dali = signalsafe.import_package("nvidia.dali")
     except ImportError as error:
         remedy = driver.install_packages(device)
-        raise missing_package("nvidia-dali", needed_for='executor="dali"', remedy=remedy, error=error) from None
+        raise missing_package(
+            "nvidia-dali", needed_for='executor="dali"', remedy=remedy, error=error
+        ) from None
     threads.end_first()  # DALI shuts its pipelines down at the end, and wants none to be made meanwhile
     if tuple(map(int, dali.__version__.split(".")[:2])) < OLDEST:
         raise MissingPackageError(
@@ -259,4 +289,6 @@ def _device_problem(dali: ModuleType, number: int) -> str:
         num_gpus = dali.backend.GetCUDADeviceCount()
     except RuntimeError as error:  # a driver that is too old for this DALI, say
         return " ".join(str(error).split())
-    return "" if number < num_gpus else f"DALI sees {num_gpus} GPUs"
+    if number < num_gpus:
+        return ""
+    return f"DALI sees {num_gpus} GPUs"

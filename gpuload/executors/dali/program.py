@@ -38,10 +38,15 @@ from gpuload.spec import Field, Shape
 
 # NumPy's name of a dtype and DALI's; DALI has no others (complex, text, datetimes, longdouble).
 DALI_DTYPES = {name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64")}
-DALI_DTYPES |= {name: name.upper() for name in ("uint8", "uint16", "uint32", "uint64", "float16", "float64")}
+DALI_DTYPES |= {
+    name: name.upper() for name in ("uint8", "uint16", "uint32", "uint64", "float16", "float64")
+}
 DALI_DTYPES |= {"float32": "FLOAT"}
 DRAW_DTYPES = ("int32", "float32")
-CODEC_STATUS = {"3": "its bytes are damaged", "4": "it is no image that DALI can decode"}  # of nvImageCodec
+CODEC_STATUS = {
+    "3": "its bytes are damaged",
+    "4": "it is no image that DALI can decode",
+}  # of nvImageCodec
 
 
 class Program:
@@ -54,24 +59,40 @@ class Program:
         self.decodes = any(field.encoded for field in fields)
         self.is_only = any(op.needs_dali for op in graph.ops)
         self.fields = {field.name: self.field_input(field) for field in fields}
-        checks = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
-        self._checked_inputs = [(place, name) for place, name in checks if not self._is_made(place, name)]
-        self._checked_outputs = [(place, name) for place, name in checks if self._is_made(place, name)]
+        checks = [
+            (place, name)
+            for place, op in enumerate(graph.ops)
+            if op.checks
+            for name in graph.targets[place]
+        ]
+        self._checked_inputs = [
+            (place, name) for place, name in checks if not self._is_made(place, name)
+        ]
+        self._checked_outputs = [
+            (place, name) for place, name in checks if self._is_made(place, name)
+        ]
         self._mirrors = self._mirror_places()
         self._seen_files: set[str] = set()  # fields of files of which one batch was looked at
-        self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
+        self.draws = [
+            self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)
+        ]
 
     @property
     def inputs(self) -> list[Input]:
         """All inputs: of the fields, then of the draws."""
-        return [*self.fields.values(), *(source for sources in self.draws for source in sources.values())]
+        return [
+            *self.fields.values(),
+            *(source for sources in self.draws for source in sources.values()),
+        ]
 
     @property
     def checks_on_the_way(self) -> list[tuple[Op, str]]:
         """The ops that check values which other ops have made, each with the field."""
         return [(self.graph.ops[place], name) for place, name in self._checked_outputs]
 
-    def build(self, batch_size: int, num_threads: int, outputs: Callable[[], list[Any]] | None = None) -> Any:
+    def build(
+        self, batch_size: int, num_threads: int, outputs: Callable[[], list[Any]] | None = None
+    ) -> Any:
         """Return a built pipeline.
 
         Args:
@@ -106,7 +127,9 @@ class Program:
         values: dict[str, tuple[Input, Any]] = {}
         for name, source in self.fields.items():
             if name not in fields:
-                raise UnknownFieldError(f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it")
+                raise UnknownFieldError(
+                    f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it"
+                )
             if self.graph.spec_in[name].encoded:
                 _check_formats(fields[name], self._heads(name, draws))
                 self._tell_losses(name, fields[name])
@@ -137,8 +160,13 @@ class Program:
             SpecError: the DALI form of an op makes a result that does not fit its spec.
         """
         checks = Checks(self._xp)
-        for (place, name), output in zip(self._checked_outputs, outputs[len(self.names) :], strict=True):
-            checks.ask(self.graph.ops[place], _values(self._xp, self.graph.before(place)[name], output, reads))
+        for (place, name), output in zip(
+            self._checked_outputs, outputs[len(self.names) :], strict=True
+        ):
+            checks.ask(
+                self.graph.ops[place],
+                _values(self._xp, self.graph.before(place)[name], output, reads),
+            )
         checks.send()
         checks.answer()
         return {
@@ -165,27 +193,36 @@ class Program:
 
     @property
     def _xp(self) -> ModuleType:
-        return np if self.device_id is None else devices.cupy()
+        if self.device_id is None:
+            return np
+        return devices.cupy()
 
     def _is_made(self, place: int, name: str) -> bool:
         """Return True if an op before the one at a place acts on the field."""
         return any(name in names for names in self.graph.outputs[:place])
 
-    def nodes(self, inputs: Mapping[str, Any], check_nodes: list[Any] | None = None) -> dict[str, Any]:
+    def nodes(
+        self, inputs: Mapping[str, Any], check_nodes: list[Any] | None = None
+    ) -> dict[str, Any]:
         """Return the nodes of the fields after all ops; called while a pipeline is being defined.
 
         Args:
             inputs: the nodes of the inputs, by the names of these.
             check_nodes: the nodes whose values are to be checked are appended to it.
         """
-        device = "cpu" if self.device_id is None else "gpu"
+        if self.device_id is None:
+            device = "cpu"
+        else:
+            device = "gpu"
         nodes = {name: inputs[source.name] for name, source in self.fields.items()}
         for place, on in enumerate(self.graph.targets):
             draw = {key: inputs[source.name] for key, source in self.draws[place].items()}
             if self.graph.ops[place].joint:
                 after = self.graph.specs[place].only(self.graph.outputs[place])
                 inputs_of_op = {name: nodes[name] for name in on}
-                nodes |= self.graph.ops[place].lower_fields(self.dali, inputs_of_op, draw, after=after)
+                nodes |= self.graph.ops[place].lower_fields(
+                    self.dali, inputs_of_op, draw, after=after
+                )
                 continue
             for name in on:
                 if check_nodes is not None and (place, name) in self._checked_outputs:
@@ -195,7 +232,9 @@ class Program:
                 op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
                 if (place, name) in self._mirrors:
                     mirror = inputs[self._mirror_input(self._mirrors[place, name][0]).name]
-                    nodes[name] = op.lower_with_mirror(self.dali, nodes[name], mirror, draw, field=field, device=device)
+                    nodes[name] = op.lower_with_mirror(
+                        self.dali, nodes[name], mirror, draw, field=field, device=device
+                    )
                 else:
                     nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
         return nodes
@@ -208,14 +247,26 @@ class Program:
         """
         mirrors: dict[tuple[int, str], tuple[int, str]] = {}
         for place, (op, on) in enumerate(zip(self.graph.ops, self.graph.targets, strict=True)):
-            following = [self._next_place(place, name) for name in on] if op.mirror is not None else []
-            if following and all(self._takes_mirror(at, name) for at, name in zip(following, on, strict=True)):
-                mirrors |= {(at, name): (place, name) for at, name in zip(following, on, strict=True) if at is not None}
+            if op.mirror is not None:
+                following = [self._next_place(place, name) for name in on]
+            else:
+                following = []
+            if following and all(
+                self._takes_mirror(at, name) for at, name in zip(following, on, strict=True)
+            ):
+                mirrors |= {
+                    (at, name): (place, name)
+                    for at, name in zip(following, on, strict=True)
+                    if at is not None
+                }
         return mirrors
 
     def _next_place(self, place: int, name: str) -> int | None:
         """Return the place of the next op that acts on a field."""
-        return next((at for at in range(place + 1, len(self.graph.ops)) if name in self.graph.targets[at]), None)
+        return next(
+            (at for at in range(place + 1, len(self.graph.ops)) if name in self.graph.targets[at]),
+            None,
+        )
 
     def _takes_mirror(self, place: int | None, name: str) -> bool:
         """Return True if the op at a place can mirror the images of a field, and no value is checked before it."""
@@ -229,12 +280,18 @@ class Program:
 
     def _outputs(self) -> list[Any]:
         check_nodes: list[Any] = []
-        nodes = self.nodes({source.name: source.node(self.dali) for source in self.inputs}, check_nodes)
+        nodes = self.nodes(
+            {source.name: source.node(self.dali) for source in self.inputs}, check_nodes
+        )
         outputs: list[Any] = []
         for node in [*(nodes[name] for name in self.names), *check_nodes]:
             is_twice = any(node is output for output in outputs)
-            outputs.append(self.dali.fn.copy(node) if is_twice else node)  # DALI puts out a node once
-        return outputs if self.device_id is None else [node.gpu() for node in outputs]
+            outputs.append(
+                self.dali.fn.copy(node) if is_twice else node
+            )  # DALI puts out a node once
+        if self.device_id is None:
+            return outputs
+        return [node.gpu() for node in outputs]
 
     def field_input(self, field: Field) -> Input:
         """Return the input of a field; raises ``SpecError`` where DALI has no such dtype or rank."""
@@ -251,7 +308,9 @@ class Program:
         """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does, its draw alone."""
         if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
             # DALI leaves an input out that no operator uses, and to feed it is an error then (2.4).
-            draw = {key: values for key, values in draw.items() if key == self.graph.ops[place].mirror}
+            draw = {
+                key: values for key, values in draw.items() if key == self.graph.ops[place].mirror
+            }
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
                 raise SpecError(
@@ -283,7 +342,10 @@ class Input:
 
     def node(self, dali: ModuleType) -> Any:
         """Return the DataNode; a GPU copies its inputs (it cannot share host memory), the CPU does not."""
-        layout = {"layout": self.layout} if len(self.layout) == len(self.shape) > 0 else {}
+        if len(self.layout) == len(self.shape) > 0:
+            layout = {"layout": self.layout}
+        else:
+            layout = {}
         dtype = getattr(dali.types, DALI_DTYPES[self.dtype.name])
         return dali.fn.external_source(
             name=self.name,
@@ -302,7 +364,9 @@ class Input:
             return [_contiguous(value) for value in values]
         if isinstance(values, Ragged):
             self._check(values.payload, (None, *values.payload.shape[1:]))
-            return values if values.payload.flags.c_contiguous else values.with_payload(_contiguous(values.flat))
+            if values.payload.flags.c_contiguous:
+                return values
+            return values.with_payload(_contiguous(values.flat))
         self._check(values, values.shape[1:])
         return _contiguous(values)
 
@@ -356,11 +420,15 @@ def feedable(dali: ModuleType, values: Any) -> Any:
     if not isinstance(rows[0], np.ndarray):
         return rows  # on a GPU
     # Not contiguous: the rows stay where they are, one copy of a batch of files less.
-    return dali.tensors.TensorListCPU([dali.tensors.TensorCPU(row) for row in rows], contiguous=False)
+    return dali.tensors.TensorListCPU(
+        [dali.tensors.TensorCPU(row) for row in rows], contiguous=False
+    )
 
 
 def _contiguous(values: Array) -> Array:
-    return values if values.flags.c_contiguous else values.copy(order="C")
+    if values.flags.c_contiguous:
+        return values
+    return values.copy(order="C")
 
 
 class Reads:
@@ -387,7 +455,11 @@ class Reads:
 
 def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
     """Return an output of DALI as values of a field, in arrays of NumPy or CuPy."""
-    convert = np.asarray if xp is np else xp.from_dlpack  # that waits on CuPy's current stream, the host does not
+    # that waits on CuPy's current stream, the host does not
+    if xp is np:
+        convert = np.asarray
+    else:
+        convert = xp.from_dlpack
     if field.uniform and output.is_dense_tensor():
         array = convert(output.as_tensor())
         form = array.dtype, array.shape[1:]
@@ -416,9 +488,13 @@ def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadErr
     if isinstance(error, MemoryError) or "CUDA" in message:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
         return DeviceError(subject, cause=message, remedy=remedy)
-    dali_remedy = "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
+    dali_remedy = (
+        "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
+    )
     return SpecError(
-        subject, cause=message, remedy=dali_remedy if only else 'executor="array" runs the same ops without DALI'
+        subject,
+        cause=message,
+        remedy=dali_remedy if only else 'executor="array" runs the same ops without DALI',
     )
 
 
@@ -433,9 +509,16 @@ def reason(error: Exception) -> str:
     operator = re.search(r"`nvidia\.dali\.fn\.([\w.]+)`", text)
     lines = (line.strip() for line in (text.partition("encountered:")[2] or text).splitlines())
     message = next(
-        (line for line in lines if line and not line.startswith(("Critical error", "Current pipeline"))), text
+        (
+            line
+            for line in lines
+            if line and not line.startswith(("Critical error", "Current pipeline"))
+        ),
+        text,
     )
-    return f"{operator[1]}: {message}" if operator else message
+    if operator:
+        return f"{operator[1]}: {message}"
+    return message
 
 
 _pipelines: weakref.WeakSet[Any] = weakref.WeakSet()

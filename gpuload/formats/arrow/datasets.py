@@ -75,7 +75,9 @@ def datasets(
         )
     source = DatasetSource(dataset, arguments)
     indices = getattr(dataset, "_indices", None)
-    return source if indices is None else source.select(indices.column(0).to_numpy().astype(np.int64))
+    if indices is None:
+        return source
+    return source.select(indices.column(0).to_numpy().astype(np.int64))
 
 
 class DatasetSource(LeafSource):
@@ -100,12 +102,19 @@ class DatasetSource(LeafSource):
         cache = BlockCache(arguments["cache_bytes"], 0)  # most of its blocks are views of the table
         self._leaves = tuple(
             BlockLeaf(
-                column.field, starts, partial(_decode, batches, column), cache, key, "the Arrow table of `datasets`"
+                column.field,
+                starts,
+                partial(_decode, batches, column),
+                cache,
+                key,
+                "the Arrow table of `datasets`",
             )
             for key, column in enumerate(columns)
         )
         self._length, self.classes = int(starts[-1]), description.classes_of(columns)
-        super().__init__(tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves))
+        super().__init__(
+            tuple(Group(leaf.spec, leaf.layout, is_quick=True) for leaf in self._leaves)
+        )
 
     def __len__(self) -> int:
         return self._length

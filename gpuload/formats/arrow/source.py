@@ -91,7 +91,11 @@ def arrow(
         tables = _open_tables(storage, heads)
         images = dict[str, bool]()
     else:
-        names, files, storage = list(listing.files.paths), listing.files, open_storage(listing.files)
+        names, files, storage = (
+            list(listing.files.paths),
+            listing.files,
+            open_storage(listing.files),
+        )
         inner = [""] * len(names)
         tables, images = from_manifest(listing, storage)
     of_files, folders = divide(CALL, arguments, tables, inner, listing)
@@ -99,13 +103,20 @@ def arrow(
     columns = (
         [[] for _ in groups]
         if of_files is None
-        else columnar.columns_of_files(CALL, [group.tables[0] for group in groups], of_files, images)
+        else columnar.columns_of_files(
+            CALL, [group.tables[0] for group in groups], of_files, images
+        )
     )
     cache = BlockCache(arguments["cache_bytes"], int(files.sizes.sum()))
-    leaves = [_leaf(tables, groups, [part[key] for part in columns], cache, key) for key in range(len(columns[0]))]
+    leaves = [
+        _leaf(tables, groups, [part[key] for part in columns], cache, key)
+        for key in range(len(columns[0]))
+    ]
     for table in tables:
         table.batches.forget_buffers()
-    opening = Opening(arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments})
+    opening = Opening(
+        arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments}
+    )
     return ArrowSource(opening, leaves, tables, columns[0], folders, storage)
 
 
@@ -121,7 +132,10 @@ class ArrowSource(TableSource):
 
 def _open_tables(storage: Storage, heads: Sequence[bytes]) -> list[Table]:
     """Return files, whose first bytes were read."""
-    return by_chunks(lambda chunk: [Table.open(storage, number, heads[number]) for number in chunk], range(len(heads)))
+    return by_chunks(
+        lambda chunk: [Table.open(storage, number, heads[number]) for number in chunk],
+        range(len(heads)),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +164,17 @@ class _Group:
 
 def _groups_of(tables: Sequence[Table]) -> list[_Group]:
     """Return the groups of files, in the order of their first files."""
-    members, starts = dict[tuple[bytes, bool], list[int]](), starts_of([table.batches.rows.size for table in tables])
+    members, starts = (
+        dict[tuple[bytes, bool], list[int]](),
+        starts_of([table.batches.rows.size for table in tables]),
+    )
     for number, table in enumerate(tables):
         members.setdefault((table.batches.prefix, table.widths is None), []).append(number)
     groups = list[_Group]()
     for numbers in members.values():
-        blocks = np.concatenate([np.arange(starts[number], starts[number + 1]) for number in numbers])
+        blocks = np.concatenate(
+            [np.arange(starts[number], starts[number + 1]) for number in numbers]
+        )
         parts = [tables[number] for number in numbers]
         table = replace(parts[0], batches=Batches.join([part.batches for part in parts]))
         groups.append(_Group(parts, blocks, table))
@@ -163,22 +182,37 @@ def _groups_of(tables: Sequence[Table]) -> list[_Group]:
 
 
 def _leaf(
-    tables: Sequence[Table], groups: Sequence[_Group], columns: Sequence[Column], cache: BlockCache, key: int
+    tables: Sequence[Table],
+    groups: Sequence[_Group],
+    columns: Sequence[Column],
+    cache: BlockCache,
+    key: int,
 ) -> Leaf:
     """Return the leaf of a column: of rows where they lie, if all batches have them so, else of decoded batches."""
     field, storage = columns[0].field, tables[0].storage
     rows = np.concatenate([table.batches.rows for table in tables])
     owners = np.repeat(np.arange(len(tables)), [table.batches.rows.size for table in tables])
-    spans, offsets, have_rows = np.empty((rows.size, 2), np.int64), np.empty(rows.size, np.int64), rows.size > 0
+    spans, offsets, have_rows = (
+        np.empty((rows.size, 2), np.int64),
+        np.empty(rows.size, np.int64),
+        rows.size > 0,
+    )
     kinds = np.empty(len(tables), np.int64)  # the group of each file
     for number, (group, column) in enumerate(zip(groups, columns, strict=True)):
         kinds[[table.number for table in group.tables]] = number
         spans[group.blocks] = group.span(column.path[0])
         places = group.table.places(column)
         have_rows = have_rows and places is not None
-        offsets[group.blocks] = 0 if places is None else places
+        if places is None:
+            offsets[group.blocks] = 0
+        else:
+            offsets[group.blocks] = places
         arrow_type = group.table.schema.field(column.path[0]).type
-        if places is None and not all(table.is_file for table in group.tables) and "dictionary<" in str(arrow_type):
+        if (
+            places is None
+            and not all(table.is_file for table in group.tables)
+            and "dictionary<" in str(arrow_type)
+        ):
             raise SpecError(
                 f"{group.tables[0].path}: column {field.name!r} is {arrow_type}",
                 cause="the values of a dictionary stand anywhere in a stream",

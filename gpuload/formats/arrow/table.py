@@ -82,7 +82,10 @@ class Table:
 
         def read(begins: Indices, lengths: Indices) -> Bytes:
             if len(head) == size:  # it is whole
-                pieces = [head[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
+                pieces = [
+                    head[begin : begin + length]
+                    for begin, length in zip(begins, lengths, strict=True)
+                ]
                 return np.frombuffer(b"".join(pieces), np.uint8)
             content = np.empty(int(lengths.sum()), np.uint8)
             extents = Extents(np.full(begins.size, number, np.int64), begins, lengths)
@@ -132,7 +135,9 @@ class Table:
             buffers = self._buffers(path[0])
             if buffers is not None and not self.batches.is_packed[number]:
                 places, lengths = buffers[number].T
-                ends = places + np.append(lengths[:-1], PEEK_BYTES)  # the values are the last buffer of a column
+                ends = places + np.append(
+                    lengths[:-1], PEEK_BYTES
+                )  # the values are the last buffer of a column
                 end = min(end, int(ends.max()))
             with columnar.as_damage(f"{self.path}, record batch {number}", self.files, self.number):
                 row = self._decode(path[0], number, begin, end).slice(0, 1)
@@ -155,7 +160,11 @@ class Table:
 
     def _decode(self, column: str, number: int, begin: int, end: int) -> Any:
         """Return a record batch with a column alone, of whose body some bytes are read; the others are zeros."""
-        arrow, prefix, at = columnar.import_arrow(CALL), self.batches.prefix, int(self.batches.begins[number])
+        arrow, prefix, at = (
+            columnar.import_arrow(CALL),
+            self.batches.prefix,
+            int(self.batches.begins[number]),
+        )
         metadata, body = int(self.batches.metadata[number]), int(self.batches.bodies[number])
         content = np.zeros(len(prefix) + metadata + body, np.uint8)
         content[: len(prefix)] = np.frombuffer(prefix, np.uint8)
@@ -165,7 +174,9 @@ class Table:
         if self.batches.is_packed[number]:
             self._check_size(column, number, content[len(prefix) :])
         # One thread: the others decode other blocks meanwhile.
-        options = arrow.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(column)], use_threads=False)
+        options = arrow.ipc.IpcReadOptions(
+            included_fields=[self.schema.get_field_index(column)], use_threads=False
+        )
         return arrow.ipc.open_stream(arrow.py_buffer(content), options=options).read_next_batch()
 
     def _check_size(self, column: str, number: int, message: Bytes) -> None:
@@ -183,12 +194,21 @@ class Table:
             head = message[metadata + begin : metadata + begin + LENGTH_BYTES].tobytes()
             num_bytes += max(0, int.from_bytes(head, "little", signed=True))
         if num_bytes > limit_bytes(packed_bytes := int(self.files.sizes[self.number])):
-            raise too_large(f"{self.path}, record batch {number}", packed_bytes, num_bytes, unpack="with PyArrow")
+            raise too_large(
+                f"{self.path}, record batch {number}",
+                packed_bytes,
+                num_bytes,
+                unpack="with PyArrow",
+            )
 
     def _first(self, column: str) -> tuple[int, int, int]:
         """Return the number of the first node of a column, of its first buffer, and how many buffers it has."""
         place, widths = self.schema.get_field_index(column), self.widths or []
-        return sum(nodes for nodes, _ in widths[:place]), sum(count for _, count in widths[:place]), widths[place][1]
+        return (
+            sum(nodes for nodes, _ in widths[:place]),
+            sum(count for _, count in widths[:place]),
+            widths[place][1],
+        )
 
     def _buffers(self, column: str) -> Indices | None:
         """Return place and bytes of the buffers of a column in each record batch, ``[n, num_buffers, 2]``."""
@@ -207,7 +227,9 @@ class Table:
         if buffers is None:
             return np.concatenate([np.zeros_like(bodies), bodies], axis=1)
         begins, lengths = buffers.transpose(2, 0, 1)
-        is_outside = (lengths != 0) & ((begins < 0) | (lengths < 0) | (begins > bodies) | (lengths > bodies - begins))
+        is_outside = (lengths != 0) & (
+            (begins < 0) | (lengths < 0) | (begins > bodies) | (lengths > bodies - begins)
+        )
         lengths_differ = self.batches.nodes[:, self._first(column)[0], 0] != self.batches.rows
         is_wrong = is_outside.any(axis=1) | lengths_differ
         if is_wrong.any():
@@ -224,17 +246,30 @@ class Table:
     def places(self, column: Column) -> Indices | None:
         """Return the byte where the values of a column begin in each record batch; None if they must be decoded."""
         field, batches, buffers = column.field, self.batches, self._buffers(column.path[0])
-        if len(column.path) > 1 or not field.has_rows or not field.dtype.itemsize or 0 in field.fixed_shape:
+        if (
+            len(column.path) > 1
+            or not field.has_rows
+            or not field.dtype.itemsize
+            or 0 in field.fixed_shape
+        ):
             return None
         if buffers is None or batches.is_packed.any() or not batches.is_little:
             return None
         missing = batches.nodes[:, self._first(column.path[0])[0] :, 1]
-        arrow_type, count, depth = self.schema.field(column.path[0]).type, 1, 0  # of lists in one another
+        arrow_type, count, depth = (
+            self.schema.field(column.path[0]).type,
+            1,
+            0,
+        )  # of lists in one another
         while hasattr(arrow_type, "storage_type") or str(arrow_type).startswith("fixed_size_list<"):
             if hasattr(arrow_type, "storage_type"):
                 arrow_type = arrow_type.storage_type
             else:
-                arrow_type, count, depth = arrow_type.value_type, count * arrow_type.list_size, depth + 1
+                arrow_type, count, depth = (
+                    arrow_type.value_type,
+                    count * arrow_type.list_size,
+                    depth + 1,
+                )
         is_binary = str(arrow_type).startswith("fixed_size_binary[")
         row_bytes = count * (arrow_type.byte_width if is_binary else field.dtype.itemsize)
         is_same = is_binary or columnar.has_bytes_of(arrow_type, field.dtype)

@@ -50,7 +50,12 @@ class _Blocks:
     """
 
     def __init__(
-        self, job: Job, form: Form, parts: Sequence[Part], groups: Sequence[Run | Reference], storage: Storage
+        self,
+        job: Job,
+        form: Form,
+        parts: Sequence[Part],
+        groups: Sequence[Run | Reference],
+        storage: Storage,
     ) -> None:
         self._job, self._form, self._groups, self._storage = job, form, groups, storage
         blocks = np.array([len(part.places) for part in parts], np.int64)
@@ -105,7 +110,9 @@ def leaves_of(
 class _GroupLeaf(BlockLeaf):
     """A group of fields; all groups share the blocks of the cache, since a block is parsed for all of them."""
 
-    def __init__(self, blocks: _Blocks, cache: BlockCache, number: int, group: Run | Reference) -> None:
+    def __init__(
+        self, blocks: _Blocks, cache: BlockCache, number: int, group: Run | Reference
+    ) -> None:
         rows = int(np.diff(blocks.starts).max(initial=0))
         how = f"ranges of text of up to {rows} lines, parsed by PyArrow"
         fields = group.field if isinstance(group, Reference) else group.layout

@@ -35,7 +35,9 @@ TIME_UNITS = ("D", "s", "ms", "us", "ns")
 COMPRESSIONS = ("auto", "zip")
 FLOAT_BYTES = (4, 8)
 MAX_NAMES = 12  # columns, by errors
-MOST_NA_CHARACTERS = 1 << 15  # of all; the tree that PyArrow looks them up in ends the process where it is larger
+MOST_NA_CHARACTERS = (
+    1 << 15
+)  # of all; the tree that PyArrow looks them up in ends the process where it is larger
 ASCII = 0x7F
 NO_BREAK_SPACES = "\u00a0\u202f"  # between thousands, in French tables
 
@@ -136,10 +138,16 @@ def dialect_of(
     if quote is not None:
         _check_character("quote", quote, "a double quote; None where no value is quoted")
         if quote == delimiter:
-            raise SpecError(f"quote = {quote!r}", cause="the delimiter is the same", remedy="pass two characters")
+            raise SpecError(
+                f"quote = {quote!r}",
+                cause="the delimiter is the same",
+                remedy="pass two characters",
+            )
     if not is_whole(skip_lines):
         raise SpecError(
-            f"skip_lines = {skip_lines!r}", cause="it is a number of lines, at least 0", remedy="pass skip_lines=1, say"
+            f"skip_lines = {skip_lines!r}",
+            cause="it is a number of lines, at least 0",
+            remedy="pass skip_lines=1, say",
         )
     if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
@@ -187,7 +195,9 @@ def _check_marks(delimiter: str, quote: str, decimal: Any, thousands: Any, escap
     _check_character("decimal", decimal, '"," for numbers such as 2,5')
     if escape is not None:
         _check_character("escape", escape, 'a backslash, "\\\\"; None where nothing is escaped')
-    if thousands is not None and not (isinstance(thousands, str) and thousands in (*NO_BREAK_SPACES,)):
+    if thousands is not None and not (
+        isinstance(thousands, str) and thousands in (*NO_BREAK_SPACES,)
+    ):
         _check_character("thousands", thousands, '"," or "." for numbers such as 1,234,567')
     uses = {"delimiter": delimiter, "quote": quote, "decimal": decimal, "escape": escape}
     names: dict[str, str] = {}
@@ -203,7 +213,9 @@ def _check_marks(delimiter: str, quote: str, decimal: Any, thousands: Any, escap
                 cause="one character cannot have both meanings",
                 remedy=f"pass another {rival}= or {argument}=",
             )
-        if argument in ("decimal", "thousands", "escape") and (character.isalnum() or character in "+-\t"):
+        if argument in ("decimal", "thousands", "escape") and (
+            character.isalnum() or character in "+-\t"
+        ):
             raise SpecError(
                 f"{argument} = {character!r}",
                 cause="numbers are made of digits, letters and signs",
@@ -229,7 +241,12 @@ def _names(header: Any) -> tuple[str, ...]:
 
 
 def _check_character(argument: str, value: Any, usual: str) -> None:
-    if not isinstance(value, str) or len(value) != 1 or not 0 < ord(value) <= ASCII or value in "\r\n":
+    if (
+        not isinstance(value, str)
+        or len(value) != 1
+        or not 0 < ord(value) <= ASCII
+        or value in "\r\n"
+    ):
         raise SpecError(
             f"{argument} = {value!r}",
             cause="it is one ASCII character, and no line end",
@@ -251,7 +268,9 @@ def _codec(encoding: Any) -> str:
             remedy='pass "utf-8", "latin-1", "cp1252" or "utf-16", say',
         ) from None
     # ASCII is UTF-8, and the mark that utf-8-sig leaves out the stream leaves out itself.
-    return "utf-8" if codec in ("utf-8", "utf-8-sig", "ascii") else codec
+    if codec in ("utf-8", "utf-8-sig", "ascii"):
+        return "utf-8"
+    return codec
 
 
 def select_columns(
@@ -294,7 +313,11 @@ def select_columns(
                     remedy="name the columns yourself, and leave the first line out: header=[...], skip_lines=1",
                 )
             numbers.append(len(read))
-            read.append(Column(place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector))
+            read.append(
+                Column(
+                    place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector
+                )
+            )
         fields.append(FieldColumns(field, tuple(numbers), is_vector))
     _check_once(read)
     return _with_defaults(read, fields, defaults), tuple(fields)
@@ -310,7 +333,9 @@ def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, li
     if columns is None:
         return [(name, None, [name], False) for name in names]
     form = "a dict from field to dtype, or a list of names"
-    example = 'columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found'
+    example = (
+        'columns={"age": "f4", "name": "U20"}, or columns=["age", "name"] to have the types found'
+    )
     fields = list(columns) if isinstance(columns, Mapping) else columns
     fields = list_of_names("columns", fields, form=form, example=example)
     if not isinstance(columns, Mapping):
@@ -326,7 +351,9 @@ def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, li
 
 def _is_text_dtype(argument: tuple[Any, Any]) -> bool:
     """Return True for what NumPy takes for a dtype: ``("U", 20)``."""
-    return is_whole(argument[1]) or (isinstance(argument[1], tuple) and all(map(is_whole, argument[1])))
+    return is_whole(argument[1]) or (
+        isinstance(argument[1], tuple) and all(map(is_whole, argument[1]))
+    )
 
 
 def _matching(names: list[str], field: str, pattern: Any) -> list[str]:
@@ -334,8 +361,12 @@ def _matching(names: list[str], field: str, pattern: Any) -> list[str]:
     if not isinstance(pattern, str):
         form = "a dtype and a list of columns, or a wildcard for them"
         example = f'{{{field!r}: ("f4", ["a", "b"])}} or {{{field!r}: ("f4", "a*")}}'
-        return list(list_of_names(f"columns of field {field!r}", pattern, form=form, example=example))
-    return [pattern] if pattern in names else [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+        return list(
+            list_of_names(f"columns of field {field!r}", pattern, form=form, example=example)
+        )
+    if pattern in names:
+        return [pattern]
+    return [name for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
 def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> np.dtype[Any] | None:
@@ -355,12 +386,15 @@ def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> n
         return dtype
     if dtype.kind == "M" and dtype.name[11:-1] in TIME_UNITS:
         return dtype
-    if (dtype.kind in "US" and (dtype.itemsize or not is_vector)) or (dtype.kind == "O" and not is_vector):
+    if (dtype.kind in "US" and (dtype.itemsize or not is_vector)) or (
+        dtype.kind == "O" and not is_vector
+    ):
         return dtype
     raise SpecError(
         f"columns: field {field!r} has dtype {dtype}",
         cause="a value of a CSV file becomes a boolean, an integer, a float32 or float64, a datetime64 of "
-        f"{' '.join(TIME_UNITS)}, or text" + ("; text in a vector has a length" if dtype.kind in "USO" else ""),
+        f"{' '.join(TIME_UNITS)}, or text"
+        + ("; text in a vector has a length" if dtype.kind in "USO" else ""),
         remedy="use one of these, and convert it in the loader: gl.ops.Cast",
     )
 
@@ -369,7 +403,9 @@ def _check_once(read: Sequence[Column]) -> None:
     twice = _twice([column.name for column in read])
     if twice:
         raise SpecError(
-            f"columns: {list_names(twice)} in two fields", cause="a column becomes one field", remedy="name it once"
+            f"columns: {list_names(twice)} in two fields",
+            cause="a column becomes one field",
+            remedy="name it once",
         )
 
 
@@ -416,7 +452,9 @@ def _with_defaults(
         by_column = dict(enumerate(values))
     else:
         raise SpecError(
-            f"defaults = {defaults!r}", cause="they are a dict or a list", remedy='write defaults={"age": 0.0}'
+            f"defaults = {defaults!r}",
+            cause="they are a dict or a list",
+            remedy='write defaults={"age": 0.0}',
         )
     return tuple(
         _defaulted(column, by_column[number]) if number in by_column else column
@@ -445,7 +483,9 @@ def _defaulted(column: Column, default: Any) -> Column:
         )
     dtype = column.dtype
     if dtype is None:
-        dtype = _checked_dtype(column.name, value.dtype.kind if value.dtype.kind in "US" else value.dtype, False)
+        dtype = _checked_dtype(
+            column.name, value.dtype.kind if value.dtype.kind in "US" else value.dtype, False
+        )
     return replace(column, dtype=dtype, default=_convert_default(column.name, value, dtype))
 
 
@@ -471,9 +511,17 @@ def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any
     is_text, wants_text = value.dtype.kind in "US", dtype.kind in "USO"
     if is_text and wants_text:
         text = value.item()
-        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-        max_length = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind] if dtype.kind in "US" else 0
-        if "\0" not in text and (not max_length or len(text if dtype.kind == "U" else text.encode()) <= max_length):
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        else:
+            text = str(text)
+        if dtype.kind in "US":
+            max_length = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind]
+        else:
+            max_length = 0
+        if "\0" not in text and (
+            not max_length or len(text if dtype.kind == "U" else text.encode()) <= max_length
+        ):
             return text
     elif not wants_text:
         with contextlib.suppress(UnfitDefault):
@@ -488,4 +536,6 @@ def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any
 def list_names(names: Sequence[str]) -> str:
     """Return names for an error."""
     listing = ", ".join(repr(name[:80]) for name in names[:MAX_NAMES])
-    return f"[{listing}]" if len(names) <= MAX_NAMES else f"[{listing} ...] ({len(names)} in all)"
+    if len(names) <= MAX_NAMES:
+        return f"[{listing}]"
+    return f"[{listing} ...] ({len(names)} in all)"

@@ -31,7 +31,9 @@ TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
 WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
 LONGEST_FIXED = 256  # characters: each record has room for the longest text of a column, so that they lie in rows
 ANY_LENGTH = LONGEST_FIXED + 1  # the width of texts that do not
-REFERENCE = np.dtype([("offset", "<i8"), ("length", "<i8")])  # in a row, of bytes that lie elsewhere
+REFERENCE = np.dtype(
+    [("offset", "<i8"), ("length", "<i8")]
+)  # in a row, of bytes that lie elsewhere
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class Kind:
         """Return the kind that holds values of this and of another kind, and missing ones if there are any."""
         kind_name = common_kind(self.name, name)
         tells = kind_name in (NULL, *WITH_MISSING)
-        return replace(self, name=kind_name, has_missing=tells and (self.has_missing or has_missing))
+        return replace(
+            self, name=kind_name, has_missing=tells and (self.has_missing or has_missing)
+        )
 
 
 Form = tuple[Kind, ...]
@@ -139,6 +143,7 @@ def column_dtype(column: Column, kind: Kind) -> np.dtype[Any]:
 def row_dtype(columns: Sequence[Column], form: Form) -> np.dtype[Any]:
     """Return the dtype of a row: the columns in their order, each aligned."""
     fields = [
-        (str(place), column_dtype(column, kind)) for place, (column, kind) in enumerate(zip(columns, form, strict=True))
+        (str(place), column_dtype(column, kind))
+        for place, (column, kind) in enumerate(zip(columns, form, strict=True))
     ]
     return np.dtype(fields, align=True)

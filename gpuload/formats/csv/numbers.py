@@ -56,6 +56,12 @@ def _in_block(dialect: Dialect) -> re.Pattern[bytes]:
     between = re.escape(dialect.delimiter) + r"\r\n"
     begin, end = rf"(?:^|(?<=[{between}]))", rf"(?=[{between}]|$)"
     quote = re.escape(dialect.quote)
-    forms = [] if dialect.thousands == dialect.delimiter else [rf"{begin}{number}{end}"]
-    forms += [rf"{begin}{quote}{number}{quote}{end}"] if quote else []
+    if dialect.thousands == dialect.delimiter:
+        forms = []
+    else:
+        forms = [rf"{begin}{number}{end}"]
+    if quote:
+        forms += [rf"{begin}{quote}{number}{quote}{end}"]
+    else:
+        forms += []
     return re.compile("|".join(forms).encode())

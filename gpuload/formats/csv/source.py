@@ -120,14 +120,21 @@ def csv(
         MissingPackageError: PyArrow is not installed.
     """
     if not isinstance(bad_lines, str) or bad_lines not in BAD_LINES:
-        raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
+        raise SpecError(
+            f"bad_lines = {bad_lines!r}",
+            cause="it is no such way",
+            remedy=f"use one of {BAD_LINES}",
+        )
     dialect = dialect_of(
         header, delimiter, quote, encoding, skip_lines, na_values,
         decimal=decimal, thousands=thousands, escape=escape, compression=compression,
     )  # fmt: skip
     parse.version()  # a missing PyArrow is an error before any file is opened
     index, listing, keeps_bad = manifest.load(paths, "csv"), None, bad_lines == "keep"
-    files = look_at(expand_tables(paths, CSV)[0], 0, lambda path, size, head: None)[0] if index is None else index.files
+    if index is None:
+        files = look_at(expand_tables(paths, CSV)[0], 0, lambda path, size, head: None)[0]
+    else:
+        files = index.files
     if index is not None and any_is_remote(files.paths):
         listing = from_manifest(index, dialect)
     if listing is None:
@@ -138,12 +145,16 @@ def csv(
         _tell_of_delimiter(files.paths[0], names[0])
     read, fields = select_columns(names, columns, defaults)
     if columns is not None and not isinstance(columns, (Mapping, list, tuple)):
-        columns = [str(name) for name in columns]  # keys of a dict, or an array, which no manifest holds
+        columns = [
+            str(name) for name in columns
+        ]  # keys of a dict, or an array, which no manifest holds
     arguments = {
         "paths": files.paths if index is None else index.path,
         "columns": columns,
         "defaults": defaults,
-        "header": header if isinstance(header, (bool, list, tuple)) else dialect.names or bool(header),
+        "header": header
+        if isinstance(header, (bool, list, tuple))
+        else dialect.names or bool(header),
         "delimiter": delimiter,
         "quote": quote,
         "encoding": encoding,
@@ -155,11 +166,20 @@ def csv(
     marks["compression"] = (compression, "auto")
     arguments |= {name: value for name, (value, usual) in marks.items() if value != usual}
     job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
-    selection = None if listing is None else listing.select(read)
+    if listing is None:
+        selection = None
+    else:
+        selection = listing.select(read)
     try:
-        content = read_rows(job) if selection is None else CsvRows(*selection)
+        if selection is None:
+            content = read_rows(job)
+        else:
+            content = CsvRows(*selection)
     except RecordError as error:
-        error.remedy += "" if keeps_bad else '; or have such lines be damaged records: gl.csv(..., bad_lines="keep")'
+        if keeps_bad:
+            error.remedy += ""
+        else:
+            error.remedy += '; or have such lines be damaged records: gl.csv(..., bad_lines="keep")'
         raise
     return CsvSource(job, fields, Opening(csv, arguments), content)
 
@@ -167,12 +187,18 @@ def csv(
 class CsvSource(FileSource):
     """Records of CSV files; made by ``gl.csv``."""
 
-    def __init__(self, job: Job, fields: Sequence[FieldColumns], opening: Opening, content: CsvRows) -> None:
+    def __init__(
+        self, job: Job, fields: Sequence[FieldColumns], opening: Opening, content: CsvRows
+    ) -> None:
         _tell_of_texts(job, content.form)
-        longest = [max(lengths) for lengths in zip(*(part.longest for part in content.parts), strict=True)]
+        longest = [
+            max(lengths) for lengths in zip(*(part.longest for part in content.parts), strict=True)
+        ]
         groups = groups_of(job.columns, fields, content.form, longest)
         field_groups = tuple(
-            Group(Spec((group.field,)), None) if isinstance(group, Reference) else Group.of(group.layout)
+            Group(Spec((group.field,)), None)
+            if isinstance(group, Reference)
+            else Group.of(group.layout)
             for group in groups
         )
         self._form = content.form
@@ -180,7 +206,9 @@ class CsvSource(FileSource):
         self._leaves: tuple[Leaf, ...]
         if content.rows is not None:
             storage = open_storage(job.files)
-            self._leaves = tuple(_in_memory(content.rows, content.payload, group) for group in groups)
+            self._leaves = tuple(
+                _in_memory(content.rows, content.payload, group) for group in groups
+            )
         elif content.tables:
             self._leaves, storage = _of_tables(content.tables, groups)
         else:
@@ -191,7 +219,10 @@ class CsvSource(FileSource):
         self._lines = _Lines(job, content.parts)
         if self._lines.bad:
             numbers = np.array(list(self._lines.bad), np.int64)
-            self._leaves = tuple(GapLeaf(leaf, numbers, self._lines.error, self._lines.origin) for leaf in self._leaves)
+            self._leaves = tuple(
+                GapLeaf(leaf, numbers, self._lines.error, self._lines.origin)
+                for leaf in self._leaves
+            )
             log.warning(
                 "gl.csv: %d of %d lines are wrong and cannot be read; the first is %s",
                 *(numbers.size, len(self), self._lines.error(int(numbers[0])).what),
@@ -212,7 +243,10 @@ class CsvSource(FileSource):
 
     def _digest(self) -> str:
         job = self._lines.job
-        columns = [(column.number, column.name, str(column.dtype), repr(column.default)) for column in job.columns]
+        columns = [
+            (column.number, column.name, str(column.dtype), repr(column.default))
+            for column in job.columns
+        ]
         return self._files.digest(job.dialect, columns, [str(field) for field in self.spec])
 
 
@@ -228,7 +262,11 @@ def _tell_of_delimiter(path: str, name: str) -> None:
 
 def _tell_of_texts(job: Job, form: Form) -> None:
     """Warn of columns that look like booleans or numbers, and are text."""
-    codes = [column.name for column, kind in zip(job.columns, form, strict=True) if kind.name == parse.CODES]
+    codes = [
+        column.name
+        for column, kind in zip(job.columns, form, strict=True)
+        if kind.name == parse.CODES
+    ]
     if codes:
         log.warning(
             "gl.csv: numbers in %s of %s begin with a zero, as 007 does, or are as long as +4915123456789, so they are "
@@ -267,13 +305,20 @@ class _Lines:
         """Return file and line of a record."""
         file, record = self._place(number)
         name, bad = self.job.files.names[file], self.bad.get(number)
-        line = bad.line if bad else _line(self.job, file, self.parts[file], record)
-        return f"{name}, line {line}" if line else f"{name}, record {record}"
+        if bad:
+            line = bad.line
+        else:
+            line = _line(self.job, file, self.parts[file], record)
+        if line:
+            return f"{name}, line {line}"
+        return f"{name}, record {record}"
 
     def origin(self, number: int) -> Origin:
         """Return the file and the byte of a record whose line is wrong; None where they are not known."""
         bad = self.bad.get(number)
-        return (self.job.files.paths[self._place(number)[0]], bad.offset) if bad and bad.offset >= 0 else None
+        if bad and bad.offset >= 0:
+            return (self.job.files.paths[self._place(number)[0]], bad.offset)
+        return None
 
     def _place(self, number: int) -> tuple[int, int]:
         """Return the file of a record, and its number there."""
@@ -283,7 +328,9 @@ class _Lines:
     def error(self, number: int) -> RecordError:
         """Return the error for a record whose line is wrong."""
         bad = self.bad[number]
-        return RecordError(f"{self.locate(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy)
+        return RecordError(
+            f"{self.locate(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy
+        )
 
 
 def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Reference) -> Leaf:
@@ -294,11 +341,17 @@ def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Refere
         return ArrayLeaf("", rows.view(run.stored_dtype))
     records = np.zeros(rows.size, run.field_dtype)
     if rows.size:
-        spread(rows.view(np.uint8).reshape(rows.size, -1), run, records.view(np.uint8).reshape(rows.size, -1))
+        spread(
+            rows.view(np.uint8).reshape(rows.size, -1),
+            run,
+            records.view(np.uint8).reshape(rows.size, -1),
+        )
     return ArrayLeaf("", records)
 
 
-def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tuple[tuple[Leaf, ...], Storage]:
+def _of_tables(
+    tables: Sequence[Table], groups: Sequence[Run | Reference]
+) -> tuple[tuple[Leaf, ...], Storage]:
     """Return a leaf for each group, which reads the rows of tables and the bytes that these refer to; the storage."""
     files, _ = keptfile.look_at([table.file for table in tables], 0, lambda path, size, head: None)
     storage = open_storage(files)

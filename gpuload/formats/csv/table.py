@@ -91,11 +91,22 @@ class Writer:
         distinct = dict.fromkeys(text for fault in part.bad for text in (fault.cause, fault.remedy))
         texts = {text: place for place, text in enumerate(distinct)}
         bad = [
-            [fault.number, fault.line, fault.offset, fault.reason, texts[fault.cause], texts[fault.remedy]]
+            [
+                fault.number,
+                fault.line,
+                fault.offset,
+                fault.reason,
+                texts[fault.cause],
+                texts[fault.remedy],
+            ]
             for fault in part.bad
         ]
         self._file.write(np.ascontiguousarray(part.places, "<i8").tobytes())
-        numbers = {"row_bytes": row_bytes, "count": part.count, "payload_bytes": self._payload_bytes}
+        numbers = {
+            "row_bytes": row_bytes,
+            "count": part.count,
+            "payload_bytes": self._payload_bytes,
+        }
         self._file.end({**numbers, "longest": part.longest, "texts": list(texts), "bad": bad})
 
 
@@ -108,7 +119,11 @@ def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | Non
     count, payload_bytes = about["count"], about["payload_bytes"]
     places_at = count * row_bytes + payload_bytes
     places_bytes = file.content_bytes - places_at
-    if about["row_bytes"] != row_bytes or not 0 <= places_bytes <= MOST_PLACES_BYTES or places_bytes % PLACE_BYTES:
+    if (
+        about["row_bytes"] != row_bytes
+        or not 0 <= places_bytes <= MOST_PLACES_BYTES
+        or places_bytes % PLACE_BYTES
+    ):
         return None
     raw = file.read(places_at, places_bytes)
     if raw is None:
@@ -127,4 +142,7 @@ def to_json(form: Form) -> list[list[Any]]:
 
 def form_of_json(values: Sequence[Sequence[Any]]) -> Form:
     """Return the form that `to_json` made these values of."""
-    return tuple(Kind(str(name), int(width), int(unit), bool(missing)) for name, width, unit, missing in values)
+    return tuple(
+        Kind(str(name), int(width), int(unit), bool(missing))
+        for name, width, unit, missing in values
+    )

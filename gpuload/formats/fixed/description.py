@@ -74,8 +74,15 @@ def format_description(name: str, spec: Spec, dtype: np.dtype[Any], num_records:
 
 def _entry_of(field: Field, dtype: np.dtype[Any]) -> dict[str, Any]:
     inner, offset = dtype.fields[field.name][:2]  # type: ignore[index]
-    entry = {"name": field.name, "dtype": inner.base.str, "shape": list(inner.shape), "offset_bytes": offset}
-    return {**entry, "axes": field.axes} if field.axes else entry
+    entry = {
+        "name": field.name,
+        "dtype": inner.base.str,
+        "shape": list(inner.shape),
+        "offset_bytes": offset,
+    }
+    if field.axes:
+        return {**entry, "axes": field.axes}
+    return entry
 
 
 def is_description(head: bytes) -> bool:
@@ -98,7 +105,9 @@ def read_description(path: str, size_bytes: int) -> Description:
     except (ValueError, TypeError, RecursionError) as error:  # JSON's own errors are ValueErrors
         raise FormatError(f"{path} describes no records", cause=str(error), remedy=REMEDY) from None
     num_bytes = (
-        description.header_bytes + description.num_records * description.dtype.itemsize + description.footer_bytes
+        description.header_bytes
+        + description.num_records * description.dtype.itemsize
+        + description.footer_bytes
     )
     if size_bytes != num_bytes:
         raise FormatError(
@@ -111,12 +120,20 @@ def read_description(path: str, size_bytes: int) -> Description:
 
 
 def _parse_description(about: Any) -> Description:
-    if not isinstance(about, dict) or about.get("format") != FORMAT or about.get("version") != VERSION:
+    if (
+        not isinstance(about, dict)
+        or about.get("format") != FORMAT
+        or about.get("version") != VERSION
+    ):
         raise ValueError(f"it does not say format {FORMAT!r}, version {VERSION}")
     names = ("record_bytes", "header_bytes", "footer_bytes", "num_records")
     record_bytes, header_bytes, footer_bytes, num_records = (_count(about, name) for name in names)
     fields = about.get("fields")
-    if not isinstance(fields, list) or not fields or not all(isinstance(entry, dict) for entry in fields):
+    if (
+        not isinstance(fields, list)
+        or not fields
+        or not all(isinstance(entry, dict) for entry in fields)
+    ):
         raise ValueError("fields is no list of at least one field")
     dtype = np.dtype(
         {
@@ -149,7 +166,15 @@ def _format(entry: dict[str, Any]) -> np.dtype[Any]:
     text, shape = entry.get("dtype"), entry.get("shape")
     # Compared with a pattern first: NumPy would take any text, objects and names of types among them.
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
-        raise ValueError(f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'")
-    if not isinstance(shape, list) or len(shape) > 32 or not all(is_whole(n) and n < 1 << 40 for n in shape):
-        raise ValueError(f"field {entry.get('name')!r} has the shape {shape!r}, which is no list of lengths")
+        raise ValueError(
+            f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'"
+        )
+    if (
+        not isinstance(shape, list)
+        or len(shape) > 32
+        or not all(is_whole(n) and n < 1 << 40 for n in shape)
+    ):
+        raise ValueError(
+            f"field {entry.get('name')!r} has the shape {shape!r}, which is no list of lengths"
+        )
     return np.dtype((np.dtype(text), tuple(shape)))

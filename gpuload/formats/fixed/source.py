@@ -29,7 +29,9 @@ class FixedSource(RecordFiles):
     """Fixed-length records of one or many files as one sequence; made by ``gl.fixed``."""
 
     def _entries(self) -> Entries:
-        return Entries(bad=self._bad_path())  # the sizes of the files say how many records they have
+        return Entries(
+            bad=self._bad_path()
+        )  # the sizes of the files say how many records they have
 
 
 def fixed(
@@ -68,7 +70,9 @@ def fixed(
     for name, value in (("header_bytes", header_bytes), ("footer_bytes", footer_bytes)):
         if not is_whole(value):
             raise SpecError(
-                f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy=f"write {name}=16, say"
+                f"{name} = {value!r}",
+                cause="it is a number of bytes, at least 0",
+                remedy=f"write {name}=16, say",
             )
     check_on_error(on_error)
     around_bytes = int(header_bytes) + int(footer_bytes)
@@ -87,13 +91,22 @@ def fixed(
         form_of=np.zeros(len(files), np.int64),
         bad=bad,
     )
-    argument = files.paths if listing is None else listing.path
+    if listing is None:
+        argument = files.paths
+    else:
+        argument = listing.path
     arguments = {"paths": argument, "dtype": record_dtype, "field": field}
-    ends = {"header_bytes": int(header_bytes), "footer_bytes": int(footer_bytes), "on_error": on_error}
+    ends = {
+        "header_bytes": int(header_bytes),
+        "footer_bytes": int(footer_bytes),
+        "on_error": on_error,
+    }
     return FixedSource(table, Opening(fixed, {**arguments, **ends}))
 
 
-def _read(paths: Paths, record_bytes: int, around_bytes: int, on_error: str) -> tuple[Files, list[int], BadFiles]:
+def _read(
+    paths: Paths, record_bytes: int, around_bytes: int, on_error: str
+) -> tuple[Files, list[int], BadFiles]:
     """Return files, how many records each has, and which of them cannot be opened."""
 
     def count(path: str, size_bytes: int, head: bytes) -> int:
@@ -130,14 +143,19 @@ def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
         ) from None
     if not dtype.itemsize:
         raise SpecError(
-            f"dtype = {argument!r}", cause="a record would have no bytes", remedy="give each field a length"
+            f"dtype = {argument!r}",
+            cause="a record would have no bytes",
+            remedy="give each field a length",
         )
     return dtype
 
 
 def _refuse_gzip(path: str) -> None:
     """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names are not opened."""
-    if path_of(path).lower().endswith(".gz") and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
+    if (
+        path_of(path).lower().endswith(".gz")
+        and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None
+    ):
         raise error
 
 

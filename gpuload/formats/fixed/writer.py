@@ -9,7 +9,15 @@ import os
 
 from gpuload.formats.fixed import description
 from gpuload.formats.fixed.source import fixed
-from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, record_dtype, uniform_only
+from gpuload.formats.writing import (
+    Records,
+    Refusal,
+    Writer,
+    as_rows,
+    differs,
+    record_dtype,
+    uniform_only,
+)
 from gpuload.spec import Field, Spec
 
 
@@ -27,7 +35,9 @@ def _write(path: str, records: Records) -> None:
 def _beside(path: str, records: Records) -> dict[str, bytes]:
     dtype = record_dtype(records.spec)
     return {
-        description.SUFFIX: description.format_description(os.path.basename(path), records.spec, dtype, records.count)
+        description.SUFFIX: description.format_description(
+            os.path.basename(path), records.spec, dtype, records.count
+        )
     }
 
 

@@ -20,13 +20,18 @@ STEP = 8  # to which places are rounded up
 def length_bytes_of(superblock: bytes) -> int:
     """Return how many bytes a length in a file takes, by the superblock that it begins with; 8 if it does not say."""
     at = 14 if superblock[8:9] <= b"\x01" else 10
-    width = superblock[at] if superblock.startswith(MAGIC) and at < len(superblock) else 8
+    if superblock.startswith(MAGIC) and at < len(superblock):
+        width = superblock[at]
+    else:
+        width = 8
     return width if width in (2, 4, 8, 16) else 8
 
 
 def heap_size(head: bytes, length_bytes: int) -> int:
     """Return the size of the heap that begins with these bytes; 0 if they are no beginning of a heap."""
-    return int.from_bytes(head[8 : 8 + length_bytes], "little") if head.startswith(HEAP) else 0
+    if head.startswith(HEAP):
+        return int.from_bytes(head[8 : 8 + length_bytes], "little")
+    return 0
 
 
 def heap_fault(heap: bytes, length_bytes: int) -> str:
@@ -36,7 +41,10 @@ def heap_fault(heap: bytes, length_bytes: int) -> str:
     while at + head_bytes <= len(heap):
         number = int.from_bytes(heap[at : at + 2], "little")
         length = int.from_bytes(heap[at + 8 : at + 8 + length_bytes], "little")
-        step = head_bytes + _round_up(length) if number else length
+        if number:
+            step = head_bytes + _round_up(length)
+        else:
+            step = length
         if step < head_bytes or step > len(heap) - at:
             return f"object {number} at byte {at} of a heap of {len(heap)} bytes states a length of {length}"
         at += step

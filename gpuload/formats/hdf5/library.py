@@ -14,18 +14,36 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from gpuload import signalsafe
-from gpuload.errors import FormatError, GpuloadError, SpecError, UnknownFieldError, line_of, missing_package
+from gpuload.errors import (
+    FormatError,
+    GpuloadError,
+    SpecError,
+    UnknownFieldError,
+    line_of,
+    missing_package,
+)
 from gpuload.formats.hdf5 import FIRST_PLACE, MAGIC, heaps, matlab
 from gpuload.storage.files import Files, Handle, open_error
 
 CALL = "gl.hdf5"
 NO_SIGNATURE = "file signature not found"  # in the words of HDF5
-METADATA_BYTES = 1 << 16  # of an object that are asked for at a time, as HDF5 goes from place to place
+METADATA_BYTES = (
+    1 << 16
+)  # of an object that are asked for at a time, as HDF5 goes from place to place
 HEAP_HEAD = 24  # the longest beginning of a heap
 MOST_LINKS = 16  # soft links one behind the other
 MOST_NAMES = 8  # of datasets in an error
 Result = TypeVar("Result")
-ERRORS = (OSError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, ArithmeticError, AttributeError)
+ERRORS = (
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    MemoryError,
+    ArithmeticError,
+    AttributeError,
+)
 
 
 def import_h5py() -> ModuleType:
@@ -54,7 +72,9 @@ class _Bytes(io.RawIOBase):
         view, size = memoryview(memory), int(self._files.sizes[self._number])
         # h5py ignores how many bytes came, and HDF5 would take what was in this memory for metadata.
         if not 0 <= self._at <= size - len(view):
-            raise OSError(f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file")
+            raise OSError(
+                f"{len(view)} bytes at byte {self._at} do not lie in the {size} bytes of the file"
+            )
         self._files.read(self._number, self._handle, view, self._at)
         if view[: len(MAGIC)] == MAGIC:
             self._length_bytes = heaps.length_bytes_of(bytes(view[:FIRST_PLACE]))
@@ -81,7 +101,10 @@ class _Bytes(io.RawIOBase):
 
 
 def read_file(
-    files: Files, number: int, function: Callable[[Any], Result], to_error: Callable[[Exception], GpuloadError]
+    files: Files,
+    number: int,
+    function: Callable[[Any], Result],
+    to_error: Callable[[Exception], GpuloadError],
 ) -> Result:
     """Return the result for an open file of h5py's.
 
@@ -104,12 +127,16 @@ def read_file(
                 cause=f"nothing in its {size} bytes is the signature of HDF5",
                 remedy="call gl.open(path), which finds out the format",
             )
-        return refusal(files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes")
+        return refusal(
+            files, number, f"{path} is no HDF5 file to read", error, f"; it has {size} bytes"
+        )
 
     def read() -> Result:
         with files.open_file(number, METADATA_BYTES) as handle:
             source = _Bytes(files, number, handle)
-            with signalsafe.call_library(lambda: import_h5py().File(source, "r"), to_refusal, ERRORS) as file:
+            with signalsafe.call_library(
+                lambda: import_h5py().File(source, "r"), to_refusal, ERRORS
+            ) as file:
                 result = function(file)
             # Behind h5py: what it read of a file that changed meanwhile is not used.
             files.check_descriptor(number, handle)
@@ -118,7 +145,9 @@ def read_file(
     return signalsafe.call_library(read, to_error, ERRORS)
 
 
-def refusal(files: Files, number: int, subject: str, error: Exception, size: str = "") -> GpuloadError:
+def refusal(
+    files: Files, number: int, subject: str, error: Exception, size: str = ""
+) -> GpuloadError:
     """Return the error for one of h5py's.
 
     Raises:
@@ -141,7 +170,9 @@ def names_in(file: Any, path: str, group: str) -> list[str]:
     h5py = import_h5py()
     node = find(file, path, group)
     if not isinstance(node, h5py.Group):
-        raise SpecError(f"{path}: {group} is no group", cause="it is a dataset", remedy="name it by fields=")
+        raise SpecError(
+            f"{path}: {group} is no group", cause="it is a dataset", remedy="name it by fields="
+        )
     nodes = {name: find(file, path, f"{group}/{name}") for name in node}
     names = [name for name, member in nodes.items() if getattr(member, "shape", ())]
     matlab.tell_sparse(path, nodes, is_alone=not names)
@@ -156,7 +187,9 @@ def names_in(file: Any, path: str, group: str) -> list[str]:
         file.visititems(collect)
         raise SpecError(
             f"{path} has no dataset with an axis in the group {group}",
-            cause=f"in other groups there are {', '.join(paths)}" if paths else "there is none in other groups either",
+            cause=f"in other groups there are {', '.join(paths)}"
+            if paths
+            else "there is none in other groups either",
             remedy="name the group, group='train', or the datasets: fields={'x': 'train/x'}",
         )
     return names
@@ -189,9 +222,15 @@ def find(file: Any, path: str, place: str) -> Any:
         part = parts.pop(0)
         if part in ("", "."):
             continue
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+        if isinstance(node, h5py.Group):
+            link = node.get(part, getlink=True)
+        else:
+            link = None
         if link is None:
-            content = f"has {list(node)[:MOST_NAMES]}" if isinstance(node, h5py.Group) else "is a dataset"
+            if isinstance(node, h5py.Group):
+                content = f"has {list(node)[:MOST_NAMES]}"
+            else:
+                content = "is a dataset"
             if links:
                 raise SpecError(
                     f"{path}: {place.strip('/')!r} is a link to {links[-1]!r}",
@@ -199,7 +238,9 @@ def find(file: Any, path: str, place: str) -> Any:
                     remedy="leave it out by fields=",
                 )
             raise UnknownFieldError(
-                f"{path} has no {place.strip('/')!r}", cause=f"{node.name} {content}", remedy="name what is there"
+                f"{path} has no {place.strip('/')!r}",
+                cause=f"{node.name} {content}",
+                remedy="name what is there",
             )
         if isinstance(link, h5py.SoftLink) and len(links) < MOST_LINKS:
             links.append(link.path)
@@ -210,7 +251,10 @@ def find(file: Any, path: str, place: str) -> Any:
             is_soft = isinstance(link, h5py.SoftLink)
             raise SpecError(
                 f"{path}: {place.strip('/')!r} is a link",
-                cause="it leads to itself" if is_soft else f"it leads to the file {getattr(link, 'filename', '')!r}",
-                remedy="leave it out by fields=" + ", or open that file, and join both: gl.zip(a, b)" * (not is_soft),
+                cause="it leads to itself"
+                if is_soft
+                else f"it leads to the file {getattr(link, 'filename', '')!r}",
+                remedy="leave it out by fields="
+                + ", or open that file, and join both: gl.zip(a, b)" * (not is_soft),
             )
     return node

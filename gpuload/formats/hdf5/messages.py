@@ -52,7 +52,9 @@ def chunk_index(read: Read, address: int) -> ChunkIndex | None:
             # Version, class, flags, number of axes, bytes of a length; then these lengths, and the kind of index.
             at = 5 + content[3] * content[4]
             is_known = content[0] in (4, 5) and at < len(content)
-            return ChunkIndex(content[at], not content[2] & UNFILTERED_EDGES) if is_known else None
+            if is_known:
+                return ChunkIndex(content[at], not content[2] & UNFILTERED_EDGES)
+            return None
     return None
 
 
@@ -65,7 +67,11 @@ def _messages(read: Read, address: int) -> Iterator[tuple[int, int, bytes]]:
         at += 16 * bool(flags & HAS_TIMES) + 4 * bool(flags & HAS_ATTRIBUTE_COUNTS)
         width = 1 << (flags & 3)
         size = int.from_bytes(head[at : at + width], "little")
-        blocks, message_head, is_first_version = [read(address + at + width, _bounded(size))], 4, False
+        blocks, message_head, is_first_version = (
+            [read(address + at + width, _bounded(size))],
+            4,
+            False,
+        )
         message_head += 2 * bool(flags & HAS_ORDER)
     elif head[:2] == b"\x01\0":
         size = int.from_bytes(head[8:12], "little")
@@ -77,10 +83,16 @@ def _messages(read: Read, address: int) -> Iterator[tuple[int, int, bytes]]:
         block, at = blocks.pop(0), 0
         while at + message_head <= len(block):
             if is_first_version:
-                kind, length = (int.from_bytes(block[at + i : at + i + 2], "little") for i in (0, 2))
+                kind, length = (
+                    int.from_bytes(block[at + i : at + i + 2], "little") for i in (0, 2)
+                )
                 flags = block[at + 4]
             else:
-                kind, length, flags = block[at], int.from_bytes(block[at + 1 : at + 3], "little"), block[at + 3]
+                kind, length, flags = (
+                    block[at],
+                    int.from_bytes(block[at + 1 : at + 3], "little"),
+                    block[at + 3],
+                )
             content = block[at + message_head : at + message_head + length]
             at += message_head + length
             if kind == CONTINUATION and len(content) >= 16 and num_blocks < MOST_BLOCKS:

@@ -22,8 +22,24 @@ from typing import Any, Literal
 
 from gpuload.errors import FormatError, GpuloadError, MissingPackageError, SpecError
 from gpuload.formats import members
-from gpuload.formats.hdf5.datasets import HDF5, Dataset, Kind, Place, check_filters, member_of, read_dataset, within
-from gpuload.formats.hdf5.library import CALL, further_names, import_h5py, names_in, read_file, refusal
+from gpuload.formats.hdf5.datasets import (
+    HDF5,
+    Dataset,
+    Kind,
+    Place,
+    check_filters,
+    member_of,
+    read_dataset,
+    within,
+)
+from gpuload.formats.hdf5.library import (
+    CALL,
+    further_names,
+    import_h5py,
+    names_in,
+    read_file,
+    refusal,
+)
 from gpuload.formats.hdf5.listing import from_manifest, to_manifest
 from gpuload.sources.blocks import CACHE_BYTES
 from gpuload.sources.columns import ColumnSource
@@ -96,7 +112,9 @@ def hdf5(
         names, files, storage = listing.files.paths, listing.files, open_storage(listing.files)
         pairs, tables = from_manifest(listing, arguments["fields"], group)
         _check_kinds({dataset.kind for table in tables for dataset in table}, listing.path, order)
-    opening = Opening(hdf5, {"paths": tuple(names) if listing is None else listing.path, **arguments})
+    opening = Opening(
+        hdf5, {"paths": tuple(names) if listing is None else listing.path, **arguments}
+    )
     listed_paths = [members.complete_path(group, path) for path in pairs.values()]
 
     def entries() -> Entries:
@@ -110,7 +128,9 @@ def hdf5(
             ]
             for number, table in enumerate(tables)
         ]
-        return members.source_of(files, storage, opening, table_members, files.paths, arguments, entries)
+        return members.source_of(
+            files, storage, opening, table_members, files.paths, arguments, entries
+        )
     except (SpecError, FormatError) as error:
         raise (error if listing is None else error.within(listing.path)) from None
 
@@ -125,7 +145,9 @@ def _read_files(
     further = later_fields if fields is None else None
 
     def read(chunk: Sequence[int]) -> list[list[Dataset]]:
-        return [_read_file(files, number, storage, pairs, group, order, further)[1] for number in chunk]
+        return [
+            _read_file(files, number, storage, pairs, group, order, further)[1] for number in chunk
+        ]
 
     tables = [table, *by_chunks(read, range(1, len(files)))]
     log_further_fields(CALL, files.paths[0], list(pairs), later_fields)
@@ -160,7 +182,9 @@ def _read_file(
             later_fields[path] = further_names(file, path, group, pairs)
         return pairs, table
 
-    return read_file(files, number, read, lambda error: refusal(files, number, f"{path} is damaged", error))
+    return read_file(
+        files, number, read, lambda error: refusal(files, number, f"{path} is damaged", error)
+    )
 
 
 def _check_kinds(kinds: set[Kind], path: str, order: str | None) -> None:
@@ -170,7 +194,12 @@ def _check_kinds(kinds: set[Kind], path: str, order: str | None) -> None:
         SpecError: they were indexed with another order of axes than is asked for.
     """
     for kind in kinds:
-        if order is not None and kind.shape and (order == "F") != (kind.order == "F") and not kind.varying:
+        if (
+            order is not None
+            and kind.shape
+            and (order == "F") != (kind.order == "F")
+            and not kind.varying
+        ):
             raise SpecError(
                 f"{path} was written with other axes than order={order!r}",
                 cause="a manifest lists the records that its source had",

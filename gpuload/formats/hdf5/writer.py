@@ -32,19 +32,27 @@ def writer() -> Writer:
         write=_write,
         differs=_differs,
         call=lambda path, spec: f"gl.hdf5({path!r})",
-        notes=lambda field: "stored as UTF-8, read as text of any length" if field.dtype.kind == "U" else "",
+        notes=lambda field: (
+            "stored as UTF-8, read as text of any length" if field.dtype.kind == "U" else ""
+        ),
     )
 
 
 def _refusal(field: Field) -> Refusal | None:
     if "/" in field.name or field.name == ".":
-        return "its name is a path of HDF5, with groups", f"rename it: source.rename(**{{{field.name!r}: 'x'}})"
+        return (
+            "its name is a path of HDF5, with groups",
+            f"rename it: source.rename(**{{{field.name!r}: 'x'}})",
+        )
     if field.text == "bytes" or (field.text and field.shape != ()):
         return "HDF5 has only single texts of UTF-8 here", "choose TFRecord (.tfrecord)"
     if field.text or field.encoded:
         return None
     if not field.uniform and (not field.ragged or len(field.shape or ()) > 1):
-        return f"its shape is {field.shape}, and values of varying length have one axis here", TENSORS
+        return (
+            f"its shape is {field.shape}, and values of varying length have one axis here",
+            TENSORS,
+        )
     if field.dtype.kind in "mM":
         return "HDF5 has no dates and times", "choose Parquet (.parquet)"
     if field.dtype.kind == "U" and field.shape != ():
@@ -56,7 +64,9 @@ def _write(path: str, records: Records) -> None:
     try:
         h5py = signalsafe.import_package("h5py")
     except ImportError as error:
-        raise missing_package("h5py", needed_for="gl.convert to HDF5", extra="hdf5", error=error) from None
+        raise missing_package(
+            "h5py", needed_for="gl.convert to HDF5", extra="hdf5", error=error
+        ) from None
     _check_length(path, records)
     # The metadata of HDF5 1.8 and later have checksums, the earliest form, which h5py writes by default, has none.
     with h5py.File(path, "x", libver="v108") as file:
@@ -64,7 +74,10 @@ def _write(path: str, records: Records) -> None:
         for field in records.spec:
             is_text, dtype = _is_text(field), stored_dtype(field.dtype)
             if is_text or not field.uniform:
-                dtype = h5py.string_dtype() if is_text else h5py.vlen_dtype(dtype)
+                if is_text:
+                    dtype = h5py.string_dtype()
+                else:
+                    dtype = h5py.vlen_dtype(dtype)
             shape = () if is_text or not field.uniform else field.fixed_shape
             datasets[field.name] = file.create_dataset(field.name, (records.count, *shape), dtype)
         begin = 0
@@ -72,7 +85,10 @@ def _write(path: str, records: Records) -> None:
             for name, values in fields.items():
                 if _is_text(records.spec[name]):
                     check_texts(records.source, numbers.tolist(), values, allow_nul=False)
-                datasets[name][begin : begin + numbers.size] = _objects(values) if _varies(values) else values
+                if _varies(values):
+                    datasets[name][begin : begin + numbers.size] = _objects(values)
+                else:
+                    datasets[name][begin : begin + numbers.size] = values
             begin += numbers.size
 
 
@@ -86,7 +102,11 @@ def _check_length(path: str, records: Records) -> None:
     HDF5 would find out when it closes the file, keep parts of it, and end the process with a segmentation fault when
     Python ends (h5py 3.14 and 3.16, under `ulimit -f`). That the disk is full it finds out before.
     """
-    sizes = (field.dtype.itemsize * math.prod(field.fixed_shape) for field in records.spec if field.has_rows)
+    sizes = (
+        field.dtype.itemsize * math.prod(field.fixed_shape)
+        for field in records.spec
+        if field.has_rows
+    )
     with open(path, "xb") as file:
         file.truncate(records.count * sum(sizes))
     os.remove(path)

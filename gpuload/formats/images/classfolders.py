@@ -80,14 +80,19 @@ class ClassFolders:
             folder_of = paths.folder_of.astype(np.int64)
         else:
             numbers: dict[str, int] = {}
-            folder_numbers = (numbers.setdefault(os.path.dirname(path_of(path)), len(numbers)) for path in paths)
+            folder_numbers = (
+                numbers.setdefault(os.path.dirname(path_of(path)), len(numbers)) for path in paths
+            )
             folder_of = np.fromiter(folder_numbers, np.int64, len(paths))
             places = list(numbers)
         inside = [below(root, os.path.join(place, "")).rstrip("/") for place in places]
         folders = cls(root, is_root, is_listed, inside, folder_of, paths)
         if is_root and "" in inside:
             loose = np.flatnonzero(folder_of == inside.index(""))
-            suffix = f", nor do {loose.size - 1} others" if loose.size > 1 else ""
+            if loose.size > 1:
+                suffix = f", nor do {loose.size - 1} others"
+            else:
+                suffix = ""
             raise SpecError(
                 f"{paths[int(loose[0])]} lies in no class folder{suffix}",
                 cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
@@ -132,7 +137,9 @@ class ClassFolders:
             record = int((self.folder_of == number).argmax())
             return f"{self.paths[record]}, record {record}"
 
-        return numbers_of(names, classes, place_of, "open the images of the classes alone")[self.folder_of]
+        return numbers_of(names, classes, place_of, "open the images of the classes alone")[
+            self.folder_of
+        ]
 
     def _check_splits(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
         """Raise ``SpecError`` if the folders are parts of a data set; log if they may be."""
@@ -161,7 +168,9 @@ class ClassFolders:
         if names is None and len(classes) > 1 and shared and min(map(len, inner.values())) > 1:
             self._log_shared(classes, inner, shared)
 
-    def _log_shared(self, classes: Sequence[str], inner: Mapping[str, set[str]], shared: set[str]) -> None:
+    def _log_shared(
+        self, classes: Sequence[str], inner: Mapping[str, set[str]], shared: set[str]
+    ) -> None:
         """Log that all class folders hold the same folders, which may be the classes."""
         if 2 * len(shared) <= max(map(len, inner.values())):
             return
@@ -176,7 +185,9 @@ class ClassFolders:
             repr(list(classes)) if len(classes) <= MOST_NAMES else "[...]",
         )  # fmt: skip
 
-    def _split_error(self, parts: Sequence[str], deep: Sequence[str], inner: Mapping[str, set[str]]) -> SpecError:
+    def _split_error(
+        self, parts: Sequence[str], deep: Sequence[str], inner: Mapping[str, set[str]]
+    ) -> SpecError:
         """Return the error for folders that are parts of a data set.
 
         Args:
@@ -188,7 +199,9 @@ class ClassFolders:
         second = min((name for name in deep if name != first), key=_is_test, default=None)
         form = f'gl.images({self._path(first)!r}, labels="folder")'
         if second is not None:
-            form = f'train = {form}; gl.images({self._path(second)!r}, labels="folder", classes=train)'
+            form = (
+                f'train = {form}; gl.images({self._path(second)!r}, labels="folder", classes=train)'
+            )
         return SpecError(
             f"{self.root}: its folders {shorten(parts)} are parts of a data set, and no classes",
             cause=f"{first} holds folders of its own, {shorten(in_order(inner[first]))}, which are the classes",
@@ -206,16 +219,26 @@ class ClassFolders:
 
     def _path(self, name: str) -> str:
         """Return the path of a folder in the root folder; that of a store ends in a slash."""
-        return f"{self.root}/{name}/" if is_remote(self.root) else os.path.join(self.root, name)
+        if is_remote(self.root):
+            return f"{self.root}/{name}/"
+        return os.path.join(self.root, name)
 
     def _log_unused_folders(self, classes: Sequence[str], names: Sequence[str] | None) -> None:
         """Log the folders that hold no image, and so are no class."""
         if self.is_listed or is_remote(self.root):
             return
         with os.scandir(self.root) as entries:
-            present = {entry.name for entry in entries if not entry.name.startswith(".") and is_folder(entry)}
+            present = {
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and is_folder(entry)
+            }
         unused = sorted(present - {*classes, *(names or ())})
-        empty = [name for name in unused if name not in SYSTEM_FOLDERS and _is_empty(os.path.join(self.root, name))]
+        empty = [
+            name
+            for name in unused
+            if name not in SYSTEM_FOLDERS and _is_empty(os.path.join(self.root, name))
+        ]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)
             log.warning(
@@ -224,12 +247,18 @@ class ClassFolders:
             )  # fmt: skip
             unused = [name for name in unused if name not in empty]
         if unused:
-            log.info("%s: passed over, as they hold no image or are of the system: %s", self.root, shorten(unused))
+            log.info(
+                "%s: passed over, as they hold no image or are of the system: %s",
+                self.root,
+                shorten(unused),
+            )
 
 
 def _shared(inner: Mapping[str, set[str]], names: Sequence[str]) -> set[str]:
     """Return the names of folders that lie in each of some folders."""
-    return set.intersection(*(inner[name] for name in names)) if names else set()
+    if names:
+        return set.intersection(*(inner[name] for name in names))
+    return set()
 
 
 def _is_test(name: str) -> bool:

@@ -45,7 +45,11 @@ def open_folder(folder: str) -> Source:
     labels = os.path.join(folder, TABLE)
     unlabelled = images(folder, labels=None)
     if signalsafe.is_file(labels):
-        log.info("%s: found images and a table of labels; opened by gl.images(labels='%s')", folder, TABLE)
+        log.info(
+            "%s: found images and a table of labels; opened by gl.images(labels='%s')",
+            folder,
+            TABLE,
+        )
         return images(folder, labels=labels)
     names = os.path.join(folder, CLASSES)
     if signalsafe.is_file(names):
@@ -53,13 +57,27 @@ def open_folder(folder: str) -> Source:
             source = images(folder, labels="folder", classes=names)
         except (SpecError, FormatError) as error:
             # A file of this name may be of someone else, and say something else.
-            log.warning("%s is no list of the class folders beside it, and is not used: %s", names, error.what)
+            log.warning(
+                "%s is no list of the class folders beside it, and is not used: %s",
+                names,
+                error.what,
+            )
         else:
-            log.info("%s: found images and names of classes; opened by gl.images(classes='%s')", folder, CLASSES)
+            log.info(
+                "%s: found images and names of classes; opened by gl.images(classes='%s')",
+                folder,
+                CLASSES,
+            )
             return source
     has_loose = any(os.sep not in unlabelled.where(number) for number in range(len(unlabelled)))
-    log.info("%s: found images; opened by gl.images(labels=%s)", folder, None if has_loose else "'folder'")
-    return unlabelled if has_loose else images(folder, labels="folder")
+    log.info(
+        "%s: found images; opened by gl.images(labels=%s)",
+        folder,
+        None if has_loose else "'folder'",
+    )
+    if has_loose:
+        return unlabelled
+    return images(folder, labels="folder")
 
 
 def writer() -> FolderWriter:
@@ -133,7 +151,9 @@ def write(folder: str, records: Records) -> None:
                 remedy="repair the label, or leave the record out with source.filter(...)",
             )
         name = _name(number, value, records.source)
-        with open(os.path.join(folder, classes[class_number] if classes else "", name), "wb") as file:
+        with open(
+            os.path.join(folder, classes[class_number] if classes else "", name), "wb"
+        ) as file:
             file.write(value)
 
 
@@ -143,17 +163,26 @@ def first_difference(folder: str, records: Records) -> int | None:
     classes = class_folders(records.source, label)
     for number, value, class_number in _images(records, image, label if classes else None):
         name = _name(number, value, records.source)
-        with open(os.path.join(folder, classes[class_number] if classes else "", name), "rb") as file:
+        with open(
+            os.path.join(folder, classes[class_number] if classes else "", name), "rb"
+        ) as file:
             if file.read() != value:
                 return number
     return None
 
 
-def _images(records: Records, image: Field, label: Field | None) -> Iterator[tuple[int, bytes, int]]:
+def _images(
+    records: Records, image: Field, label: Field | None
+) -> Iterator[tuple[int, bytes, int]]:
     """Yield number, bytes and label of each record; the label is 0 where ``label`` is None."""
     for numbers, fields in records.chunks():
-        labels = np.zeros(numbers.size, np.int64) if label is None else np.asarray(fields[label.name])
-        for number, value, class_number in zip(numbers.tolist(), fields[image.name], labels.tolist(), strict=True):
+        if label is None:
+            labels = np.zeros(numbers.size, np.int64)
+        else:
+            labels = np.asarray(fields[label.name])
+        for number, value, class_number in zip(
+            numbers.tolist(), fields[image.name], labels.tolist(), strict=True
+        ):
             yield number, value.tobytes(), class_number
 
 
@@ -170,10 +199,13 @@ def table(folder: str, source: Source, label: Field) -> bytes:
     for numbers, fields in Records(source, 0, len(source), (label.name,)).chunks():
         values = np.asarray(fields[label.name])
         # Read again, labels of a table are numbers or texts: True would become a class of that name.
-        values = values.astype(np.int64) if values.dtype.kind == "b" else values
+        if values.dtype.kind == "b":
+            values = values.astype(np.int64)
         if values.dtype.kind == "U":
             check_texts(source, numbers.tolist(), values.tolist())
-        lines.writerows(zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True))
+        lines.writerows(
+            zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True)
+        )
     return text.getvalue().encode()
 
 
@@ -188,7 +220,10 @@ def finish(folder: str, source: Source) -> None:
     if label is None:
         return
     classes = class_folders(source, label)
-    name, content = (CLASSES, json.dumps(classes).encode()) if classes else (TABLE, table(folder, source, label))
+    if classes:
+        name, content = (CLASSES, json.dumps(classes).encode())
+    else:
+        name, content = (TABLE, table(folder, source, label))
     with open(os.path.join(folder, name), "wb") as file:
         file.write(content)
 

@@ -43,7 +43,8 @@ class Headers:
         numbers: dict[tuple[Any, ...], int] = {}
         head_of = [
             numbers.setdefault(
-                (header.dtype, header.fortran, header.shape[:1] and (0, *header.shape[1:])), len(numbers)
+                (header.dtype, header.fortran, header.shape[:1] and (0, *header.shape[1:])),
+                len(numbers),
             )
             for header in headers
         ]
@@ -62,7 +63,9 @@ class Headers:
     def shape(self, number: int) -> tuple[int, ...]:
         """Return the shape of a file's array."""
         shape = self.heads[int(self.head_of[number])].shape
-        return (int(self.lengths[number]), *shape[1:]) if shape else ()
+        if shape:
+            return (int(self.lengths[number]), *shape[1:])
+        return ()
 
     def ends(self) -> NDArray[np.int64]:
         """Return the byte of each file where its data ends."""
@@ -85,10 +88,16 @@ class Headers:
     def to_manifest(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the values and arrays of a manifest."""
         about = {"heads": [npyheader.to_literal(head) for head in self.heads]}
-        return about, {"head_of": self.head_of.astype(np.uint32), "lengths": self.lengths, "data_begins": self.offsets}
+        return about, {
+            "head_of": self.head_of.astype(np.uint32),
+            "lengths": self.lengths,
+            "data_begins": self.offsets,
+        }
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest, prefix: str, texts: Any, sizes: NDArray[np.int64]) -> Headers:
+    def from_manifest(
+        cls, manifest: Manifest, prefix: str, texts: Any, sizes: NDArray[np.int64]
+    ) -> Headers:
         """Return the headers that a manifest has.
 
         Args:
@@ -100,7 +109,11 @@ class Headers:
         Raises:
             FormatError: they are no headers, or data would end behind their file.
         """
-        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        if (
+            not isinstance(texts, list)
+            or not texts
+            or not all(isinstance(text, str) for text in texts)
+        ):
             raise manifest.error("it holds no headers")
         try:
             heads = tuple(map(npyheader.from_literal, texts))

@@ -46,9 +46,18 @@ from gpuload.storage.files import Files, Paths, expand, look_at
 
 NUMBERS = "biuf"  # kinds of dtypes that one field may mix
 CACHED_BYTES = 1 << 28
-KINDS = {"b": "a number", "i": "a number", "u": "a number", "f": "a number", "U": "text", "S": "bytes"}
+KINDS = {
+    "b": "a number",
+    "i": "a number",
+    "u": "a number",
+    "f": "a number",
+    "U": "text",
+    "S": "bytes",
+}
 RECORD = ("file", "row")
-BY_FILE = "if the items of each file are the fields of one record, pass record='file' (--record file)"
+BY_FILE = (
+    "if the items of each file are the fields of one record, pass record='file' (--record file)"
+)
 log = logging.getLogger("gpuload")
 Record = dict[str, Any]
 
@@ -66,9 +75,14 @@ def trusted(paths: Paths, record: str | None = None) -> PickledSource:
         FileError: a file is missing or cannot be read.
     """
     if record is not None and record not in RECORD:
-        raise SpecError(f"record = {record!r}", cause='it is "file" or "row"', remedy="pass one of the two")
+        raise SpecError(
+            f"record = {record!r}", cause='it is "file" or "row"', remedy="pass one of the two"
+        )
     files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
-    log.warning("%s: unpickled, which runs the code its writer put there; allow_pickle was given", files.paths[0])
+    log.warning(
+        "%s: unpickled, which runs the code its writer put there; allow_pickle was given",
+        files.paths[0],
+    )
     return PickledSource(ObjectFiles(files, record))
 
 
@@ -110,7 +124,9 @@ class ObjectFiles:
     def __init__(self, files: Files, record: str | None) -> None:
         self.files, self.record = files, record
         self._busy = threading.Lock()
-        self._recent: OrderedDict[int, list[Record]] = OrderedDict()  # records of files that were read last
+        self._recent: OrderedDict[int, list[Record]] = (
+            OrderedDict()
+        )  # records of files that were read last
         self._recent_bytes = 0
         text = hashlib.sha256(repr((files.names, record)).encode("utf-8", "surrogateescape"))
         counts, columns = list[int](), dict[str, _FieldType]()
@@ -125,7 +141,11 @@ class ObjectFiles:
                 for row, fields in enumerate(records):
                     location = _where(path, row, len(records))
                     if not fields:
-                        raise FormatError(f"{location} has no fields", cause="it is empty", remedy="leave the file out")
+                        raise FormatError(
+                            f"{location} has no fields",
+                            cause="it is empty",
+                            remedy="leave the file out",
+                        )
                     if not columns:
                         columns = {name: _FieldType(name) for name in fields}
                     _check_names(fields, list(columns), location, files.paths[0])
@@ -148,7 +168,12 @@ class ObjectFiles:
         with self._busy:
             records = self._recent.get(file)
             if records is None:
-                records = _records(self.files.paths[file], self._bytes(file), self.record, is_only=len(self.files) == 1)
+                records = _records(
+                    self.files.paths[file],
+                    self._bytes(file),
+                    self.record,
+                    is_only=len(self.files) == 1,
+                )
                 self._keep(file, records)
             self._recent.move_to_end(file)
             return records[row]
@@ -205,7 +230,9 @@ class ObjectLeaf(Leaf):
 def _batch(field: Field, values: list[Array]) -> Values:
     if field.uniform:
         return np.stack(values)
-    return Ragged.of(values, field.dtype) if field.ragged else values
+    if field.ragged:
+        return Ragged.of(values, field.dtype)
+    return values
 
 
 # --- the content of a file
@@ -220,7 +247,9 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         record: ``"file"``, ``"row"`` or None, as `trusted` takes it.
         is_only: True if it is the only file.
     """
-    content = signalsafe.call(lambda: _unpickle(path, raw))  # an exception of a signal handler is no fault of the file
+    content = signalsafe.call(
+        lambda: _unpickle(path, raw)
+    )  # an exception of a signal handler is no fault of the file
     if isinstance(content, Mapping):
         if record == "row":
             return list(_rows_of(path, content))
@@ -232,14 +261,18 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         if record == "file":
             return [{name: content[name] for name in names}]
         return [{name: row[name] for name in names} for row in content.reshape(-1)]
-    if not isinstance(content, (list, tuple)) and not (isinstance(content, np.ndarray) and content.ndim):
+    if not isinstance(content, (list, tuple)) and not (
+        isinstance(content, np.ndarray) and content.ndim
+    ):
         raise FormatError(
             f"{path} holds one {type(content).__name__}",
             cause="a record is a dict, a tuple or an array of values",
             remedy="save a dict of arrays: numpy.save(path, {'image': image, 'label': 3})",
         )
     items = list(content)
-    if record == "file" or (record is None and not _is_sequence_of_records(path, content, items, is_only=is_only)):
+    if record == "file" or (
+        record is None and not _is_sequence_of_records(path, content, items, is_only=is_only)
+    ):
         return [_of_items(items)]
     return [
         _named_record(item, _where(path, row, len(items))) if isinstance(item, Mapping)
@@ -254,11 +287,9 @@ def _unpickle(path: str, raw: bytes) -> Any:
         # The bytes that the digest is of: under the path there may be another file by now.
         content = np.load(io.BytesIO(raw), allow_pickle=True)
         if not isinstance(content, np.lib.npyio.NpzFile):
-            return (
-                content.item()
-                if isinstance(content, np.ndarray) and content.dtype.kind == "O" and not content.ndim
-                else content
-            )
+            if isinstance(content, np.ndarray) and content.dtype.kind == "O" and not content.ndim:
+                return content.item()
+            return content
         with content:
             members = {name: content[name] for name in content.files}
     except Exception as error:  # a pickle may raise anything
@@ -269,7 +300,8 @@ def _unpickle(path: str, raw: bytes) -> Any:
             remedy="it may need the packages and versions of its writer; numpy.load(path, allow_pickle=True) says more",
         ) from None
     return {
-        name: array.item() if array.dtype.kind == "O" and not array.ndim else array for name, array in members.items()
+        name: array.item() if array.dtype.kind == "O" and not array.ndim else array
+        for name, array in members.items()
     }
 
 
@@ -309,7 +341,9 @@ def _is_tuple(item: Any) -> bool:
     """Return True for a tuple, and for a list or an array that holds objects, as NumPy makes of lists of tuples."""
     if isinstance(item, list):
         return _kind(item)[0] in ("", "O")
-    return isinstance(item, tuple) or (isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim > 0)
+    return isinstance(item, tuple) or (
+        isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim > 0
+    )
 
 
 def _of_items(items: list[Any]) -> Record:
@@ -345,7 +379,9 @@ def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
 def _length(value: Any) -> int | None:
     if isinstance(value, np.ndarray):
         return len(value) if value.ndim else None
-    return len(value) if isinstance(value, (list, tuple)) else None
+    if isinstance(value, (list, tuple)):
+        return len(value)
+    return None
 
 
 def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
@@ -359,17 +395,26 @@ def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
 
 
 def _check_names(fields: Record, names: list[str], location: str, first: str) -> None:
-    missing, extra = [name for name in names if name not in fields], [name for name in fields if name not in names]
+    missing, extra = (
+        [name for name in names if name not in fields],
+        [name for name in fields if name not in names],
+    )
     if missing or extra:
         raise SpecError(
-            f"{location} has no field {missing[0]!r}" if missing else f"{location} has the field {extra[0]!r}",
-            cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[:300],
+            f"{location} has no field {missing[0]!r}"
+            if missing
+            else f"{location} has the field {extra[0]!r}",
+            cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[
+                :300
+            ],
             remedy="leave the file out, or save all of them with the same keys",
         )
 
 
 def _where(path: str, row: int, count: int) -> str:
-    return path if count == 1 else f"{path}, record {row}"
+    if count == 1:
+        return path
+    return f"{path}, record {row}"
 
 
 # --- the values of a field
@@ -395,7 +440,9 @@ class _FieldType:
             return
         kinds = {self.dtype.kind, array.dtype.kind}
         if len(kinds) > 1 and not kinds <= set(NUMBERS):
-            kind_name, first_kind_name = (KINDS.get(dtype.kind, str(dtype)) for dtype in (array.dtype, self.dtype))
+            kind_name, first_kind_name = (
+                KINDS.get(dtype.kind, str(dtype)) for dtype in (array.dtype, self.dtype)
+            )
             raise FormatError(
                 f"field {self.name!r} of {location} is {kind_name}",
                 cause=f"that of {self.first} is {first_kind_name}, and the values of a field are of one kind",
@@ -429,11 +476,17 @@ def _array(name: str, value: Any, location: str) -> NDArray[Any]:
         return np.frombuffer(value, np.uint8)
     cause = "a field holds numbers, text or bytes, or an array of these"
     try:
-        array = None if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
+        if isinstance(value, np.ma.MaskedArray):
+            array = None
+        else:
+            array = np.asarray(value)
     except (TypeError, ValueError) as error:
         array, cause = None, f"{cause}: {error}"
     if array is None or array.dtype.hasobject or array.dtype.names is not None:
-        kind_name = "None" if value is None else f"a {type(value).__name__}"
+        if value is None:
+            kind_name = "None"
+        else:
+            kind_name = f"a {type(value).__name__}"
         raise FormatError(
             f"field {name!r} of {location} is {kind_name}",
             cause=cause,

@@ -68,13 +68,18 @@ def array_of(pieces: Pieces, member: Member) -> Array:
     begin = begin_of(pieces, member)
     read_first = partial(_beginning, pieces, member, begin)
     head = read_first(npyheader.HEAD_BYTES)
-    header = npyheader.read_header(f"{pieces.path}, member {member.name!r},", member.num_bytes, head, read_first)
+    header = npyheader.read_header(
+        f"{pieces.path}, member {member.name!r},", member.num_bytes, head, read_first
+    )
     if header.offset_bytes > len(head):
         head = read_first(header.offset_bytes)
     array = Array(member, begin, header, crc32(head[: header.offset_bytes]))
     if array.num_more > 0 and header.data_bytes <= LARGEST_SKIP_BYTES:
         end = header.offset_bytes + header.data_bytes
-        start = pieces(begin + end, len(npyheader.MAGIC)) if array.is_stored else read_first(end + 6)[end:]
+        if array.is_stored:
+            start = pieces(begin + end, len(npyheader.MAGIC))
+        else:
+            start = read_first(end + 6)[end:]
         if start.startswith(npyheader.MAGIC):
             raise FormatError(
                 f"{pieces.path}, member {member.name!r}, holds several arrays one behind the other",
@@ -122,7 +127,9 @@ class Contents:
         location_of: returns how an array is called in messages: the archive and the record.
     """
 
-    def __init__(self, storage: Storage, arrays: Sequence[Array], location_of: Callable[[int], str]) -> None:
+    def __init__(
+        self, storage: Storage, arrays: Sequence[Array], location_of: Callable[[int], str]
+    ) -> None:
         members = [array.member for array in arrays]
         self._storage, self._location_of = storage, location_of
         # One text for the same name in a million archives.
@@ -186,8 +193,14 @@ class Contents:
         if not numbers.size:
             return
         lengths = self._lengths[numbers]
-        self._storage.read(Extents(numbers, self._begins[numbers] + self._skipped[numbers], lengths), out, begins)
-        view, places, sums = out.data, (begins, begins + lengths), (self._header_sums[numbers], self._sums[numbers])
+        self._storage.read(
+            Extents(numbers, self._begins[numbers] + self._skipped[numbers], lengths), out, begins
+        )
+        view, places, sums = (
+            out.data,
+            (begins, begins + lengths),
+            (self._header_sums[numbers], self._sums[numbers]),
+        )
         for number, begin, end, header_crc, expected in zip(
             *(column.tolist() for column in (numbers, *places, *sums)), strict=True
         ):
@@ -203,18 +216,28 @@ class Contents:
         raw = np.empty(int(lengths.sum()), np.uint8)
         self._storage.read(Extents(numbers, self._begins[numbers], lengths), raw, ends - lengths)
         view = raw.data
-        return [[view[end - length : end]] for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
+        return [
+            [view[end - length : end]]
+            for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
+        ]
 
     def _piecewise(self, number: int) -> Iterator[memoryview]:
         """Yield the packed bytes of one member, a piece at a time, in memory that is used again."""
-        begin, end = int(self._begins[number]), int(self._begins[number] + self._packed_lengths[number])
+        begin, end = (
+            int(self._begins[number]),
+            int(self._begins[number] + self._packed_lengths[number]),
+        )
         raw, single = np.empty(PACKED_BYTES, np.uint8), np.ones(1, np.int64)
         for offset in range(begin, end, PACKED_BYTES):
             length = min(PACKED_BYTES, end - offset)
-            self._storage.read(Extents(single * number, single * offset, single * length), raw, single * 0)
+            self._storage.read(
+                Extents(single * number, single * offset, single * length), raw, single * 0
+            )
             yield raw.data[:length]
 
-    def _copy_elements(self, number: int, chunks: Iterable[memoryview], out: Bytes, begin: int) -> None:
+    def _copy_elements(
+        self, number: int, chunks: Iterable[memoryview], out: Bytes, begin: int
+    ) -> None:
         for piece in self._data(number, chunks):
             out[begin : begin + len(piece)] = np.frombuffer(piece, np.uint8)
             begin += len(piece)
@@ -235,7 +258,9 @@ class Contents:
         return verify_pieces(chunks, bool(self._is_stored[number]), num_bytes, crc, to_error)
 
     def _wrong_sum(self, number: int, crc: int) -> RecordError:
-        return self._damage_error(number, f"its check sum is {crc:08x}, the archive says {int(self._sums[number]):08x}")
+        return self._damage_error(
+            number, f"its check sum is {crc:08x}, the archive says {int(self._sums[number]):08x}"
+        )
 
     def _damage_error(self, number: int, reason: str) -> RecordError:
         member = f"member {self._names[number]!r} at byte {self._header_offsets[number]}"

@@ -63,20 +63,28 @@ def unpack_arrays(
             lengths = [arrays[number].header.data_bytes for number in numbers]
             begins = _begins(lengths)
             digest = hashlib.sha256(
-                repr((name, [keys[number] for number in numbers])).encode("utf-8", "surrogateescape")
+                repr((name, [keys[number] for number in numbers])).encode(
+                    "utf-8", "surrogateescape"
+                )
             )
             num_bytes = begins[-1] + lengths[-1]
             places[numbers], offsets[numbers] = len(files) + len(copies), begins
             write = partial(_write, contents, files.paths[numbers[0]], numbers, num_bytes)
-            copies.append(Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write))
+            copies.append(
+                Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write)
+            )
         locations.append((places, offsets))
     if not copies:
         return files, locations
     copy_files, _ = look_at(keep(copies), 0, lambda path, size, head: None)
-    log.info("deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder())
+    log.info(
+        "deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder()
+    )
     seals = (None,) * len(files) + copy_files.seals
     return Files(
-        (*files.paths, *copy_files.paths), np.concatenate([files.stamps, copy_files.stamps]), seals=seals
+        (*files.paths, *copy_files.paths),
+        np.concatenate([files.stamps, copy_files.stamps]),
+        seals=seals,
     ), locations
 
 
@@ -106,7 +114,12 @@ def _begins(lengths: Sequence[int]) -> list[int]:
 
 
 def _write(
-    contents: Contents, path: str, numbers: Sequence[int], num_bytes: int, to: Writer, show: Callable[[int], None]
+    contents: Contents,
+    path: str,
+    numbers: Sequence[int],
+    num_bytes: int,
+    to: Writer,
+    show: Callable[[int], None],
 ) -> None:
     """Write the elements of deflated arrays one after the other into a copy, each at a multiple of ``ALIGN_BYTES``.
 

@@ -55,7 +55,9 @@ SUFFIX = ".npy"
 MAX_NAMES = 8  # names
 log = logging.getLogger("gpuload")
 Arrays = dict[str, Array]
-Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how an archive stores records: dtype, Fortran order, their shape
+Kind = tuple[
+    np.dtype[Any], bool, tuple[int, ...]
+]  # how an archive stores records: dtype, Fortran order, their shape
 
 
 def npz(
@@ -94,7 +96,9 @@ def npz(
             files, results = look_at(all_paths, HEAD_BYTES, look)
             bad = bad_files(files, results, "gl.npz")
         first = bad.good(results)[0]
-        archives = bad.fill(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+        archives = bad.fill(
+            results, {name: _in_place_of_bad(array, record) for name, array in first.items()}
+        )
     else:
         files, archives = listing.files, from_manifest(listing, names_argument)
         first, bad = archives[0], BadFiles(files, {})
@@ -105,10 +109,17 @@ def npz(
         _check_rows(files, archives, names)
     if is_choice:
         _warn_of_images(archives, names)
-    argument = files.paths if listing is None else listing.path
-    opening = Opening(npz, {"paths": argument, "record": record, "fields": names_argument, "on_error": on_error})
+    if listing is None:
+        argument = files.paths
+    else:
+        argument = listing.path
+    opening = Opening(
+        npz, {"paths": argument, "record": record, "fields": names_argument, "on_error": on_error}
+    )
     columns = [[arrays[name] for arrays in archives] for name in names]
-    layouts = [_layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)]
+    layouts = [
+        _layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)
+    ]
     storage, unverified = open_storage(files), list[Contents]()
     if record == "row":
         parts: list[Source] = list(_rows(files, names, columns, layouts, storage, opening, bad))
@@ -119,10 +130,17 @@ def npz(
             for column, field_layouts in zip(columns, layouts, strict=True)
         ]
     about = [
-        ([describe_layout(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)
+        ([describe_layout(layout) for layout in different], of.tolist())
+        for different, of in map(_different, layouts)
     ]
     return NpzSource(
-        files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad, names
+        files,
+        parts,
+        opening,
+        (record, names, about, *([bad.numbers] if bad else [])),
+        unverified,
+        bad,
+        names,
     )
 
 
@@ -159,7 +177,12 @@ class NpzSource(Zipped):
         names: Sequence[str],
     ) -> None:
         super().__init__(*parts)
-        self._files, self._opening, self._about, self._unverified = files, opening, about, unverified
+        self._files, self._opening, self._about, self._unverified = (
+            files,
+            opening,
+            about,
+            unverified,
+        )
         self._bad, self._names = bad, names
         if files.fingerprints:
             self._fingerprint = files.fingerprints.get(opening.identity, "")
@@ -176,11 +199,17 @@ class NpzSource(Zipped):
         else:
             names = list(self._names)
             # Read anew: the source keeps a few numbers of each archive, and a manifest takes more.
-            files, archives = look_at(self._files.paths, HEAD_BYTES, partial(_arrays_in, tuple(names)))
-            for number in range(len(files)):  # what was read now must be of the files that were opened
+            files, archives = look_at(
+                self._files.paths, HEAD_BYTES, partial(_arrays_in, tuple(names))
+            )
+            for number in range(
+                len(files)
+            ):  # what was read now must be of the files that were opened
                 if differ(self._files.stamp(number), files.stamp(number)):
                     self._files.check(number)
-            entries = Entries(*to_manifest(names, [[arrays[name] for arrays in archives] for name in names]))
+            entries = Entries(
+                *to_manifest(names, [[arrays[name] for arrays in archives] for name in names])
+            )
         return write_index(path, self._files, self._opening, entries, self.fingerprint())
 
     def _title(self) -> str:
@@ -225,7 +254,9 @@ class WholeArrays(RecordFiles):
         self._contents = contents
         super().__init__(table, opening)
 
-    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> FormLeaf:
+    def _leaf(
+        self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices
+    ) -> FormLeaf:
         return WholeLeaf(form, storage, places, counts, offsets, self._contents)
 
 
@@ -233,7 +264,13 @@ class WholeLeaf(FormLeaf):
     """Arrays of one form, an archive each; ``files`` are the numbers of the archives."""
 
     def __init__(
-        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices, contents: Contents
+        self,
+        form: Form,
+        storage: Storage,
+        files: Indices,
+        counts: Indices,
+        offsets: Indices,
+        contents: Contents,
     ) -> None:
         super().__init__(form, storage, files, counts, offsets)
         self._contents = contents
@@ -254,7 +291,9 @@ class WholeLeaf(FormLeaf):
 class VaryingLeaf(NpyFiles):
     """One array of each archive, of varying shape."""
 
-    def __init__(self, spec: Spec, storage: Storage, layouts: Sequence[Layout], contents: Contents) -> None:
+    def __init__(
+        self, spec: Spec, storage: Storage, layouts: Sequence[Layout], contents: Contents
+    ) -> None:
         super().__init__(spec, storage, np.zeros(len(layouts), np.int64), layouts)
         self._contents = contents
 
@@ -275,7 +314,10 @@ def _check_selection(fields: Any) -> tuple[str, ...] | None:
     """Return the names of the arrays that are wanted, None for all."""
     if fields is None:
         return None
-    names = [fields] if isinstance(fields, str) else fields
+    if isinstance(fields, str):
+        names = [fields]
+    else:
+        names = fields
     return list_of_names("fields", names, form="a list of the names of arrays")
 
 
@@ -284,7 +326,9 @@ def _arrays_in(selection: tuple[str, ...] | None, path: str, size: int, head: by
     with contextlib.closing(Pieces(path, size, head)) as pieces:
         by_name = _by_name(path, members(pieces))
         if not by_name:
-            raise FormatError(f"{path} holds no array", cause="it is an empty archive", remedy="make it again")
+            raise FormatError(
+                f"{path} holds no array", cause="it is an empty archive", remedy="make it again"
+            )
         missing = [name for name in selection or () if name not in by_name]
         if missing:
             raise SpecError(
@@ -309,7 +353,9 @@ def _by_name(path: str, entries: dict[str, Member]) -> dict[str, Member]:
                 remedy="rename one of them in the archive",
             )
         if not name:
-            raise FormatError(f"{path} holds an array without a name", cause="a field has one", remedy="name it")
+            raise FormatError(
+                f"{path} holds an array without a name", cause="a field has one", remedy="name it"
+            )
         by_name[name] = member
     return by_name
 
@@ -346,7 +392,9 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
             raise SpecError(
                 f"{path} has the arrays {_list_names(arrays)}, {first_path} has {_list_names(first)}",
                 cause="the records of a source have the same fields",
-                remedy=f"take those that all have: gl.npz(..., fields={common})" if common else "make two sources",
+                remedy=f"take those that all have: gl.npz(..., fields={common})"
+                if common
+                else "make two sources",
             )
         for name in names:
             dtype, first_dtype = arrays[name].header.dtype, first[name].header.dtype
@@ -422,7 +470,10 @@ def _layout(name: str, dtype: np.dtype[Any], fortran: bool, shape: tuple[int, ..
     layout = layout_of(dtype, shape, field=name, fortran=fortran)
     if dtype.names is None:
         return layout
-    parts = (replace(part, field=part.field.with_(name=f"{name}.{part.field.name}")) for part in layout.parts)
+    parts = (
+        replace(part, field=part.field.with_(name=f"{name}.{part.field.name}"))
+        for part in layout.parts
+    )
     return replace(layout, parts=tuple(parts))
 
 
@@ -430,7 +481,9 @@ def _different(layouts: Sequence[Layout]) -> tuple[list[Layout], Indices]:
     """Return the layouts without repeats, and for each archive the number of its own. Equal ones are one object."""
     by_id = {id(layout): layout for layout in layouts}
     number_of = {key: number for number, key in enumerate(by_id)}
-    return list(by_id.values()), np.fromiter((number_of[id(layout)] for layout in layouts), np.int64)
+    return list(by_id.values()), np.fromiter(
+        (number_of[id(layout)] for layout in layouts), np.int64
+    )
 
 
 def _table_of(
@@ -441,7 +494,9 @@ def _table_of(
     forms = []
     for number, layout in enumerate(different):
         header = column[int(np.argmax(form_of == number))].header
-        has_strides = record == "row" and header.fortran and layout.record_bytes > 0  # a whole array lies in one piece
+        has_strides = (
+            record == "row" and header.fortran and layout.record_bytes > 0
+        )  # a whole array lies in one piece
         forms.append(Form(layout, header.dtype.itemsize if has_strides else 0))
     return FileTable(
         files,
@@ -464,7 +519,9 @@ def _rows(
     parts = []
     for column, field_layouts, (places, offsets) in zip(columns, layouts, locations, strict=True):
         table = _table_of(files, column, field_layouts, "row", storage)
-        parts.append(RecordFiles(replace(table, offsets=offsets.tolist(), places=places, bad=bad), opening))
+        parts.append(
+            RecordFiles(replace(table, offsets=offsets.tolist(), places=places, bad=bad), opening)
+        )
     return parts
 
 
@@ -481,4 +538,6 @@ def _whole(
     if len({array.header.shape for array in column}) > 1:
         leaf = VaryingLeaf(common_spec(_different(layouts)[0]), storage, layouts, contents)
         return RaggedNpySource(files, leaf, opening, bad)
-    return WholeArrays(replace(_table_of(files, column, layouts, "file", storage), bad=bad), opening, contents)
+    return WholeArrays(
+        replace(_table_of(files, column, layouts, "file", storage), bad=bad), opening, contents
+    )

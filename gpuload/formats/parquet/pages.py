@@ -68,7 +68,10 @@ def parse_pages(content: bytes) -> Pages:
             if not isinstance(data, dict):
                 continue
             values, encoding = data.get(1, 0), data.get(encoding_field)
-            num_values += values if isinstance(values, int) else 0
+            if isinstance(values, int):
+                num_values += values
+            else:
+                num_values += 0
             encodings.add(encoding if isinstance(encoding, int) else 0)
             if encoding in DICTIONARY_ENCODINGS:
                 shared_bytes = max(shared_bytes, dictionary_bytes)

@@ -57,7 +57,14 @@ class Table:
         footer, schema, int96 = _read_footer(files, number)
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         rows = _rows_of(files.paths[number], footer)
-        return cls(files, number, schema, rows, sum(group.total_byte_size for group in groups), (footer, int96))
+        return cls(
+            files,
+            number,
+            schema,
+            rows,
+            sum(group.total_byte_size for group in groups),
+            (footer, int96),
+        )
 
     @property
     def path(self) -> str:
@@ -127,7 +134,10 @@ class Table:
         """
         place = f"{self.path}, row group {groups[0] if groups else 0}"
         footer, _ = self._footer()
-        with self.files.open_binary(self.number) as file, columnar.as_damage(place, self.files, self.number):
+        with (
+            self.files.open_binary(self.number) as file,
+            columnar.as_damage(place, self.files, self.number),
+        ):
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
                 file if look is None else WatchedFile(file, look),
                 metadata=footer,
@@ -139,7 +149,12 @@ class Table:
                 coerce_int96_timestamp_unit=unit,
                 read_dictionary=self.texts_of(path) if as_dictionary else None,
             )
-            options = {"batch_size": rows, "row_groups": groups, "columns": [".".join(path)], "use_threads": False}
+            options = {
+                "batch_size": rows,
+                "row_groups": groups,
+                "columns": [".".join(path)],
+                "use_threads": False,
+            }
             yield from reader.iter_batches(**options)
 
     def _footer(self) -> tuple[Any, frozenset[columnar.Path]]:
@@ -149,7 +164,9 @@ class Table:
         """
         if self.footer is None:
             footer, schema, int96 = _read_footer(self.files, self.number)
-            if not schema.equals(self.schema) or not np.array_equal(_rows_of(self.path, footer), self.rows):
+            if not schema.equals(self.schema) or not np.array_equal(
+                _rows_of(self.path, footer), self.rows
+            ):
                 raise FormatError(
                     f"{self.path} is not as its manifest says",
                     cause="its footer has another schema, or row groups of other lengths",
@@ -175,7 +192,9 @@ def _read_footer(files: Files, number: int) -> tuple[Any, Any, frozenset[columna
 
 def _rows_of(path: str, footer: Any) -> Indices:
     """Return the rows of each row group, as the footer says; raises ``FormatError`` for less than none."""
-    rows = np.array([footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64)
+    rows = np.array(
+        [footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64
+    )
     if (rows < 0).any():
         group = int((rows < 0).argmax())
         raise FormatError(

@@ -43,11 +43,17 @@ def writer() -> Writer:
 def _refusal(field: Field) -> Refusal | None:
     kind, dtype = field.dtype.kind, field.dtype
     if field.text == "bytes" or kind == "S":
-        return "Parquet has binary values, which are read as uint8 and no text", "choose TFRecord (.tfrecord)"
+        return (
+            "Parquet has binary values, which are read as uint8 and no text",
+            "choose TFRecord (.tfrecord)",
+        )
     if field.text or field.encoded:
         return None
     if 0 in (field.shape or ()):
-        return f"lists of fixed size are never empty, and its shape is {field.shape}", "choose NPY, which has it"
+        return (
+            f"lists of fixed size are never empty, and its shape is {field.shape}",
+            "choose NPY, which has it",
+        )
     if not field.uniform and not field.ragged:
         cause = f"its shape is {field.shape}, and only a first axis may vary here"
         return cause, "choose TFRecord with tensors=, which keeps shapes"
@@ -56,7 +62,9 @@ def _refusal(field: Field) -> Refusal | None:
     if kind in "mM":
         unit = np.datetime_data(dtype)[0]
         fits = unit in UNITS or dtype == np.dtype("M8[D]")
-        return None if fits and np.datetime_data(dtype)[1] == 1 else (f"Arrow has no times in {unit}", "choose NPY")
+        if fits and np.datetime_data(dtype)[1] == 1:
+            return None
+        return (f"Arrow has no times in {unit}", "choose NPY")
     if kind == "U" or (kind in "biuf" and dtype.itemsize <= LARGEST_REAL_BYTES):
         return None
     return f"Arrow has no values of {dtype}", "choose NPY, which has this dtype"
@@ -69,8 +77,12 @@ def _write(path: str, records: Records) -> None:
         for numbers, fields in records.chunks():
             for name in [field.name for field in records.spec if field.dtype.kind == "U"]:
                 check_texts(records.source, numbers.tolist(), np.asarray(fields[name]).tolist())
-            columns = [_array(arrow, field, fields[field.name], numbers.size) for field in records.spec]
-            table = arrow.Table.from_arrays(columns, names=list(records.spec.names), metadata=_metadata(records))
+            columns = [
+                _array(arrow, field, fields[field.name], numbers.size) for field in records.spec
+            ]
+            table = arrow.Table.from_arrays(
+                columns, names=list(records.spec.names), metadata=_metadata(records)
+            )
             file = file or arrow.parquet.ParquetWriter(path, table.schema, write_page_checksum=True)
             file.write_table(table, row_group_size=max(numbers.size, 1))
     finally:
@@ -97,14 +109,18 @@ def _metadata(records: Records) -> dict[bytes, bytes] | None:
 
 def _differs(path: str, records: Records) -> str:
     with parquet(path) as back:
-        return differs(back, records, {field.name: field.dtype for field in records.spec if _note(field)})
+        return differs(
+            back, records, {field.name: field.dtype for field in records.spec if _note(field)}
+        )
 
 
 def _note(field: Field) -> str:
     """Return how a field is stored that comes back as another one; "" for others."""
     if field.dtype.kind == "U":
         return "stored as UTF-8, read as text of any length"
-    return "stored in milliseconds" if field.dtype == np.dtype("M8[s]") else ""
+    if field.dtype == np.dtype("M8[s]"):
+        return "stored in milliseconds"
+    return ""
 
 
 def _array(arrow: Any, field: Field, values: Values, count: int) -> Any:
@@ -130,4 +146,6 @@ def _elements(arrow: Any, field: Field, array: Any, shape: tuple[int, ...]) -> A
     flat = arrow.array(np.ascontiguousarray(array).reshape(-1))
     if field.zone == "UTC":
         flat = flat.cast(arrow.timestamp(flat.type.unit, "UTC"))
-    return reduce(lambda inner, length: arrow.FixedSizeListArray.from_arrays(inner, length), shape[::-1], flat)
+    return reduce(
+        lambda inner, length: arrow.FixedSizeListArray.from_arrays(inner, length), shape[::-1], flat
+    )

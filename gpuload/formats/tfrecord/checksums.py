@@ -56,7 +56,9 @@ def _tables_of_lengths() -> Sums:
 
     The first table has the checksum of 8 zeros in it, so that one number of each table makes the whole.
     """
-    lengths = np.arange(256, dtype=np.uint64) << (np.uint64(8) * np.arange(LENGTH_BYTES, dtype=np.uint64)[:, None])
+    lengths = np.arange(256, dtype=np.uint64) << (
+        np.uint64(8) * np.arange(LENGTH_BYTES, dtype=np.uint64)[:, None]
+    )
     raw = lengths.astype("<u8").view(np.uint8).reshape(-1)
     begins = np.arange(0, raw.size, LENGTH_BYTES)
     sums = crc32c.by_numpy(raw, begins, begins + LENGTH_BYTES).reshape(LENGTH_BYTES, 256)

@@ -27,7 +27,9 @@ HEADER = struct.Struct("<QI")
 HEADER_BYTES, FOOTER_BYTES = HEADER.size, 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 PIECE_BYTES = 1 << 22
-SPARSE_BYTES = 1 << 18  # to read so many bytes takes as long as a request of its own for the next header
+SPARSE_BYTES = (
+    1 << 18
+)  # to read so many bytes takes as long as a request of its own for the next header
 
 Int64s = NDArray[np.int64]
 Show = Callable[[int], None]
@@ -43,7 +45,9 @@ class UnframedError(FormatError):
     offsets: Int64s = np.zeros(1, np.int64)
 
 
-def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show = lambda place: None) -> Int64s:
+def offsets_in(
+    files: Files, number: int, name: str, *, verify: bool, show: Show = lambda place: None
+) -> Int64s:
     """Return the offsets at which records begin and the last one ends, int64 ``[num_records + 1]``, bytes.
 
     Args:
@@ -68,14 +72,19 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
             files.read(number, descriptor, part.data, place)
             num_records, after = _walk(part, size - place, room, verify=verify)
             if not num_records:
-                unframed = _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)
+                unframed = _no_record(
+                    name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify
+                )
                 unframed.offsets = _offsets(lengths, count)
                 raise unframed
             # A copy: the next piece is walked through in the same memory.
             lengths.append(room[:num_records].copy())
             place, count = place + after, count + num_records
             # Decided anew by each piece: a file may have small records first and large ones behind them.
-            want = HEADER_BYTES if after // num_records >= SPARSE_BYTES else PIECE_BYTES
+            if after // num_records >= SPARSE_BYTES:
+                want = HEADER_BYTES
+            else:
+                want = PIECE_BYTES
             show(place)
         # Behind the walk: offsets of a file that grew or changed in the middle must not be stored as an index of it.
         files.check_descriptor(number, descriptor)
@@ -115,11 +124,15 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     return lengths.size, place
 
 
-def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, verify: bool) -> UnframedError:
+def _no_record(
+    name: str, header: bytes, place: int, count: int, size: int, *, verify: bool
+) -> UnframedError:
     """Return why no record begins at a place."""
     if len(header) < HEADER_BYTES:
         if not count:
-            return _foreign(name, header, f"it has {size} bytes, and a record has at least {FRAME_BYTES}")
+            return _foreign(
+                name, header, f"it has {size} bytes, and a record has at least {FRAME_BYTES}"
+            )
         return UnframedError(
             f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside the record's header",
             cause="it was cut short, or is still being written",
@@ -144,7 +157,9 @@ _COPY_AGAIN = "copy the file again, or write it again; the {} records before it 
 def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -> UnframedError:
     if not place:
         header = HEADER.pack(length, checksum)
-        return _foreign(name, header, f"it begins with {header.hex(' ')}, and no length has such a checksum")
+        return _foreign(
+            name, header, f"it begins with {header.hex(' ')}, and no length has such a checksum"
+        )
     return UnframedError(
         f"{name}, record {count}, byte {place}: the length {length} has the checksum "
         f"{checksums.of_bytes(length.to_bytes(8, 'little')):#010x}, "

@@ -54,7 +54,9 @@ class TFRecordLeaf(SpanLeaf):
     ) -> None:
         super().__init__(storage, bounds, starts, paths, FRAME_BYTES)
         self.spec = Spec(tuple(column.field for column in columns))
-        self.how = f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
+        self.how = (
+            f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
+        )
         self._columns, self._verify = tuple(columns), verify
         self._features = (*columns, *(place for column in columns for place in column.places))
 
@@ -81,7 +83,9 @@ class TFRecordLeaf(SpanLeaf):
             ]
         except MissingFeature as error:
             has = list_keys([payload[begins[error.row] : ends[error.row]].tobytes()])
-            raise RowError(error.row, error.reason, cause=f"it has {has}", remedy=error.remedy) from None
+            raise RowError(
+                error.row, error.reason, cause=f"it has {has}", remedy=error.remedy
+            ) from None
 
     def check(self, raw: Ragged) -> None:
         """Compare the headers of records with the index, and all bytes with their checksums.
@@ -93,7 +97,9 @@ class TFRecordLeaf(SpanLeaf):
         if core.native is not None and self._verify:
             row, damage = core.native.verify(raw_bytes, begins, ends)
             if damage:
-                _check(raw_bytes, begins[row : row + 1], ends[row : row + 1], row, verify=True)  # raises its error
+                _check(
+                    raw_bytes, begins[row : row + 1], ends[row : row + 1], row, verify=True
+                )  # raises its error
             return
         _check(raw_bytes, begins, ends, 0, verify=self._verify)
 

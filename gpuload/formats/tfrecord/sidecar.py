@@ -35,13 +35,20 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
     remedy = f"make it anew (tfrecord2idx {name} {os.path.basename(path)}), or leave index= out: none is needed"
     text = read_bytes(path, max_bytes + 1)
     words = text.split()
-    if len(text) > max_bytes or len(words) % 2 or not all(word.isdigit() and len(word) < 19 for word in words):
+    if (
+        len(text) > max_bytes
+        or len(words) % 2
+        or not all(word.isdigit() and len(word) < 19 for word in words)
+    ):
         raise FormatError(
             f"{path} is no index of {name}",
             cause="each line has two numbers, the offset and the size of a record, with a space between",
             remedy=remedy,
         )
-    offsets, sizes = np.array(words, "S").astype(np.int64).reshape(-1, 2).T if words else np.zeros((2, 0), np.int64)
+    if words:
+        offsets, sizes = np.array(words, "S").astype(np.int64).reshape(-1, 2).T
+    else:
+        offsets, sizes = np.zeros((2, 0), np.int64)
     # Sums may overflow here; a size above that of the file is found below, and named before any sum is used.
     ends = np.cumsum(sizes)
     bad = np.flatnonzero((sizes < FRAME_BYTES) | (sizes > size) | (offsets != ends - sizes))

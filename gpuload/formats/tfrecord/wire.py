@@ -95,7 +95,11 @@ def feature_of(data: bytes, span: Span, *, is_entry: bool) -> tuple[int, list[An
     """
     features = [span]
     if is_entry:
-        features = [(first, after) for number, kind, first, after in fields(data, *span) if (number, kind) == (2, SPAN)]
+        features = [
+            (first, after)
+            for number, kind, first, after in fields(data, *span)
+            if (number, kind) == (2, SPAN)
+        ]
     kind, values = 0, list[Any]()
     for feature in features:
         for number, wire, first, after in fields(data, *feature):
@@ -121,7 +125,9 @@ def _extend(data: bytes, kind: int, span: Span, values: list[Any]) -> None:
         elif kind == FLOAT_LIST:
             if wire in (SPAN, FIXED_32):
                 if (after - first) % 4:
-                    raise WireError(first, f"{after - first} bytes of floats, which have 4 bytes each")
+                    raise WireError(
+                        first, f"{after - first} bytes of floats, which have 4 bytes each"
+                    )
                 values += struct.unpack(f"<{(after - first) // 4}I", data[first:after])
         elif wire == VARINT:
             values.append(_signed(first))
@@ -184,7 +190,9 @@ def _field(data: bytes, place: int, end: int) -> tuple[int, int, int, int, int]:
     if kind == SPAN:
         size, place = varint(data, place, end)
     if size > end - place:
-        raise WireError(at, f"field {number} says that it has {size} bytes, and {end - place} are left")
+        raise WireError(
+            at, f"field {number} says that it has {size} bytes, and {end - place} are left"
+        )
     return number, kind, place, place + size, place + size
 
 
@@ -198,4 +206,6 @@ def varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         if byte < 0x80 and value >> 64 == 0:
             return value, place
         shift += 7 if byte >= 0x80 else 64
-    raise WireError(at, "a number of more than 64 bits" if shift > 63 else "a number that does not end")
+    raise WireError(
+        at, "a number of more than 64 bits" if shift > 63 else "a number that does not end"
+    )

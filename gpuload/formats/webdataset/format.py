@@ -11,7 +11,10 @@ MAGIC, PLACE = b"ustar", 257  # in the first header, of ustar, GNU and PAX
 def _sniff(beginning: Beginning) -> Match | None:
     if beginning.head[PLACE : PLACE + len(MAGIC)] != MAGIC:
         return None
-    kind = f"WebDataset in {beginning.compression}" if beginning.compression else "WebDataset"
+    if beginning.compression:
+        kind = f"WebDataset in {beginning.compression}"
+    else:
+        kind = "WebDataset"
     return Match(kind, "gl.webdataset")
 
 

@@ -94,17 +94,33 @@ def webdataset(
         originals, files = listing.files.paths, listing.files
         members = from_manifest(listing)
     if not members.offsets.size:
-        raise SpecError(f"{originals[0]} holds no file", cause="a record is made of files", remedy="check the archives")
+        raise SpecError(
+            f"{originals[0]} holds no file",
+            cause="a record is made of files",
+            remedy="check the archives",
+        )
     columns = columns_of(members, fields_argument)
     class_field = words.class_field(columns, class_list)
     heads = _heads_of(listing)
     if listing is not None and class_list is None:
         # Manifests of before do not have these heads: all such members were numbers.
-        heads = {**{_key(extensions): b"0" for extensions in columns.values() if words.are_words(extensions)}, **heads}
+        heads = {
+            **{
+                _key(extensions): b"0"
+                for extensions in columns.values()
+                if words.are_words(extensions)
+            },
+            **heads,
+        }
     places = places_of(files, members, columns, is_strict=fields is None)
     argument = tuple(originals) if listing is None else listing.path
-    options = {} if class_list is None else {"classes": class_list}
-    opening = Opening(webdataset, {"paths": argument, "fields": fields_argument or tuple(columns), **options})
+    if class_list is None:
+        options = {}
+    else:
+        options = {"classes": class_list}
+    opening = Opening(
+        webdataset, {"paths": argument, "fields": fields_argument or tuple(columns), **options}
+    )
     return WebDatasetSource(files, opening, members, columns, places, heads, class_field)
 
 
@@ -126,14 +142,26 @@ class WebDatasetSource(ColumnSource):
         for (name, extensions), extents in zip(columns.items(), places, strict=True):
             kind = _array_kind(files, members, extensions, extents, heads)
             if words.are_words(extensions):
-                head = heads.get(_key(extensions)) or _first_bytes(files, extents, words.FIRST_BYTES)
-                leaves.append(_word_leaf(name, extensions, storage, extents, head, classes * (name == class_field)))
+                head = heads.get(_key(extensions)) or _first_bytes(
+                    files, extents, words.FIRST_BYTES
+                )
+                leaves.append(
+                    _word_leaf(
+                        name, extensions, storage, extents, head, classes * (name == class_field)
+                    )
+                )
             else:
                 leaves.append(_leaf(name, extensions, storage, extents, kind))
             about.append(_key(extensions))
         about = about if about != list(columns) else []
         super().__init__(
-            files, opening, storage, leaves, members.record_counts(), classes, about=[*about, *classes] or None
+            files,
+            opening,
+            storage,
+            leaves,
+            members.record_counts(),
+            classes,
+            about=[*about, *classes] or None,
         )
         self._members = members
         self._heads = {_key(columns[leaf.spec.names[0]]): leaf.head for leaf in leaves if leaf.head}
@@ -156,7 +184,10 @@ def _heads_of(listing: manifest.Manifest | None) -> dict[str, bytes]:
     Raises:
         FormatError: they are no bytes.
     """
-    heads = {} if listing is None else listing.about.get("heads", {})
+    if listing is None:
+        heads = {}
+    else:
+        heads = listing.about.get("heads", {})
     try:
         if isinstance(heads, dict):
             return {name: head.encode("latin-1") for name, head in heads.items()}
@@ -171,11 +202,16 @@ def _without_braces(paths: Paths) -> Paths:
         return paths
     if not isinstance(paths, str):
         return [name for path in paths for name in _names_of(path)]
-    return _names_of(paths) if BRACES.search(paths) else paths
+    if BRACES.search(paths):
+        return _names_of(paths)
+    return paths
 
 
 def _names_of(path: Any) -> list[Path]:
-    match = BRACES.search(path) if isinstance(path, str) else None
+    if isinstance(path, str):
+        match = BRACES.search(path)
+    else:
+        match = None
     if match is None:
         return [path]
     first, last = int(match[1]), int(match[2])
@@ -187,7 +223,11 @@ def _names_of(path: Any) -> list[Path]:
         )
     numbers = range(first, last + 1)
     width = len(match[1])
-    return [name for n in numbers for name in _names_of(f"{path[: match.start()]}{n:0{width}d}{path[match.end() :]}")]
+    return [
+        name
+        for n in numbers
+        for name in _names_of(f"{path[: match.start()]}{n:0{width}d}{path[match.end() :]}")
+    ]
 
 
 # --- fields
@@ -208,7 +248,9 @@ class MemberLeaf(WholeFiles):
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the archive that holds a record, and the byte where the member begins."""
-        return self._storage.files.paths[self._places.files[number]], int(self._places.offsets[number])
+        return self._storage.files.paths[self._places.files[number]], int(
+            self._places.offsets[number]
+        )
 
 
 class WordLeaf(MemberLeaf):
@@ -216,7 +258,9 @@ class WordLeaf(MemberLeaf):
 
     is_direct = False
 
-    def __init__(self, field: Field, storage: Storage, extents: Extents, parse: words.Parse, head: bytes) -> None:
+    def __init__(
+        self, field: Field, storage: Storage, extents: Extents, parse: words.Parse, head: bytes
+    ) -> None:
         super().__init__(field, storage, extents)
         self._parse, self.head = parse, head
 
@@ -242,14 +286,21 @@ class ArrayLeaf(MemberLeaf):
 
 
 def _array_kind(
-    files: Files, members: Members, extensions: Sequence[str], extents: Extents, heads: Mapping[str, bytes]
+    files: Files,
+    members: Members,
+    extensions: Sequence[str],
+    extents: Extents,
+    heads: Mapping[str, bytes],
 ) -> ArrayKind | None:
     """Return the kind of the arrays of a column; None if it is none of arrays.
 
     Raises:
         FormatError: the first of its members is no array, nor was another one when the archives were looked through.
     """
-    if any(extension.rpartition(".")[2] != ARRAY for extension in extensions) or not extents.lengths.size:
+    if (
+        any(extension.rpartition(".")[2] != ARRAY for extension in extensions)
+        or not extents.lengths.size
+    ):
         return None
     kinds = [members.kinds[extension] for extension in extensions if extension in members.kinds]
     if kinds:
@@ -259,7 +310,9 @@ def _array_kind(
     head = heads.get(extensions[0]) or first(FIRST_BYTES)
     header = npyheader.read_header(place, int(extents.lengths[0]), head, first)
     return ArrayKind(
-        first(header.offset_bytes) if len(head) < header.offset_bytes else head[: header.offset_bytes],
+        first(header.offset_bytes)
+        if len(head) < header.offset_bytes
+        else head[: header.offset_bytes],
         header.shape,
         True,
     )
@@ -294,7 +347,11 @@ def _word_leaf(
 
 
 def _leaf(
-    name: str, extensions: Sequence[str], storage: Storage, extents: Extents, array_kind: ArrayKind | None
+    name: str,
+    extensions: Sequence[str],
+    storage: Storage,
+    extents: Extents,
+    array_kind: ArrayKind | None,
 ) -> MemberLeaf:
     kinds = [extension.rpartition(".")[2] for extension in extensions]
     if all(kind in TEXTS for kind in kinds):
@@ -308,4 +365,8 @@ def _leaf(
             cause="these are values of several kinds, and a field has one",
             remedy='join extensions of one kind: "jpg;png", say',
         )
-    return MemberLeaf(Field(name or "bytes", UINT8, (None,), encoded=all(k in IMAGES for k in kinds)), storage, extents)
+    return MemberLeaf(
+        Field(name or "bytes", UINT8, (None,), encoded=all(k in IMAGES for k in kinds)),
+        storage,
+        extents,
+    )

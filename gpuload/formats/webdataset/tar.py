@@ -27,14 +27,29 @@ from gpuload.storage.files import Files, Handle
 BLOCK_BYTES = 512
 PIECE_BYTES = 1 << 22
 HEAD_BYTES = 1 << 11  # of a header and what is looked at behind it, in one read
-SPARSE_BYTES = 1 << 18  # to read so many bytes takes as long as a request of its own for the next header
+SPARSE_BYTES = (
+    1 << 18
+)  # to read so many bytes takes as long as a request of its own for the next header
 TAIL_BYTES = 1 << 20  # behind the end of an archive, that are looked at
 LARGEST_NAME_BYTES = 1 << 16  # of a long name or of PAX records
 REGULAR = (b"0", b"\0", b"7")
 HARD, SYMBOLIC = b"1", b"2"
 WITHOUT_DATA = (HARD, SYMBOLIC, b"3", b"4", b"5", b"6")  # links, devices, folders, FIFOs
-NO_FILES = (b"3", b"4", b"5", b"6", b"D", b"V")  # devices, folders, FIFOs; GNU: the names in a folder, a label
-EXTENSIONS = (b"L", b"K", b"x", b"g", b"X")  # say more about the next member, or about all; X: PAX of Solaris
+NO_FILES = (
+    b"3",
+    b"4",
+    b"5",
+    b"6",
+    b"D",
+    b"V",
+)  # devices, folders, FIFOs; GNU: the names in a folder, a label
+EXTENSIONS = (
+    b"L",
+    b"K",
+    b"x",
+    b"g",
+    b"X",
+)  # say more about the next member, or about all; X: PAX of Solaris
 RENAMING = ("path", "size", "linkpath")
 
 Read = Callable[[int], bytes]
@@ -78,7 +93,9 @@ def walk(
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     path, size, at = files.paths[number], int(files.sizes[number]), 0
-    if not path.endswith(files.names[number]):  # of an unpacked copy: errors name the file of the user
+    if not path.endswith(
+        files.names[number]
+    ):  # of an unpacked copy: errors name the file of the user
         path = files.names[number]
     if not size:
         raise damage(path, 0, "it has no bytes, and an archive of no files has two blocks of zeros")
@@ -111,11 +128,15 @@ def walk(
                 extension.add(at, kind, pieces.read(begin, min(length, LARGEST_NAME_BYTES)), length)
             else:
                 name, target = extension.names(header)
-                base = name.rpartition("/")[2]  # empty for a folder, which has the kind of files in old tars
+                base = name.rpartition("/")[
+                    2
+                ]  # empty for a folder, which has the kind of files in old tars
                 if base and kind in (HARD, SYMBOLIC):
                     yield Member(name, begin, 0, kind, target)
                 elif base and kind not in NO_FILES:
-                    yield Member(name, begin, length, head=peek(name, length, partial(pieces.read, begin)))
+                    yield Member(
+                        name, begin, length, head=peek(name, length, partial(pieces.read, begin))
+                    )
                 if extension.is_used:
                     extension = _Extension(path)  # it is of the one member that follows it
             at = begin + -(-length // BLOCK_BYTES) * BLOCK_BYTES
@@ -146,15 +167,23 @@ class _Extension:
     def length(self, length: int) -> int:
         """Return the length of the member, which beyond the 8 GiB of octal digits is in a PAX header; -1 for none."""
         digits = self.pax.get("size", str(length))
-        return int(digits) if digits.isascii() and digits.isdigit() else min(length, -1)
+        if digits.isascii() and digits.isdigit():
+            return int(digits)
+        return min(length, -1)
 
     def names(self, header: bytes) -> tuple[str, str]:
         """Return the name of the member, and that to which it leads if it is a link."""
         # GNU's old headers ("ustar  ") have other fields at the place of the prefix.
-        prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
+        if header[257:263] == b"ustar\0":
+            prefix = _text(header[345:500])
+        else:
+            prefix = ""
         stored_name = "/".join(filter(None, (prefix, _text(header[:100]))))
         name = self.pax.get("path") or self._name or stored_name
-        stored_target = "" if header[156:157] in REGULAR else _text(header[157:257])
+        if header[156:157] in REGULAR:
+            stored_target = ""
+        else:
+            stored_target = _text(header[157:257])
         return name.removeprefix("./"), self.pax.get("linkpath") or self._target or stored_target
 
 
@@ -164,7 +193,9 @@ def _check_tail(path: str, at: int, tail: bytes) -> None:
     begin = num_zeros // BLOCK_BYTES * BLOCK_BYTES
     if tail[begin + 257 : begin + 262] == b"ustar":
         cause = f"it ends here, and another archive follows at byte {at + begin}"
-        raise unsupported(path, at, cause, "join archives by a list of paths, or as one archive by tar -A")
+        raise unsupported(
+            path, at, cause, "join archives by a list of paths, or as one archive by tar -A"
+        )
     if num_zeros < len(tail):
         remedy = "copy it again; or unpack it (tar -xf), and write it anew"
         raise damage(path, at, "it ends here, and something else follows", remedy)
@@ -173,15 +204,24 @@ def _check_tail(path: str, at: int, tail: bytes) -> None:
 def _refuse_part(path: str, at: int, kind: bytes, pax: dict[str, str]) -> None:
     """Raise the error for a member whose bytes do not lie side by side, or not all in this archive."""
     if kind == b"S" or any(name.startswith("GNU.sparse") for name in pax):
-        raise unsupported(path, at, "a member is sparse, and its bytes lie apart", "write it with tar without --sparse")
+        raise unsupported(
+            path,
+            at,
+            "a member is sparse, and its bytes lie apart",
+            "write it with tar without --sparse",
+        )
     if kind == b"M":
-        raise unsupported(path, at, "a member is a part of a file, which continues in another volume")
+        raise unsupported(
+            path, at, "a member is a part of a file, which continues in another volume"
+        )
 
 
 class _Pieces:
     """Reads an archive from its beginning to its end: in large pieces where headers lie near each other."""
 
-    def __init__(self, files: Files, number: int, handle: Handle, show: Callable[[int], None]) -> None:
+    def __init__(
+        self, files: Files, number: int, handle: Handle, show: Callable[[int], None]
+    ) -> None:
         self._files, self._number, self._handle, self._show = files, number, handle, show
         self._size = int(files.sizes[number])
         self._piece, self._begin, self._num_reads = memoryview(b""), 0, 0
@@ -193,7 +233,9 @@ class _Pieces:
         if first < 0 or first + length > len(self._piece):
             # Each member is one read of its header, so this is the mean distance of headers so far.
             is_dense = offset // self._num_reads < SPARSE_BYTES
-            num_bytes = max(length, min(PIECE_BYTES if is_dense else HEAD_BYTES, self._size - offset))
+            num_bytes = max(
+                length, min(PIECE_BYTES if is_dense else HEAD_BYTES, self._size - offset)
+            )
             self._show(offset)
             self._piece, self._begin, first = memoryview(bytearray(num_bytes)), offset, 0
             self._files.read(self._number, self._handle, self._piece, offset)
@@ -209,7 +251,9 @@ def _number(path: str, at: int, raw: bytes) -> int:
     if raw[0] & 0x80:
         # GNU tar, "Basic Tar Format": the first bit says base 256, the others are a number in two's complement.
         is_negative = raw[0] == 0xFF
-        return int.from_bytes(raw, "big", signed=True) if is_negative else int.from_bytes(b"\0" + raw[1:], "big")
+        if is_negative:
+            return int.from_bytes(raw, "big", signed=True)
+        return int.from_bytes(b"\0" + raw[1:], "big")
     digits = raw.strip(b" \0")
     if digits.strip(b"01234567"):
         raise damage(path, at, f"a number of its header is {digits!r}")
@@ -232,7 +276,10 @@ def _pax(path: str, at: int, raw: bytes) -> dict[str, str]:
     records, place = dict[str, str](), 0
     while place < len(raw):
         digits, _, _ = raw[place : place + 8].partition(b" ")
-        end = place + int(digits) if digits.isdigit() else place
+        if digits.isdigit():
+            end = place + int(digits)
+        else:
+            end = place
         name, is_pair, value = raw[place + len(digits) + 1 : end - 1].partition(b"=")
         if end <= place or end > len(raw) or not is_pair:
             raise damage(path, at, "its PAX records are damaged")
@@ -241,11 +288,19 @@ def _pax(path: str, at: int, raw: bytes) -> dict[str, str]:
     return records
 
 
-def damage(path: str, at: int, cause: str, remedy: str = "it was cut short or damaged: copy it again") -> FormatError:
+def damage(
+    path: str, at: int, cause: str, remedy: str = "it was cut short or damaged: copy it again"
+) -> FormatError:
     """Return the error for an archive that cannot be read."""
-    return FormatError(f"{path}, byte {at}: this tar archive cannot be read", cause=cause, remedy=remedy)
+    return FormatError(
+        f"{path}, byte {at}: this tar archive cannot be read", cause=cause, remedy=remedy
+    )
 
 
-def unsupported(path: str, at: int, cause: str, remedy: str = "unpack it (tar -xf), and write it anew") -> FormatError:
+def unsupported(
+    path: str, at: int, cause: str, remedy: str = "unpack it (tar -xf), and write it anew"
+) -> FormatError:
     """Return the error for a sound archive of a kind that is not read."""
-    return FormatError(f"{path}, byte {at}: this tar archive is not supported", cause=cause, remedy=remedy)
+    return FormatError(
+        f"{path}, byte {at}: this tar archive is not supported", cause=cause, remedy=remedy
+    )

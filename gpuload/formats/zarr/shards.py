@@ -21,7 +21,12 @@ from gpuload.errors import SpecError, short_repr
 from gpuload.sources.leaf import Array, Indices
 from gpuload.storage.extents import Extents, Storage
 
-SHARDING, TRANSPOSE, CRC32C, BYTES = "ShardingCodec", "TransposeCodec", "Crc32cCodec", "BytesCodec"  # zarr's classes
+SHARDING, TRANSPOSE, CRC32C, BYTES = (
+    "ShardingCodec",
+    "TransposeCodec",
+    "Crc32cCodec",
+    "BytesCodec",
+)  # zarr's classes
 ENTRY_BYTES = 16
 CHECKSUM_BYTES = 4
 NOWHERE = np.uint64(2**64 - 1)
@@ -76,7 +81,12 @@ class Shards:
 
     def take(self, selection: Any) -> Shards:
         """Return some of them."""
-        return Shards(self.files[selection], self.offsets[selection], self.lengths[selection], self.corners[selection])
+        return Shards(
+            self.files[selection],
+            self.offsets[selection],
+            self.lengths[selection],
+            self.corners[selection],
+        )
 
 
 def levels_of(array: Any) -> list[Level]:
@@ -91,7 +101,9 @@ def levels_of(array: Any) -> list[Level]:
         return []
     steps, codecs = settings.chunk_grid.chunk_shape, settings.codecs
     levels, shape = list[Level](), tuple(max(int(step), 1) for step in steps)
-    while (codec := next((codec for codec in codecs if _name(codec) == SHARDING), None)) is not None:
+    while (
+        codec := next((codec for codec in codecs if _name(codec) == SHARDING), None)
+    ) is not None:
         axes, is_before, tail_bytes = tuple(range(len(shape))), True, 0
         for neighbour in codecs:
             is_before = is_before and neighbour is not codec
@@ -113,13 +125,18 @@ def _name(codec: Any) -> str:
 
 
 def _level(codec: Any, axes: Shape, shard: Shape, chunk: Shape, tail_bytes: int) -> Level:
-    if len(chunk) != len(shard) or any(not step or length % step for length, step in zip(shard, chunk, strict=True)):
+    if len(chunk) != len(shard) or any(
+        not step or length % step for length, step in zip(shard, chunk, strict=True)
+    ):
         raise ValueError(f"chunks of {short_repr(chunk)} do not fill shards of {short_repr(shard)}")
     num_chunks = math.prod(length // step for length, step in zip(shard, chunk, strict=True))
     index_bytes, order = ENTRY_BYTES * num_chunks, "<"
     for inner in codec.index_codecs:
         if _name(inner) == BYTES:
-            order = ">" if getattr(inner.endian, "value", "little") == "big" else "<"
+            if getattr(inner.endian, "value", "little") == "big":
+                order = ">"
+            else:
+                order = "<"
         elif _name(inner) == CRC32C:
             index_bytes += CHECKSUM_BYTES
         else:
@@ -179,7 +196,9 @@ def count_present(storage: Storage, levels: Sequence[Level], shards: Shards, sha
     return count
 
 
-def _count(storage: Storage, levels: Sequence[Level], shards: Shards, room: Indices, shape: Shape) -> int:
+def _count(
+    storage: Storage, levels: Sequence[Level], shards: Shards, room: Indices, shape: Shape
+) -> int:
     """Return the same for shards whose indexes are read together; ``room`` is the part of each in the array."""
     level = levels[0]
     entries = _read_indexes(storage, level, shards)
@@ -187,7 +206,9 @@ def _count(storage: Storage, levels: Sequence[Level], shards: Shards, room: Indi
     num_inside = -(-room // np.array(level.chunk))
     for axis, steps in enumerate(level.counts):
         is_inside = np.arange(steps) < num_inside[:, axis, None]
-        is_there &= is_inside.reshape(len(room), *(steps if k == axis else 1 for k in range(len(shape))))
+        is_there &= is_inside.reshape(
+            len(room), *(steps if k == axis else 1 for k in range(len(shape)))
+        )
     if len(levels) == 1:
         return int(np.count_nonzero(is_there))
     number, *places = np.nonzero(is_there)

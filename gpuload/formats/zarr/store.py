@@ -56,7 +56,9 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
         """
         for path, stamp in self.stamps.items():
             if path in numbers and storage.files.stamp(numbers[path]) != stamp:
-                raise storage.files.changed(numbers[path], "it was replaced while the group was opened")
+                raise storage.files.changed(
+                    numbers[path], "it was replaced while the group was opened"
+                )
         self._storage = storage
 
     def add(self, numbers: Mapping[str, int]) -> None:
@@ -72,7 +74,9 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Return the bytes of a file, or some of them; None if there is no such file."""
         content = await threads.aside(self._read, join(self.folder, key), byte_range)
-        return None if content is None else prototype.buffer.from_bytes(content)
+        if content is None:
+            return None
+        return prototype.buffer.from_bytes(content)
 
     def _read(self, path: str, byte_range: Any) -> bytes | memoryview | None:
         if self._storage is None:
@@ -105,11 +109,15 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
     async def exists(self, key: str) -> bool:
         """Return True if there is such a file."""
         path = join(self.folder, key)
-        return path in self._numbers if self._storage else await threads.aside(self._read_metadata_at, path) is not None
+        if self._storage:
+            return path in self._numbers
+        return await threads.aside(self._read_metadata_at, path) is not None
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names of files and folders in a folder."""
-        for name in await threads.aside(names_in, join(self.folder, prefix) if prefix else self.folder):
+        for name in await threads.aside(
+            names_in, join(self.folder, prefix) if prefix else self.folder
+        ):
             yield name
 
     def list(self) -> AsyncIterator[str]:

@@ -28,7 +28,10 @@ def with_checks(array: Any) -> Any:
     settings, dtype = array.metadata, array.dtype
     if settings.zarr_format == 2:
         count = math.prod(settings.chunks)
-        codecs = [_filter_of(codec, count, dtype) for codec in (*(settings.filters or ()), settings.compressor)]
+        codecs = [
+            _filter_of(codec, count, dtype)
+            for codec in (*(settings.filters or ()), settings.compressor)
+        ]
         object.__setattr__(settings, "filters", tuple(codecs[:-1]) or settings.filters)
         object.__setattr__(settings, "compressor", codecs[-1])
     else:
@@ -42,7 +45,9 @@ def check_number(chunk: Any) -> None:
     content = np.frombuffer(chunk, np.uint8)
     count = int.from_bytes(content[:NUMBER_BYTES].tobytes(), "little")
     if NUMBER_BYTES * (1 + count) > content.size:
-        raise ValueError(f"a chunk of {content.size} bytes is too short for the {count} values that it states")
+        raise ValueError(
+            f"a chunk of {content.size} bytes is too short for the {count} values that it states"
+        )
 
 
 class Filter:

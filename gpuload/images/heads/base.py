@@ -47,11 +47,17 @@ class Head:
     form: str = field(
         default="", compare=False
     )  # a property that a codec must know, too: a word of the format's module
-    surplus: str = field(default="", compare=False)  # the channel that RGB and GRAY leave out: "alpha", say
+    surplus: str = field(
+        default="", compare=False
+    )  # the channel that RGB and GRAY leave out: "alpha", say
     # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2 stands for any number.
     pages: int = field(default=1, compare=False)
-    meaning: str = field(default="", compare=False)  # tags by which the numbers of a TIFF stand for others
-    sample: str = field(default="", compare=False)  # the dtype of samples that are no unsigned integers of 8 or 16 bits
+    meaning: str = field(
+        default="", compare=False
+    )  # tags by which the numbers of a TIFF stand for others
+    sample: str = field(
+        default="", compare=False
+    )  # the dtype of samples that are no unsigned integers of 8 or 16 bits
 
     @property
     def dtype(self) -> str:
@@ -61,12 +67,16 @@ class Head:
     @property
     def pages_in_words(self) -> str:
         """How many images of their own the file has."""
-        return f"{self.pages} pages" if self.kind == "tiff" else "several frames"
+        if self.kind == "tiff":
+            return f"{self.pages} pages"
+        return "several frames"
 
     @property
     def stored_bits(self) -> int:
         """The bits of a sample that the file stores, where `bits` are those of its decoded values."""
-        return int(self.form.removesuffix(" bits")) if self.form.endswith(" bits") else self.bits
+        if self.form.endswith(" bits"):
+            return int(self.form.removesuffix(" bits"))
+        return self.bits
 
 
 def check_size(pixels: int, capacity: int | None = None) -> None:
@@ -74,11 +84,19 @@ def check_size(pixels: int, capacity: int | None = None) -> None:
     if pixels > MAX_PIXELS:
         raise HeadError(f"it would have {pixels} pixels; at most {MAX_PIXELS} are decoded")
     if capacity is not None and pixels > capacity:
-        raise HeadError(f"it would have {pixels} pixels; so few bytes cannot hold more than {capacity}")
+        raise HeadError(
+            f"it would have {pixels} pixels; so few bytes cannot hold more than {capacity}"
+        )
 
 
 def upright(
-    kind: str, height: int, width: int, channels: int, bits: int, orientation: int = 1, **attributes: Any
+    kind: str,
+    height: int,
+    width: int,
+    channels: int,
+    bits: int,
+    orientation: int = 1,
+    **attributes: Any,
 ) -> Head:
     """Return the head of an image whose sides are as they are stored; ``attributes`` are the others of `Head`."""
     if orientation > 4:  # a quarter turn

@@ -24,7 +24,9 @@ INFLATE_BYTES = 1 << 16  # that are looked at, at a time
 
 CLEAR, END, FIRST = 256, 257, 258  # codes of LZW; the first entry of the table
 MAX_CODES = 3839  # between two Clear codes: the table has 4096 entries
-WIDTHS = np.full(MAX_CODES, 9, np.int64)  # in bits, of each code after a Clear; a wider one comes an entry early
+WIDTHS = np.full(
+    MAX_CODES, 9, np.int64
+)  # in bits, of each code after a Clear; a wider one comes an entry early
 for _number in (254, 766, 1790):
     WIDTHS[_number:] += 1
 LZW_ERRORS = {  # by the results of the core
@@ -82,7 +84,10 @@ def _lzw_bytes(stream: NDArray[np.uint8], enough: int) -> int:
     while count < enough:
         codes = _codes(stream, place)
         special = np.flatnonzero((codes == CLEAR) | (codes == END))
-        num_codes = int(special[0]) if special.size else len(codes)
+        if special.size:
+            num_codes = int(special[0])
+        else:
+            num_codes = len(codes)
         count += _lzw_lengths(codes[:num_codes])
         if not special.size or codes[num_codes] == END:
             break
@@ -97,7 +102,9 @@ def _codes(stream: NDArray[np.uint8], place: int) -> NDArray[np.int64]:
     data = np.concatenate([part, np.zeros(3, np.uint8)]).astype(np.uint32)
     first, widths = (place & 7) + STARTS[:count], WIDTHS[:count]
     byte = first >> 3
-    three = (data[byte] << np.uint32(16) | data[byte + 1] << np.uint32(8) | data[byte + 2]).astype(np.int64)
+    three = (data[byte] << np.uint32(16) | data[byte + 1] << np.uint32(8) | data[byte + 2]).astype(
+        np.int64
+    )
     codes: NDArray[np.int64] = (three >> (24 - (first & 7) - widths)) & ((1 << widths) - 1)
     return codes
 
@@ -109,7 +116,9 @@ def _lzw_lengths(codes: NDArray[np.int64]) -> int:
         raise HeadError(LZW_ERRORS[-2])
     before = np.append(np.where(codes < CLEAR, len(codes), codes - FIRST), len(codes))
     lengths = np.append(np.ones(len(codes), np.int64), 0)
-    while (before[:-1] < len(codes)).any():  # each time the chains that were followed are twice as long
+    while (
+        before[:-1] < len(codes)
+    ).any():  # each time the chains that were followed are twice as long
         lengths, before = lengths + lengths[before], before[before]
     return int(lengths.sum())
 
@@ -138,5 +147,7 @@ def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
         end_of_row = count - count % row_bytes + row_bytes
         count += length
         if count > end_of_row and end_of_row < enough:
-            raise HeadError(f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF forbids")
+            raise HeadError(
+                f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF forbids"
+            )
     return count

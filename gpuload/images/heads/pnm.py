@@ -32,8 +32,14 @@ BITMAP, PAM = ord("4"), ord("7")
 PAM_END = re.compile(rb"^ENDHDR[^\S\n]*\n", re.MULTILINE)
 PAM_NUMBERS = (b"WIDTH", b"HEIGHT", b"DEPTH", b"MAXVAL")
 ALPHA = b"_ALPHA"
-TUPLE_COLOURS = {b"BLACKANDWHITE": 1, b"GRAYSCALE": 1, b"RGB": 3}  # of a tuple type, and the same with alpha
-DEPTH_TYPES = {1: b"GRAYSCALE"}  # where the file says none: of three channels OpenCV writes BGR so, and ffmpeg RGB
+TUPLE_COLOURS = {
+    b"BLACKANDWHITE": 1,
+    b"GRAYSCALE": 1,
+    b"RGB": 3,
+}  # of a tuple type, and the same with alpha
+DEPTH_TYPES = {
+    1: b"GRAYSCALE"
+}  # where the file says none: of three channels OpenCV writes BGR so, and ffmpeg RGB
 WHITE, DIGITS = b" \t\n\v\f\r", b"0123456789"
 TEXT_BYTES = 1 << 20  # of plain samples that are looked at, at a time
 SAMPLES = "samples"  # the form of a file that codecs read in another way, or not
@@ -81,7 +87,10 @@ def read(view: memoryview) -> Head:
         bits, form = 32, SAMPLES
     elif header.kind == PAM or (header.kind not in BITS and header.largest not in (255, 65535)):
         form = SAMPLES
-    elif header.kind == BITMAP and bytes(view[header.begin :]).lstrip(WHITE + DIGITS)[:1] in (b"", b"#"):
+    elif header.kind == BITMAP and bytes(view[header.begin :]).lstrip(WHITE + DIGITS)[:1] in (
+        b"",
+        b"#",
+    ):
         form = SAMPLES  # nvImageCodec 0.9, so DALI, looks for a largest value there, which a PBM does not have
     if header.kind in PLAIN:
         form = form or ("" if _is_read_by_codecs(view, header) else SAMPLES)
@@ -91,7 +100,10 @@ def read(view: memoryview) -> Head:
     if form and header.kind not in FLOATS:
         _numbers(view, header)
     sample = "float32" if header.kind in FLOATS else ""
-    surplus = "alpha" if header.tuple_type.endswith(ALPHA) and header.num_colours else ""
+    if header.tuple_type.endswith(ALPHA) and header.num_colours:
+        surplus = "alpha"
+    else:
+        surplus = ""
     attributes: dict[str, Any] = {"form": form, "sample": sample, "surplus": surplus}
     return upright("pnm", header.height, header.width, header.channels, bits, **attributes)
 
@@ -124,7 +136,9 @@ def _header(view: memoryview) -> _Header:
     if kind == PAM:
         return _pam_header(bytes(view[:HEADER_BYTES]))
     text, numbers = bytes(view[:HEADER_BYTES]), list[int]()
-    for name in ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value"):
+    for name in (
+        ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value")
+    ):
         match = re.compile(NUMBER).match(text, place)
         if match is None:
             raise HeadError(f"its header gives no {name} behind byte {place}, between white space")
@@ -153,7 +167,11 @@ def _pam_header(text: bytes) -> _Header:
         name, _, value = line.strip().partition(b" ")
         if name == b"TUPLTYPE":
             types.append(value.strip())
-        elif name in PAM_NUMBERS and re.fullmatch(rb"[0-9]{1,9}", value.strip()) and name not in numbers:
+        elif (
+            name in PAM_NUMBERS
+            and re.fullmatch(rb"[0-9]{1,9}", value.strip())
+            and name not in numbers
+        ):
             numbers[name] = int(value)
         elif name and not name.startswith(b"#"):
             raise HeadError(f"a line of its header is {printable_name(line[:40])}")
@@ -162,7 +180,9 @@ def _pam_header(text: bytes) -> _Header:
         raise HeadError(f"its header gives no {missing.decode()}")
     width, height, depth, largest = (numbers[name] for name in PAM_NUMBERS)
     if not 0 < largest < 1 << 16 or not depth:
-        raise HeadError(f"its depth is {depth}, and its largest value {largest}; that is 1 to 65535")
+        raise HeadError(
+            f"its depth is {depth}, and its largest value {largest}; that is 1 to 65535"
+        )
     kind = b" ".join(types) or DEPTH_TYPES.get(depth, b"")
     colours = TUPLE_COLOURS.get(kind.removesuffix(ALPHA))
     if colours is not None and depth != colours + kind.endswith(ALPHA):
@@ -174,7 +194,9 @@ def _numbers(view: memoryview, header: _Header) -> NDArray[Any]:
     """Return the samples of a file of whole numbers, in a row; refuse those that are too few or too large."""
     count = header.height * header.width * header.channels
     if header.kind == BITMAP:
-        rows = np.frombuffer(view, np.uint8, header.num_bytes, header.begin).reshape(header.height, -1)
+        rows = np.frombuffer(view, np.uint8, header.num_bytes, header.begin).reshape(
+            header.height, -1
+        )
         return np.unpackbits(rows, axis=1)[:, : header.width].ravel()
     if header.kind in PLAIN:
         values = _text_numbers(view[header.begin :], count, is_bits=header.kind in BITS)
@@ -198,7 +220,10 @@ def _text_numbers(text: memoryview, count: int, *, is_bits: bool) -> NDArray[np.
         wrong = next((part for part in parts if not part.isdigit() or len(part) > 5), None)
         if wrong is not None:
             raise HeadError(f"among its samples stands {wrong[:8]!r}")
-        numbers = np.array(parts, "S5").astype(np.int64) if parts else np.empty(0, np.int64)
+        if parts:
+            numbers = np.array(parts, "S5").astype(np.int64)
+        else:
+            numbers = np.empty(0, np.int64)
     if len(numbers) < count:
         raise HeadError(f"it has {len(numbers)} of {count} samples")
     return numbers
@@ -213,7 +238,10 @@ def _is_read_by_codecs(view: memoryview, header: _Header) -> bool:
         numbers = part.split()[: samples - count]
         if max(map(len, numbers), default=0) > (1 if header.kind in BITS else 5):
             return False
-        largest = int(np.array(numbers, "S5").astype(np.int64).max(initial=0)) if numbers else 0
+        if numbers:
+            largest = int(np.array(numbers, "S5").astype(np.int64).max(initial=0))
+        else:
+            largest = 0
         if largest > header.largest:
             raise HeadError(f"a sample of it is {largest}; the largest value is {header.largest}")
         count += len(numbers)

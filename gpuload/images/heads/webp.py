@@ -48,18 +48,24 @@ def read(view: memoryview) -> Head:
             channels = 4 if flags & HAS_ALPHA else 3
         elif name in (b"VP8 ", b"VP8L") and size is None:
             size, has_alpha = (_lossy if name == b"VP8 " else _lossless)(view, place, length)
-            channels = 4 if has_alpha or flags & HAS_ALPHA else 3
+            if has_alpha or flags & HAS_ALPHA:
+                channels = 4
+            else:
+                channels = 3
         elif name == b"EXIF" and flags & HAS_EXIF:
             block = bytes(view[place:behind])
             turn = orientation(block.removeprefix(PREFIX))
-            form = PLAIN if not form and turn != 1 and block.startswith(PREFIX) else form
+            if not form and turn != 1 and block.startswith(PREFIX):
+                form = PLAIN
     if size is None:
         raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
     if canvas not in (None, size):
         raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
     check_size(size[0] * size[1])
     surplus = "alpha" if channels == 4 else ""
-    return upright("webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=max(num_frames, 1))
+    return upright(
+        "webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=max(num_frames, 1)
+    )
 
 
 def without_metadata(view: memoryview) -> bytes:
@@ -67,7 +73,9 @@ def without_metadata(view: memoryview) -> bytes:
     end = 8 + int.from_bytes(view[4:8], "little")
     for name, place, length in _chunks(view, end):
         if name in (b"VP8 ", b"VP8L"):
-            chunk = CHUNK.pack(name, length) + bytes(view[place : place + length]) + bytes(length % 2)
+            chunk = (
+                CHUNK.pack(name, length) + bytes(view[place : place + length]) + bytes(length % 2)
+            )
             return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
     raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
 
@@ -85,14 +93,18 @@ def _chunks(view: memoryview, end: int) -> Iterator[tuple[bytes, int, int]]:
         place += length + length % 2
 
 
-def _first_frame(view: memoryview, place: int, end: int, canvas: tuple[int, int] | None) -> tuple[int, int]:
+def _first_frame(
+    view: memoryview, place: int, end: int, canvas: tuple[int, int] | None
+) -> tuple[int, int]:
     """Return height and width of the canvas of an animation, in which its first frame lies (RFC 9649, 2.7.1.1)."""
     if end - place < FRAME_BYTES + 8 or canvas is None:
         raise HeadError("its first frame (ANMF) is shorter than its header")
     left, top = 2 * _of_three(view, place), 2 * _of_three(view, place + 3)
     width, height = _of_three(view, place + 6) + 1, _of_three(view, place + 9) + 1
     if top + height > canvas[0] or left + width > canvas[1]:
-        text = f"{height} x {width} pixels at {top}, {left} of a canvas of {canvas[0]} x {canvas[1]}"
+        text = (
+            f"{height} x {width} pixels at {top}, {left} of a canvas of {canvas[0]} x {canvas[1]}"
+        )
         raise HeadError(f"its first frame has {text}")
     return canvas
 
